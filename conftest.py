@@ -1,0 +1,41 @@
+"""Shared test configuration: the golden fixture and the Hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:
+    settings = None
+
+if settings is not None:
+    relaxed = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+    settings.register_profile("ci", max_examples=100, derandomize=True, **relaxed)
+    settings.register_profile("nightly", max_examples=5000, **relaxed)
+    settings.load_profile(os.environ.get("STRATA_PROFILE", "ci"))
+
+os.environ.setdefault("STRATA_VERIFY", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the tests print now")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest):
+    """Compares text with ``golden/<module>/<test>.txt`` beside the test; ``--update-golden`` rewrites it."""
+
+    def check(text: str) -> None:
+        path = Path(request.path).parent / "golden" / Path(request.path).stem / f"{request.node.name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        if not path.exists():
+            pytest.fail(f"no golden file {path}; run pytest with --update-golden and review it")
+        assert text == path.read_text()
+
+    return check

@@ -1,0 +1,84 @@
+"""Kernel and its parts: what a code generator receives (contract C4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import sympy
+import torch
+
+Number: TypeAlias = int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A reference to the result of an earlier instruction."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Operand: TypeAlias = Value | Number | str | sympy.Expr | torch.dtype | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One SSA step. ``args`` by operation (``Value`` operands first unless said otherwise):
+
+    ``load(buffer: str, index: Expr, mask: Value | None, other: Number | None)`` · ``store(buffer: str, index: Expr, value, mode: str | None)``
+    ``index_expr(expr)`` · ``indirect(value, size: Expr)``, whose result name is an index symbol · ``constant(number)`` · ``cast(value)``
+    ``bitcast(value)`` · elementwise ``op(value, ...)`` · ``uniform(seed, counter)`` · ``reduce(kind: str, value)`` · ``scan(kind: str, value)``.
+    The result dtype of load/index_expr/constant/cast/bitcast/reduce is ``dtype``; None only for store; int64 for indirect.
+    """
+
+    result: str | None
+    op: str
+    args: tuple[Operand, ...]
+    dtype: torch.dtype | None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Instructions that run once per point of ``ranges`` (``inner=False``) or of ``ranges`` x ``reduction``."""
+
+    inner: bool
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """An iteration symbol running over ``0 <= symbol < extent``."""
+
+    symbol: sympy.Symbol
+    extent: sympy.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBuffer:
+    """A tensor argument. ``role`` is ``"in"``, ``"out"`` (written, never read from before) or ``"inout"``; ``numel`` the storage span in elements."""
+
+    name: str
+    dtype: torch.dtype
+    role: str
+    numel: sympy.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A fused loop nest. ``ranges`` are ordered outermost first, the last being the one with the most unit-stride accesses; so is
+    ``reduction``. ``vector_axis`` names the iteration symbol to vectorise (None: a scalar kernel). ``hints`` maps size symbols to
+    example values; ``origins`` are (graph node name, user line) pairs."""
+
+    name: str
+    device: str
+    buffers: tuple[KernelBuffer, ...]
+    sizes: tuple[sympy.Symbol, ...]
+    ranges: tuple[Range, ...]
+    reduction: tuple[Range, ...]
+    bodies: tuple[Body, ...]
+    vector_axis: sympy.Symbol | None = None
+    hints: tuple[tuple[sympy.Symbol, int], ...] = ()
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
