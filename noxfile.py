@@ -1,0 +1,150 @@
+"""Development sessions. ``nox -s tests`` is all that a contributor must pass; ``nox -s quickstart`` is the tour."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["tests"]
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
+
+ROOT = Path(__file__).parent
+PACKAGES = (
+    "symshapes",
+    "bytecode-dynamo",
+    "aotgrad",
+    "primops",
+    "loopir",
+    "inductor-triton",
+    "inductor-cpp",
+    "torchstrata",
+)
+SOURCES = os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)
+OTHER_PYTHONS = ("3.12", "3.13")
+TEST_TOOLS = ("pytest>=8", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12")
+
+
+def local_dependencies(name: str) -> list[str]:
+    """The package and the siblings that its pyproject.toml declares, transitively."""
+    declared = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"]["dependencies"]
+    found = [sibling for sibling in PACKAGES if sibling in declared]
+    return [name, *dict.fromkeys(dependency for sibling in found for dependency in local_dependencies(sibling))]
+
+
+def install(session: nox.Session, *names: str, tools: tuple[str, ...] = TEST_TOOLS) -> None:
+    """Installs packages of this repository, with torch as the constraints file pins it, and test tools."""
+    folders = [f"packages/{name}" for name in dict.fromkeys(d for name in names for d in local_dependencies(name))]
+    session.install("-c", "constraints.txt", *folders, *tools)
+
+
+def run_pytest(session: nox.Session, *arguments: str) -> None:
+    session.run("pytest", *arguments, *session.posargs, env={"STRATA_CACHE_DIR": session.create_tmp() + "/cache"})
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Everything that a contributor must pass."""
+    for name in ("lint", "layers", "types", "seams", "integration", "docs"):
+        session.notify(name)
+    for package in PACKAGES:
+        session.notify(f"unit(package='{package}')")
+    for python in OTHER_PYTHONS:
+        session.notify(f"smoke-{python}")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Format, lint, size ceilings, banned imports."""
+    session.install("ruff==0.14.5")
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+    session.run("python", "tools/check_sizes.py")
+    session.run("python", "tools/check_imports.py")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """No arrow between packages but the declared ones."""
+    session.install("import-linter==2.16")
+    session.run("lint-imports", env={"PYTHONPATH": SOURCES})
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Static types of every package."""
+    install(session, "torchstrata", tools=("pyright[nodejs]==1.1.407", "hypothesis>=6.100", "pytest>=8"))
+    session.run("pyright", env={"PYTHONPATH": SOURCES})
+
+
+@nox.session
+@nox.parametrize("package", PACKAGES)
+def unit(session: nox.Session, package: str) -> None:
+    """One package with its declared dependencies only: wheel, import without siblings, its tests."""
+    install(session, package)
+    siblings = [name.replace("-", "_") for name in PACKAGES if name not in local_dependencies(package)]
+    session.run("python", "tools/check_alone.py", package.replace("-", "_"), *siblings)
+    run_pytest(session, f"packages/{package}/tests")
+
+
+@nox.session
+def seams(session: nox.Session) -> None:
+    """Each producer's output passes its consumer."""
+    install(session, "torchstrata")
+    run_pytest(session, "integration_tests/seams")
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """Whole models against eager, and every bug ever fixed."""
+    install(session, "torchstrata")
+    run_pytest(session, "integration_tests/models", "integration_tests/api", "integration_tests/repros")
+
+
+@nox.session(python=list(OTHER_PYTHONS))
+def smoke(session: nox.Session) -> None:
+    """Hook, capture and smoke tests on the other CPython versions (reported as skipped when the interpreter is missing)."""
+    install(session, "torchstrata")
+    run_pytest(session, "packages/bytecode-dynamo/tests", "integration_tests/api/test_smoke.py")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Call overhead and compile time next to torch.compile, in one process."""
+    install(session, "torchstrata")
+    session.run("python", "benchmarks/run.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site, links checked."""
+    session.install("mkdocs-material>=9.5,<10")
+    session.run("mkdocs", "build", "--strict", "--quiet")
+
+
+@nox.session
+def quickstart(session: nox.Session) -> None:
+    """Trains a small CNN on real digits, eager and compiled, and shows every stage."""
+    install(session, "torchstrata", tools=("scikit-learn>=1.4", "tqdm>=4.66"))
+    session.run("python", "examples/quickstart.py", *session.posargs)
+
+
+@nox.session
+def nightly(session: nox.Session) -> None:
+    """The large property-test profiles."""
+    install(session, "torchstrata")
+    session.env["STRATA_PROFILE"] = "nightly"
+    run_pytest(session, "packages", "integration_tests", "-m", "slow or not slow")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Builds every package's wheel into dist/."""
+    session.install("build")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    for name in PACKAGES:
+        session.run("python", "-m", "build", "--wheel", "--outdir", "dist", f"packages/{name}")

@@ -1,0 +1,78 @@
+"""Every setting of the stack in one typed, documented place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args, get_type_hints
+
+from torchstrata.errors import UsageError
+
+Fallback = Literal["eager", "error"]
+Partition = Literal["min_cut", "default"]
+Numerics = Literal["fast", "eager"]
+
+
+@dataclass(slots=True)
+class Config:
+    """Settings read when a graph is compiled. ``compile(options={...})`` overrides them for one callable."""
+
+    fallback: Fallback = "eager"
+    """What a failure inside the compiler becomes: the eager result with one warning, or a CompileError."""
+    fallback_random: bool = False
+    """Draw random numbers with eager's own operators, in eager's sequence, instead of our counter-based generator."""
+    partition: Partition = "min_cut"
+    """What is kept between forward and backward: the cheapest cut, or everything that backward reads."""
+    numerics: Numerics = "fast"
+    """Inside a kernel: keep float32 between bfloat16 operations, or round after each as eager does."""
+    verify: bool = os.environ.get("STRATA_VERIFY") == "1"
+    """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
+    dump: str | None = os.environ.get("STRATA_DUMP")
+    """Directory for a readable text of every stage (STRATA_DUMP=dir)."""
+    cache_dir: str | None = os.environ.get("STRATA_CACHE_DIR")
+    """Where compiled kernels are kept; None is ``~/.cache/torchstrata`` (STRATA_CACHE_DIR=dir)."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _check_field(name, value)
+        object.__setattr__(self, name, value)
+
+    def with_options(self, options: Mapping[str, Any] | None) -> Config:
+        """Returns a copy with ``options`` applied; UsageError names a field or value that can't be."""
+        for name, value in (options or {}).items():
+            _check_field(name, value)
+        return replace(self, **dict(options or {}))
+
+    @contextmanager
+    def patch(self, **options: Any) -> Iterator[None]:
+        """Applies ``options`` for the length of a ``with`` block."""
+        before = {name: getattr(self, name) for name in options if name in _FIELDS}
+        try:
+            for name, value in options.items():
+                setattr(self, name, value)
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+
+_FIELDS = tuple(field.name for field in fields(Config))
+_TYPES = get_type_hints(Config)
+
+
+def _check_field(name: str, value: object) -> None:
+    if name not in _FIELDS:
+        raise UsageError(f"unknown option {name!r}; the options are {', '.join(_FIELDS)}")
+    choices = get_args(_TYPES[name])
+    if not choices:
+        valid, expected = isinstance(value, _TYPES[name]), _TYPES[name].__name__
+    elif str in choices:
+        valid, expected = value is None or isinstance(value, str), "a string or None"
+    else:
+        valid, expected = value in choices, " or ".join(map(repr, choices))
+    if not valid:
+        raise UsageError(f"option {name!r} is {value!r}; it must be {expected}")
+
+
+config = Config()

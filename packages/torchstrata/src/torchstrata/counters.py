@@ -1,0 +1,53 @@
+"""How often each thing happened since the last ``reset()``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import bytecode_dynamo
+
+_CAPTURE = ("graphs", "graph_breaks", "recompiles")
+_COMPILE = ("generated_kernels", "extern_calls", "cache_hits", "cache_misses")
+_NAMES = (
+    "graphs",
+    "graph_breaks",
+    "recompiles",
+    "generated_kernels",
+    "extern_calls",
+    "fallbacks",
+    "cache_hits",
+    "cache_misses",
+)
+
+
+class Counters(Mapping[str, int]):
+    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds capture's and the compiler's."""
+
+    def __init__(self) -> None:
+        self.compiler: Counter[str] = Counter()
+
+    def __getitem__(self, name: str) -> int:
+        if name in _CAPTURE:
+            return bytecode_dynamo.counters[name]
+        if name in _COMPILE:
+            return self.compiler[name]
+        if name == "fallbacks":
+            return bytecode_dynamo.counters[name] + self.compiler[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def clear(self) -> None:
+        self.compiler.clear()
+        bytecode_dynamo.counters.clear()
+
+
+counters = Counters()

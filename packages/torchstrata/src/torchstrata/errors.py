@@ -1,0 +1,24 @@
+"""What a caller of ``torchstrata`` can see go wrong."""
+
+from __future__ import annotations
+
+
+class UsageError(ValueError):
+    """An argument of ``compile`` or a config field that can't be: says what was given, what is valid."""
+
+
+class CompileError(RuntimeError):
+    """A layer failed on a graph. ``layer`` is its package name, ``where`` the user's lines; the cause is chained."""
+
+    def __init__(self, layer: str, where: str, cause: BaseException) -> None:
+        self.layer = layer
+        self.where = where
+        location = f"\n  while compiling:\n{where}" if where else ""
+        super().__init__(
+            f"{layer} failed: {type(cause).__name__}: {cause}{location}\n"
+            "  try: options={'fallback': 'eager'} to run this graph eagerly, or STRATA_DUMP=<dir> to see the stage before it"
+        )
+
+
+class FallbackWarning(UserWarning):
+    """A graph runs eagerly because a layer of the compiler failed on it."""

@@ -1,0 +1,151 @@
+"""The pipeline below capture, read top to bottom.
+
+A captured graph is differentiated into functional graphs (``aotgrad``); each of these, forward and backward, runs through
+STAGES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aotgrad
+import bytecode_dynamo
+import inductor_cpp
+import inductor_triton
+import loopir
+import primops
+import torch
+
+from torchstrata.config import Config
+from torchstrata.counters import counters
+from torchstrata.dump import Dump
+from torchstrata.errors import CompileError
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the stages of one captured graph share."""
+
+    config: Config
+    store: loopir.ArtifactStore
+    codegens: dict[str, loopir.CodeGenerator]
+    dump: Dump
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One step: ``run`` makes the next form, ``check`` raises when it breaks its contract, ``show`` prints it."""
+
+    name: str
+    layer: str
+    run: Callable[[Context, Any], Any]
+    check: Callable[[Any], object]
+    show: Callable[[Any], str]
+
+
+def decompose(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    return primops.decompose(graph, numerics=ctx.config.numerics, fallback_random=ctx.config.fallback_random)
+
+
+def fuse(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Program:
+    return loopir.schedule(loopir.lower(graph))
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A program with the source of each of its kernels."""
+
+    program: loopir.Program
+    sources: Sequence[loopir.KernelSource]
+
+
+def generate(ctx: Context, program: loopir.Program) -> Generated:
+    return Generated(program, loopir.generate(program, ctx.codegens))
+
+
+def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
+    return loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
+
+
+def unchecked(_: object) -> None:
+    """Source text has no contract beyond compiling."""
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("30-prims.py", "primops", decompose, primops.check_prims, primops.format_graph),
+    Stage("40-loops.txt", "loopir", fuse, loopir.check_program, loopir.format_schedule),
+    Stage("50-kernels.txt", "code generator", generate, unchecked, lambda made: "\n\n".join(s.text for s in made.sources)),
+    Stage("60-host.py", "code generator", build, unchecked, lambda host: host.source),
+)
+
+
+def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule) -> Callable[..., Sequence[object]]:
+    """Runs a functional graph (C2) through STAGES. Raises CompileError naming the layer that failed."""
+    form: Any = graph
+    hits, misses = ctx.store.hits, ctx.store.misses
+    for stage in STAGES:
+        try:
+            form = stage.run(ctx, form)
+            if ctx.config.verify:
+                stage.check(form)
+        except (loopir.BuildError, loopir.StoreError):
+            raise  # the machine's fault, not the graph's: says itself what to try
+        except Exception as error:
+            raise CompileError(stage.layer, user_lines(graph), error) from error
+        if ctx.dump.directory is not None:
+            ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
+    counters.compiler.update(
+        generated_kernels=form.kernel_count,
+        extern_calls=form.extern_count,
+        cache_hits=ctx.store.hits - hits,
+        cache_misses=ctx.store.misses - misses,
+    )
+    return form
+
+
+def compile_captured(
+    config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
+) -> Callable[..., Sequence[object]]:
+    """Compiles a captured graph (C1, or any FX graph of torch calls). Raises CompileError."""
+    ctx = Context(config, open_store(config.cache_dir), code_generators(), Dump.for_graph(config.dump))
+    if ctx.dump.directory is not None:
+        ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
+    where = user_lines(graph)
+    backend = aotgrad.aot_backend(
+        lambda functional, _: compile_functional(ctx, "forward", functional),
+        lambda functional, _: compile_functional(ctx, "backward", functional),
+        inference_compiler=lambda functional, _: compile_functional(ctx, "inference", functional),
+        partition=config.partition,
+        on_artifact=lambda name, text: ctx.dump.write(f"20-{name}.py", text),
+        verify=config.verify,
+    )
+    try:
+        return backend(graph, example_inputs)
+    except (CompileError, loopir.BuildError, loopir.StoreError):
+        raise
+    except Exception as error:
+        raise CompileError("aotgrad", where, error) from error
+
+
+def code_generators() -> dict[str, loopir.CodeGenerator]:
+    """The code generator of each device type."""
+    return {"cpu": inductor_cpp.CppCodeGenerator(), "cuda": inductor_triton.TritonCodeGenerator()}
+
+
+def open_store(directory: str | None) -> loopir.ArtifactStore:
+    return loopir.ArtifactStore(None if directory is None else Path(directory))
+
+
+def user_lines(graph: torch.fx.GraphModule) -> str:
+    """The first and last user line of a graph, for messages."""
+    traces = [trace for node in graph.graph.nodes if (trace := node.meta.get("stack_trace"))]
+    if not traces:
+        return ""
+    first, last = (trace.strip().splitlines() for trace in (traces[0], traces[-1]))
+    return "\n".join(dict.fromkeys([*first[-2:], *last[-2:]]))
+
+
+capture = bytecode_dynamo.optimize
