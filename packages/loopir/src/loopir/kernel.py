@@ -28,9 +28,11 @@ Operand: TypeAlias = Value | Number | str | sympy.Expr | torch.dtype | None
 class Instruction:
     """One SSA step. ``args`` by operation (``Value`` operands first unless said otherwise):
 
-    ``load(buffer: str, index: Expr, mask: Value | None, other: Number | None)`` · ``store(buffer: str, index: Expr, value, mode: str | None)``
-    ``index_expr(expr)`` · ``indirect(value, size: Expr)``, whose result name is an index symbol · ``constant(number)`` · ``cast(value)``
-    ``bitcast(value)`` · elementwise ``op(value, ...)`` · ``uniform(seed, counter)`` · ``reduce(kind: str, value)`` · ``scan(kind: str, value)``.
+    ``load(buffer: str, index: Expr, mask: Value | None, other: Number | None)`` ·
+    ``store(buffer: str, index: Expr, value, mode: str | None)`` · ``index_expr(expr)`` ·
+    ``indirect(value, size: Expr)``, whose result name is an index symbol · ``constant(number)`` · ``cast(value)`` ·
+    ``bitcast(value)`` · elementwise ``op(value, ...)`` · ``uniform(seed, counter)`` · ``reduce(kind: str, value)`` ·
+    ``scan(kind: str, value)``.
     The result dtype of load/index_expr/constant/cast/bitcast/reduce is ``dtype``; None only for store; int64 for indirect.
     """
 
@@ -58,7 +60,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class KernelBuffer:
-    """A tensor argument. ``role`` is ``"in"``, ``"out"`` (written, never read from before) or ``"inout"``; ``numel`` the storage span in elements."""
+    """A tensor argument. ``role`` is ``"in"``, ``"out"`` (written, never read from before) or ``"inout"``;
+    ``numel`` the storage span in elements."""
 
     name: str
     dtype: torch.dtype
@@ -68,9 +71,9 @@ class KernelBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A fused loop nest. ``ranges`` are ordered outermost first, the last being the one with the most unit-stride accesses; so is
-    ``reduction``. ``vector_axis`` names the iteration symbol to vectorise (None: a scalar kernel). ``hints`` maps size symbols to
-    example values; ``origins`` are (graph node name, user line) pairs."""
+    """A fused loop nest. ``ranges`` are ordered outermost first, the last being the one with the most unit-stride
+    accesses; so is ``reduction``. ``vector_axis`` names the iteration symbol to vectorise (None: a scalar kernel).
+    ``hints`` maps size symbols to example values; ``origins`` are (graph node name, user line) pairs."""
 
     name: str
     device: str

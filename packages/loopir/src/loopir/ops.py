@@ -59,19 +59,56 @@ CONVERSION = [
 UNARY = [
     *_same(Domain.NUMBER, 1, neg="-a", abs="|a|", sign="-1, 0 or 1; NaN stays NaN (torch.sgn of a real)"),
     *_same(
-        Domain.FLOAT, 1, floor="round down", ceil="round up", trunc="round to zero", round="round half to even",
-        exp="e**a", expm1="e**a - 1", log="ln a", log2="log2 a", log1p="ln(1 + a)", sqrt="square root", rsqrt="1 / sqrt(a)",
-        sin="sine", cos="cosine", tan="tangent", asin="arc sine", acos="arc cosine", atan="arc tangent", sinh="hyperbolic sine",
-        cosh="hyperbolic cosine", tanh="hyperbolic tangent", erf="error function", lgamma="ln |gamma(a)|",
+        Domain.FLOAT,
+        1,
+        floor="round down",
+        ceil="round up",
+        trunc="round to zero",
+        round="round half to even",
+        exp="e**a",
+        expm1="e**a - 1",
+        log="ln a",
+        log2="log2 a",
+        log1p="ln(1 + a)",
+        sqrt="square root",
+        rsqrt="1 / sqrt(a)",
+        sin="sine",
+        cos="cosine",
+        tan="tangent",
+        asin="arc sine",
+        acos="arc cosine",
+        atan="arc tangent",
+        sinh="hyperbolic sine",
+        cosh="hyperbolic cosine",
+        tanh="hyperbolic tangent",
+        erf="error function",
+        lgamma="ln |gamma(a)|",
     ),
     *_same(Domain.INTEGER, 1, not_="bitwise complement; logical for bool"),
 ]
 BINARY = [
-    *_same(Domain.NUMBER, 2, add="a + b", sub="a - b", mul="a * b", minimum="smaller, NaN wins", maximum="larger, NaN wins",
-           remainder="a - b * floor(a / b), sign of b", fmod="a - b * trunc(a / b), sign of a"),
+    *_same(
+        Domain.NUMBER,
+        2,
+        add="a + b",
+        sub="a - b",
+        mul="a * b",
+        minimum="smaller, NaN wins",
+        maximum="larger, NaN wins",
+        remainder="a - b * floor(a / b), sign of b",
+        fmod="a - b * trunc(a / b), sign of a",
+    ),
     *_same(Domain.FLOAT, 2, div="a / b", pow="a ** b", atan2="angle of (b, a)"),
-    *_same(Domain.INTEGER, 2, floordiv="floor(a / b)", and_="bitwise and", or_="bitwise or", xor="bitwise exclusive or",
-           lshift="a << b", rshift="arithmetic a >> b"),
+    *_same(
+        Domain.INTEGER,
+        2,
+        floordiv="floor(a / b)",
+        and_="bitwise and",
+        or_="bitwise or",
+        xor="bitwise exclusive or",
+        lshift="a << b",
+        rshift="arithmetic a >> b",
+    ),
 ]
 COMPARISON = [
     OpSpec(name, 2, DtypeRule.BOOL, Domain.ANY, text)
@@ -79,12 +116,24 @@ COMPARISON = [
 ]
 SELECTION = [OpSpec("where", 3, DtypeRule.SAME, Domain.ANY, "b if the bool a, else c")]
 RANDOM = [
-    OpSpec("uniform", 2, DtypeRule.GIVEN, Domain.INTEGER,
-           "float32 in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(key=seed, counter=(lo32(c // 4), hi32(c // 4), 0, 0)), times 2**-24"),
+    OpSpec(
+        "uniform",
+        2,
+        DtypeRule.GIVEN,
+        Domain.INTEGER,
+        "float32 in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(key=seed, counter=(lo32(c // 4), hi32(c // 4), 0, 0)), "
+        "times 2**-24",
+    ),
 ]
 COLLECTIVE = [
     OpSpec("reduce", 1, DtypeRule.GIVEN, Domain.ANY, "combines the value over `reduction`; kinds: see REDUCTIONS"),
-    OpSpec("scan", 1, DtypeRule.SAME, Domain.NUMBER, "inclusive prefix over the single `reduction` range, in order; kinds: sum, prod"),
+    OpSpec(
+        "scan",
+        1,
+        DtypeRule.SAME,
+        Domain.NUMBER,
+        "inclusive prefix over the single `reduction` range, in order; kinds: sum, prod",
+    ),
 ]
 
 OPS: dict[str, OpSpec] = {
@@ -100,5 +149,6 @@ REDUCTIONS: dict[str, str] = {
     "min": "minimum, NaN wins; starts at the dtype's highest value",
     "argmax": "flat position (row-major over `reduction`) of the first maximum, NaN counts as the largest; int64",
     "argmin": "flat position of the first minimum, NaN counts as the smallest; int64",
-    "any": "or of bools", "all": "and of bools",
+    "any": "or of bools",
+    "all": "and of bools",
 }

@@ -1,0 +1,67 @@
+"""Errors of this package: what failed, where, and what to try."""
+
+from __future__ import annotations
+
+
+class LoopIRError(Exception):
+    """Base of every error that loopir raises on purpose. ``id`` is stable and documented."""
+
+    id = "LI000"
+
+    def __str__(self) -> str:
+        return f"[{self.id}] {super().__str__()}"
+
+
+class ParseError(LoopIRError):
+    """The text of a kernel does not follow the grammar; carries line and column."""
+
+    id = "LI001"
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {message}" if line else message)
+        self.line = line
+        self.column = column
+
+
+class VerificationError(LoopIRError):
+    """A kernel or program breaks a clause of contract C4 or C5."""
+
+    id = "LI002"
+
+    def __init__(self, clause: str, message: str) -> None:
+        super().__init__(f"{clause}: {message}")
+        self.clause = clause
+
+
+class LoweringError(LoopIRError):
+    """A graph node can't be lowered; names the node, its target and the user's line."""
+
+    id = "LI003"
+
+
+class BuildError(LoopIRError):
+    """A code generator could not build its kernels; ``command`` and ``output`` tell what was run and what it said."""
+
+    id = "LI004"
+
+    def __init__(self, message: str, *, command: str = "", output: str = "") -> None:
+        parts = [message]
+        if command:
+            parts.append(f"command: {command}")
+        if output:
+            parts.append(output.rstrip())
+        super().__init__("\n".join(parts))
+        self.command = command
+        self.output = output
+
+
+class StoreError(LoopIRError):
+    """The artifact store can't be used: names the directory, the reason and what to try."""
+
+    id = "LI005"
+
+
+class ScheduleError(LoopIRError):
+    """The scheduler met a state that its own rules exclude (a defect of this package)."""
+
+    id = "LI006"

@@ -1,0 +1,251 @@
+"""The meaning of kernels: a slow and plain evaluator on torch tensors.
+
+Points are evaluated together: a value is a tensor of shape (points, 1) in outer bodies, (points, reduction points) in inner ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import sympy
+import torch
+
+from loopir.errors import LoopIRError
+from loopir.expr import FloorDiv, Mod
+from loopir.kernel import Instruction, Kernel, Range, Value
+
+CHUNK = 1 << 21
+
+UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "neg": torch.neg, "abs": torch.abs, "sign": torch.sgn, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
+    "round": torch.round, "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log1p": torch.log1p,
+    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "asin": torch.asin,
+    "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh, "tanh": torch.tanh, "erf": torch.erf,
+    "lgamma": torch.lgamma, "not": torch.bitwise_not,
+}  # fmt: skip
+
+
+def _floordiv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.div(a, b, rounding_mode="floor")
+
+
+BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "minimum": torch.minimum, "maximum": torch.maximum,
+    "remainder": torch.remainder, "fmod": torch.fmod, "div": torch.div, "pow": torch.pow, "atan2": torch.atan2,
+    "floordiv": _floordiv, "and": torch.bitwise_and, "or": torch.bitwise_or, "xor": torch.bitwise_xor,
+    "lshift": torch.bitwise_left_shift, "rshift": torch.bitwise_right_shift,
+    "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
+}  # fmt: skip
+
+
+def evaluate_expr(expr: sympy.Expr, values: dict[str, torch.Tensor | int]) -> torch.Tensor | int:
+    """The value of an index expression; symbols come from ``values`` (ints or int64 tensors)."""
+    if isinstance(expr, sympy.Symbol):
+        return values[expr.name]
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    args = [evaluate_expr(arg, values) for arg in expr.args]  # type: ignore[arg-type]
+    if isinstance(expr, sympy.Add):
+        return sum(args[1:], args[0])
+    if isinstance(expr, sympy.Mul):
+        return math.prod(args[1:], start=args[0])  # type: ignore[return-value]
+    if isinstance(expr, FloorDiv):
+        return args[0] // args[1]
+    if isinstance(expr, Mod):
+        return args[0] % args[1]
+    if isinstance(expr, sympy.Pow):
+        return args[0] ** args[1]
+    if isinstance(expr, sympy.Min | sympy.Max):
+        return _extreme(args, isinstance(expr, sympy.Max))
+    raise LoopIRError(f"not an index expression: {expr}")
+
+
+def _extreme(args: list[torch.Tensor | int], largest: bool) -> torch.Tensor | int:
+    if all(isinstance(arg, int) for arg in args):
+        return max(args) if largest else min(args)
+    result = torch.as_tensor(args[0])
+    for arg in args[1:]:
+        result = (torch.maximum if largest else torch.minimum)(result, torch.as_tensor(arg))
+    return result
+
+
+def philox_uniform(seed: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
+    """``ops.uniform``: lane ``counter % 4`` of Philox4x32-10 at block ``counter // 4``, as float32 in [0, 1)."""
+    seed, counter = torch.broadcast_tensors(seed.to(torch.int64), counter.to(torch.int64))
+    low = 0xFFFFFFFF
+    block = counter >> 2
+    c = [block & low, (block >> 32) & low, torch.zeros_like(block), torch.zeros_like(block)]
+    k0, k1 = seed & low, (seed >> 32) & low
+    for _ in range(10):
+        high0, low0 = _multiply(c[0], 0xD2511F53)
+        high1, low1 = _multiply(c[2], 0xCD9E8D57)
+        c = [high1 ^ c[1] ^ k0, low1, high0 ^ c[3] ^ k1, low0]
+        k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
+    lane = counter & 3
+    word = torch.where(lane < 2, torch.where(lane == 0, c[0], c[1]), torch.where(lane == 2, c[2], c[3]))
+    return (word >> 8).to(torch.float32) * 2.0**-24
+
+
+def _multiply(a: torch.Tensor, constant: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """High and low 32 bits of a 32 x 32 bit product, held in int64 (whose own product would overflow)."""
+    low_part = (a & 0xFFFF) * constant
+    high_part = (a >> 16) * constant
+    total = (high_part & 0xFFFF) * 65536 + low_part
+    return ((high_part >> 16) + (total >> 32)) & 0xFFFFFFFF, total & 0xFFFFFFFF
+
+
+def reduce_tensor(kind: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Combines dimension 1 of ``value`` and keeps it with size 1; see ``REDUCTIONS`` for the kinds."""
+    if kind in ("sum", "prod"):
+        return getattr(torch, kind)(value, dim=1, keepdim=True, dtype=dtype)
+    if kind in ("any", "all"):
+        return getattr(torch, kind)(value, dim=1, keepdim=True)
+    if kind in ("argmax", "argmin"):
+        return getattr(torch, kind)(value, dim=1, keepdim=True)
+    if value.shape[1] == 0:
+        limits = _limits(value.dtype)
+        return torch.full((value.shape[0], 1), limits[0] if kind == "max" else limits[1], dtype=dtype)
+    return getattr(torch, f"a{kind}")(value, dim=1, keepdim=True)
+
+
+def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
+    if dtype.is_floating_point:
+        return -math.inf, math.inf
+    if dtype is torch.bool:
+        return False, True
+    return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+
+
+class _Evaluation:
+    """One launch: flat views of the buffers, and the values of a chunk of points."""
+
+    def __init__(self, kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.sizes: dict[str, torch.Tensor | int] = {s.name: int(v) for s, v in zip(kernel.sizes, sizes, strict=True)}
+        self.buffers = {}
+        for buffer, tensor in zip(kernel.buffers, tensors, strict=True):
+            numel = int(evaluate_expr(buffer.numel, self.sizes))
+            if tensor.dtype != buffer.dtype:
+                raise LoopIRError(f"{kernel.name}: {buffer.name} is {buffer.dtype}, got {tensor.dtype}")
+            self.buffers[buffer.name] = torch.as_strided(tensor, (numel,), (1,))
+        self.device = tensors[0].device if tensors else torch.device("cpu")
+
+    def run(self) -> None:
+        points, total = self._grid(self.kernel.ranges)
+        inner, inner_total = self._grid(self.kernel.reduction)
+        step = max(1, CHUNK // max(1, inner_total))
+        for start in range(0, total, step):
+            symbols = dict(self.sizes)
+            symbols |= {name: index[start : start + step].unsqueeze(1) for name, index in points.items()}
+            count = min(step, total - start)
+            self._run_chunk(symbols, {name: index.unsqueeze(0) for name, index in inner.items()}, count, inner_total)
+
+    def _grid(self, ranges: tuple[Range, ...]) -> tuple[dict[str, torch.Tensor], int]:
+        extents = [int(evaluate_expr(item.extent, self.sizes)) for item in ranges]
+        total = math.prod(extents)
+        flat = torch.arange(total, device=self.device)
+        result = {}
+        for item, extent in zip(reversed(ranges), reversed(extents), strict=True):
+            result[item.symbol.name] = flat % max(extent, 1)
+            flat = flat // max(extent, 1)
+        return result, total
+
+    def _run_chunk(self, symbols: dict, inner: dict, count: int, inner_count: int) -> None:
+        values: dict[str, torch.Tensor] = {}
+        for body in self.kernel.bodies:
+            shape = (count, inner_count if body.inner else 1)
+            visible = {**symbols, **inner} if body.inner else symbols
+            local = dict(values)
+            for instruction in body.instructions:
+                self._step(instruction, local, visible, shape)
+                name = instruction.result
+                if name is not None and (not body.inner or instruction.op == "reduce"):
+                    values[name] = local[name]
+                    if instruction.op == "indirect":
+                        symbols[name] = local[name]
+
+    def _step(self, step: Instruction, values: dict[str, torch.Tensor], symbols: dict, shape: tuple[int, int]) -> None:
+        if step.op == "store":
+            self._store(step, values, symbols, shape)
+            return
+        assert step.result is not None
+        result = self._compute(step, values, symbols, shape)
+        values[step.result] = result
+        if step.op == "indirect":
+            symbols[step.result] = result
+
+    def _compute(
+        self, step: Instruction, values: dict[str, torch.Tensor], symbols: dict, shape: tuple[int, int]
+    ) -> torch.Tensor:
+        op, dtype = step.op, step.dtype
+        operands = [values[arg.name] for arg in step.args if isinstance(arg, Value)]
+        if op == "load":
+            return self._load(step, operands, symbols, shape)
+        if op == "index_expr":
+            return self._index(step.args[0], symbols, shape).to(dtype)
+        if op == "constant":
+            return torch.full((1, 1), step.args[0], dtype=dtype, device=self.device)  # type: ignore[arg-type]
+        if op == "indirect":
+            return self._indirect(operands[0], int(evaluate_expr(step.args[1], self.sizes)))  # type: ignore[arg-type]
+        if op == "cast":
+            return operands[0].to(dtype)
+        if op == "bitcast":
+            return operands[0].view(dtype)  # type: ignore[arg-type]
+        if op == "uniform":
+            return philox_uniform(*operands)
+        if op == "where":
+            return torch.where(*operands)
+        if op == "reduce":
+            return reduce_tensor(str(step.args[0]), operands[0].expand(shape), dtype)  # type: ignore[arg-type]
+        if op == "scan":
+            return {"sum": torch.cumsum, "prod": torch.cumprod}[str(step.args[0])](operands[0].expand(shape), 1, dtype=dtype)
+        return UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
+
+    def _index(self, expr: object, symbols: dict, shape: tuple[int, int]) -> torch.Tensor:
+        value = evaluate_expr(expr, symbols)  # type: ignore[arg-type]
+        return torch.as_tensor(value, dtype=torch.int64, device=self.device).expand(shape)
+
+    def _indirect(self, value: torch.Tensor, size: int) -> torch.Tensor:
+        value = value.to(torch.int64)
+        if value.numel() and not bool(((value >= 0) & (value < size)).all()):
+            raise IndexError(f"{self.kernel.name}: index out of range [0, {size})")
+        return value
+
+    def _load(self, step: Instruction, operands: list[torch.Tensor], symbols: dict, shape: tuple[int, int]) -> torch.Tensor:
+        buffer, index, _, other = step.args
+        flat = self.buffers[str(buffer)]
+        positions = self._index(index, symbols, shape)
+        if not operands:
+            return flat[self._checked(str(buffer), positions)]
+        mask = operands[0].expand(shape)
+        positions = self._checked(str(buffer), torch.where(mask, positions, 0), mask)
+        filler = torch.full((), other, dtype=flat.dtype, device=flat.device)  # type: ignore[arg-type]
+        if flat.numel() == 0:
+            return filler.expand(shape)
+        return torch.where(mask, flat[positions], filler)
+
+    def _store(self, step: Instruction, values: dict[str, torch.Tensor], symbols: dict, shape: tuple[int, int]) -> None:
+        buffer, index, value, mode = step.args
+        assert isinstance(value, Value)
+        flat = self.buffers[str(buffer)]
+        positions = self._checked(str(buffer), self._index(index, symbols, shape)).reshape(-1)
+        source = values[value.name].expand(shape).reshape(-1)
+        flat.index_put_((positions,), source, accumulate=mode == "add")
+
+    def _checked(self, buffer: str, positions: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        size = self.buffers[buffer].numel()
+        wrong = (positions < 0) | (positions >= size)
+        if mask is not None:
+            wrong &= mask
+        if positions.numel() and bool(wrong.any()):
+            raise LoopIRError(f"{self.kernel.name}: an access of {buffer} is outside its {size} elements (C4.4)")
+        return positions
+
+
+def evaluate_kernel(kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
+    """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel would.
+
+    Raises IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out of bounds.
+    """
+    _Evaluation(kernel, tensors, sizes).run()

@@ -1,0 +1,118 @@
+"""Index and size expressions: symbols, their text, and reading it back.
+
+Every symbol of a kernel is a non-negative integer, and a symbol is its name: two kernels that print alike are equal.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+import sympy
+
+try:
+    from symshapes import FloorDiv, Mod
+except ImportError:
+    from loopir._floor import FloorDiv, Mod
+
+from loopir.errors import ParseError
+
+
+@cache
+def symbol(name: str) -> sympy.Symbol:
+    """The index or size symbol of that name."""
+    return sympy.Symbol(name, integer=True, nonnegative=True)
+
+
+def format_expr(expr: sympy.Expr | int) -> str:
+    """``expr`` as Python source: ``//`` and ``%`` for FloorDiv and Mod, ``min`` and ``max`` for Min and Max."""
+    return _format(sympy.sympify(expr), 0)
+
+
+# Binding strength: 0 sum, 1 product and //, %, 2 unary, 3 power and atoms.
+def _format(expr: sympy.Expr, strength: int) -> str:
+    if isinstance(expr, sympy.Symbol):
+        return expr.name
+    if isinstance(expr, sympy.Integer):
+        return str(expr) if expr >= 0 or strength == 0 else f"({expr})"
+    if isinstance(expr, sympy.Add):
+        return _wrap(_format_sum(expr), strength > 0)
+    if isinstance(expr, sympy.Mul):
+        return _wrap(_format_product(expr), strength > 0)
+    if isinstance(expr, FloorDiv | Mod):
+        operator = "//" if isinstance(expr, FloorDiv) else "%"
+        left, right = (_format(arg, 2) for arg in expr.args)
+        return f"({left} {operator} {right})"
+    if isinstance(expr, sympy.Min | sympy.Max):
+        name = "min" if isinstance(expr, sympy.Min) else "max"
+        return f"{name}({', '.join(sorted(_format(arg, 0) for arg in expr.args))})"
+    if isinstance(expr, sympy.Pow):
+        base, exponent = expr.args
+        if isinstance(exponent, sympy.Integer) and exponent >= 0:
+            return f"{_format(base, 3)}**{exponent}"
+    raise TypeError(f"not an index expression: {sympy.srepr(expr)}")
+
+
+def _wrap(text: str, needed: bool) -> str:
+    return f"({text})" if needed else text
+
+
+def _format_sum(expr: sympy.Expr) -> str:
+    terms = sorted(expr.args, key=lambda term: (isinstance(term, sympy.Integer), str(term)))
+    text = ""
+    for term in terms:
+        piece = _format(term, 0)
+        if not text:
+            text = piece
+        elif piece.startswith("-"):
+            text += f" - {piece[1:]}"
+        else:
+            text += f" + {piece}"
+    return text
+
+
+def _format_product(expr: sympy.Expr) -> str:
+    coefficient, factors = expr.as_coeff_mul()
+    if not isinstance(coefficient, sympy.Integer):
+        raise TypeError(f"not an index expression: {expr}")
+    pieces = [_format(factor, 2) for factor in sorted(factors, key=str)]
+    if coefficient == -1:
+        return "-" + "*".join(pieces)
+    if coefficient != 1:
+        pieces.insert(0, str(coefficient))
+    return "*".join(pieces)
+
+
+_BINARY = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: FloorDiv,
+    ast.Mod: Mod,
+    ast.Pow: lambda a, b: a**b,
+}
+
+
+def expr_of_ast(node: ast.expr) -> sympy.Expr:
+    """Reads an expression from Python syntax; raises :class:`ParseError` with the position."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return sympy.Integer(node.value)
+    if isinstance(node, ast.Name):
+        return symbol(node.id)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return _BINARY[type(node.op)](expr_of_ast(node.left), expr_of_ast(node.right))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -expr_of_ast(node.operand)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        function = sympy.Min if node.func.id == "min" else sympy.Max
+        return function(*(expr_of_ast(arg) for arg in node.args))
+    raise ParseError(f"not an index expression: {ast.unparse(node)}", node.lineno, node.col_offset + 1)
+
+
+def parse_expr(text: str) -> sympy.Expr:
+    """The inverse of :func:`format_expr`."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        raise ParseError(str(error.msg), error.lineno or 0, error.offset or 0) from error
+    return expr_of_ast(tree.body)

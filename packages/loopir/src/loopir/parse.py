@@ -1,0 +1,233 @@
+"""Reads kernels from their text form with Python's own parser."""
+
+from __future__ import annotations
+
+import ast
+import math
+
+import sympy
+import torch
+
+from loopir.errors import ParseError
+from loopir.expr import expr_of_ast, symbol
+from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Number, Range, Value
+from loopir.ops import OPS, DtypeRule
+from loopir.text import ROLES
+
+ROLE_OF = {name: role for role, name in ROLES.items()}
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel that ``text`` prints; raises :class:`ParseError` with line and column."""
+    kernels = parse_kernels(text)
+    if len(kernels) != 1:
+        raise ParseError(f"expected one kernel, found {len(kernels)}")
+    return kernels[0]
+
+
+def parse_kernels(text: str) -> list[Kernel]:
+    """All kernels of a text, in order."""
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise ParseError(str(error.msg), error.lineno or 0, error.offset or 0) from error
+    return [_KernelParser(statement).parse() for statement in module.body]
+
+
+def _fail(node: ast.AST, message: str) -> ParseError:
+    return ParseError(message, getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1)
+
+
+def parse_dtype(node: ast.expr) -> torch.dtype:
+    """A dtype from its quoted name."""
+    name = node.value if isinstance(node, ast.Constant) else None
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
+        raise _fail(node, f"not a dtype: {ast.unparse(node)}")
+    return dtype
+
+
+def parse_number(node: ast.expr) -> Number:
+    """A literal, ``inf`` or ``nan``, with an optional minus."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -parse_number(node.operand)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        return math.inf if node.id == "inf" else math.nan
+    raise _fail(node, f"not a number: {ast.unparse(node)}")
+
+
+def _call_of(node: ast.AST | None, name: str | None = None) -> ast.Call:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and name in (None, node.func.id):
+        return node
+    raise _fail(node or ast.Pass(), f"expected a call{f' of {name}' if name else ''}")
+
+
+def _callee(call: ast.Call) -> str:
+    assert isinstance(call.func, ast.Name)
+    return call.func.id
+
+
+class _KernelParser:
+    """State of one kernel: dtypes of the values seen so far, ranges by depth, bodies in order."""
+
+    def __init__(self, statement: ast.stmt) -> None:
+        if not isinstance(statement, ast.FunctionDef) or len(statement.decorator_list) != 1:
+            raise _fail(statement, "expected '@kernel(...)' and a function")
+        self.function = statement
+        self.dtypes: dict[str, torch.dtype] = {}
+        self.ranges: list[Range] = []
+        self.reduction: list[Range] | None = None
+        self.bodies: list[Body] = []
+        self.outer: list[Instruction] = []
+
+    def parse(self) -> Kernel:
+        decorator = _call_of(self.function.decorator_list[0], "kernel")
+        options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in decorator.keywords}
+        if set(options) - {"device", "vector"} or "device" not in options:
+            raise _fail(decorator, "kernel takes device=... and vector=...")
+        buffers, sizes, hints = self._parameters()
+        self._statements(self.function.body, inner=None)
+        self._flush()
+        vector = options.get("vector")
+        return Kernel(
+            name=self.function.name,
+            device=options["device"],
+            buffers=tuple(buffers),
+            sizes=tuple(sizes),
+            ranges=tuple(self.ranges),
+            reduction=tuple(self.reduction or ()),
+            bodies=tuple(self.bodies),
+            vector_axis=symbol(vector) if vector is not None else None,
+            hints=tuple(hints),
+        )
+
+    def _parameters(self) -> tuple[list[KernelBuffer], list[sympy.Symbol], list[tuple[sympy.Symbol, int]]]:
+        buffers, sizes, hints = [], [], []
+        for argument in self.function.args.args:
+            call = _call_of(argument.annotation)
+            kind = _callee(call)
+            if kind == "Size":
+                sizes.append(symbol(argument.arg))
+                hints += [(symbol(argument.arg), ast.literal_eval(k.value)) for k in call.keywords if k.arg == "hint"]
+            elif kind in ROLE_OF and len(call.args) == 2:
+                numel = expr_of_ast(call.args[1])
+                buffers.append(KernelBuffer(argument.arg, parse_dtype(call.args[0]), ROLE_OF[kind], numel))
+            else:
+                raise _fail(argument, "expected In(dtype, numel), Out(...), InOut(...) or Size(hint=...)")
+        return buffers, sizes, hints
+
+    def _statements(self, statements: list[ast.stmt], inner: list[Instruction] | None) -> None:
+        for statement in statements:
+            if isinstance(statement, ast.For):
+                self._loop(statement, inner)
+            elif inner is not None:
+                inner.append(self._instruction(statement))
+            else:
+                self.outer.append(self._instruction(statement))
+
+    def _loop(self, statement: ast.For, inner: list[Instruction] | None) -> None:
+        call = _call_of(statement.iter)
+        if not isinstance(statement.target, ast.Name) or len(call.args) != 1 or call.keywords:
+            raise _fail(statement, "expected 'for symbol in range(extent)' or '... in reduce(extent)'")
+        item = Range(symbol(statement.target.id), expr_of_ast(call.args[0]))
+        if _callee(call) == "range":
+            if self.outer or self.bodies or inner is not None:
+                raise _fail(statement, "a range loop must enclose all bodies")
+            self.ranges.append(item)
+            self._statements(statement.body, None)
+            return
+        if _callee(call) != "reduce" or inner is not None:
+            raise _fail(statement, f"unknown loop {_callee(call)}(...) here")
+        self._flush()
+        nest, body = [item], statement.body
+        while len(body) == 1 and isinstance(body[0], ast.For):
+            step = body[0]
+            if not isinstance(step.target, ast.Name):
+                raise _fail(step, "expected a loop symbol")
+            nest.append(Range(symbol(step.target.id), expr_of_ast(_call_of(step.iter, "reduce").args[0])))
+            body = step.body
+        if self.reduction is not None and self.reduction != nest:
+            raise _fail(statement, "all reduce loops of a kernel have the same symbols and extents")
+        self.reduction = nest
+        instructions: list[Instruction] = []
+        self._statements(body, instructions)
+        self.bodies.append(Body(True, tuple(instructions)))
+
+    def _flush(self) -> None:
+        if self.outer:
+            self.bodies.append(Body(False, tuple(self.outer)))
+            self.outer = []
+
+    def _instruction(self, statement: ast.stmt) -> Instruction:
+        if isinstance(statement, ast.Expr):
+            result, call = None, _call_of(statement.value, "store")
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            result, call = statement.targets[0].id, _call_of(statement.value)
+        else:
+            raise _fail(statement, "expected 'name = op(...)' or 'store(...)'")
+        op = _callee(call).rstrip("_")
+        if op not in OPS or (op == "store") != (result is None):
+            raise _fail(call, f"unknown operation {_callee(call)!r}")
+        try:
+            instruction = self._operation(result, op, call)
+        except (IndexError, ValueError) as error:
+            raise _fail(call, f"wrong arguments: {ast.unparse(call)}") from error
+        if result is not None and instruction.dtype is not None:
+            self.dtypes[result] = instruction.dtype
+        return instruction
+
+    def _operation(self, result: str | None, op: str, call: ast.Call) -> Instruction:
+        args, keywords = call.args, {keyword.arg: keyword.value for keyword in call.keywords}
+        if op == "load":
+            mask = self._value(keywords["mask"]) if "mask" in keywords else None
+            other = parse_number(keywords["other"]) if "other" in keywords else None
+            buffer, index, dtype = args
+            return Instruction(result, op, (self._name(buffer), self._index(index), mask, other), parse_dtype(dtype))
+        if op == "store":
+            buffer, index, value = args
+            mode = ast.literal_eval(keywords["mode"]) if "mode" in keywords else None
+            return Instruction(None, op, (self._name(buffer), self._index(index), self._value(value), mode), None)
+        if op == "index_expr":
+            return Instruction(result, op, (expr_of_ast(args[0]),), parse_dtype(args[1]))
+        if op == "indirect":
+            return Instruction(result, op, (self._value(args[0]), expr_of_ast(args[1])), torch.int64)
+        if op == "constant":
+            return Instruction(result, op, (parse_number(args[0]),), parse_dtype(args[1]))
+        if op == "reduce":
+            return Instruction(result, op, (ast.literal_eval(args[0]), self._value(args[1])), parse_dtype(args[2]))
+        if op == "scan":
+            value = self._value(args[1])
+            return Instruction(result, op, (ast.literal_eval(args[0]), value), self.dtypes[value.name])
+        return self._elementwise(result, op, args)
+
+    def _elementwise(self, result: str | None, op: str, args: list[ast.expr]) -> Instruction:
+        spec = OPS[op]
+        values = tuple(self._value(arg) for arg in args[: spec.arity])
+        if op == "uniform":
+            dtype = torch.float32
+        elif spec.rule is DtypeRule.GIVEN:
+            dtype = parse_dtype(args[spec.arity])
+        elif spec.rule is DtypeRule.BOOL:
+            dtype = torch.bool
+        else:
+            dtype = self.dtypes[values[-1].name]
+        if len(args) != spec.arity + (spec.rule is DtypeRule.GIVEN and op != "uniform"):
+            raise ValueError(op)
+        return Instruction(result, op, values, dtype)
+
+    def _name(self, node: ast.expr) -> str:
+        if not isinstance(node, ast.Name):
+            raise _fail(node, "expected a buffer name")
+        return node.id
+
+    def _value(self, node: ast.expr) -> Value:
+        if not isinstance(node, ast.Name) or node.id not in self.dtypes:
+            raise _fail(node, f"not a value: {ast.unparse(node)}")
+        return Value(node.id)
+
+    def _index(self, node: ast.expr) -> sympy.Expr:
+        if not isinstance(node, ast.List) or len(node.elts) != 1:
+            raise _fail(node, "expected [index]")
+        return expr_of_ast(node.elts[0])

@@ -1,0 +1,105 @@
+"""Kernels as text, in a subset of Python; :func:`loopir.parse_kernel` reads it back.
+
+The dtype of an operation is printed only where it does not follow from the operands.
+"""
+
+from __future__ import annotations
+
+import math
+
+import sympy
+import torch
+
+from loopir.expr import format_expr
+from loopir.kernel import Instruction, Kernel, KernelBuffer, Value
+from loopir.ops import OPS, DtypeRule
+
+INDENT = "    "
+ROLES = {"in": "In", "out": "Out", "inout": "InOut"}
+
+
+def format_dtype(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def format_number(number: float | int | bool) -> str:
+    """A Python literal, or ``inf``, ``-inf``, ``nan``."""
+    if isinstance(number, float) and not math.isfinite(number):
+        return "nan" if math.isnan(number) else ("inf" if number > 0 else "-inf")
+    return repr(number)
+
+
+def format_kernel(kernel: Kernel) -> str:
+    """The kernel as text: ``parse_kernel(format_kernel(k)) == k``. Origins are comments."""
+    hints = dict(kernel.hints)
+    parameters = [format_buffer(buffer) for buffer in kernel.buffers]
+    parameters += [f"{size.name}: Size({_hint(hints, size)})" for size in kernel.sizes]
+    vector = f", vector={kernel.vector_axis.name!r}" if kernel.vector_axis is not None else ""
+    lines = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in kernel.origins]
+    lines += [f"@kernel(device={kernel.device!r}{vector})", f"def {kernel.name}({', '.join(parameters)}):"]
+    depth = 1
+    for item in kernel.ranges:
+        lines.append(f"{INDENT * depth}for {item.symbol.name} in range({format_expr(item.extent)}):")
+        depth += 1
+    for body in kernel.bodies:
+        inner = depth
+        for item in kernel.reduction if body.inner else ():
+            lines.append(f"{INDENT * inner}for {item.symbol.name} in reduce({format_expr(item.extent)}):")
+            inner += 1
+        lines += [f"{INDENT * inner}{format_instruction(instruction)}" for instruction in body.instructions]
+    return "\n".join(lines) + "\n"
+
+
+def _hint(hints: dict[sympy.Symbol, int], size: sympy.Symbol) -> str:
+    return f"hint={hints[size]}" if size in hints else ""
+
+
+def format_buffer(buffer: KernelBuffer) -> str:
+    """``in0: In('float32', 64*s0)``."""
+    return f"{buffer.name}: {ROLES[buffer.role]}({format_dtype(buffer.dtype)!r}, {format_expr(buffer.numel)})"
+
+
+def format_instruction(instruction: Instruction) -> str:
+    """One line, without indentation."""
+    op, args = instruction.op, instruction.args
+    dtype = repr(format_dtype(instruction.dtype)) if instruction.dtype is not None else ""
+    if op == "load":
+        buffer, index, mask, other = args
+        masked = f", mask={mask}, other={format_number(other)}" if mask is not None else ""  # type: ignore[arg-type]
+        text = f"load({buffer}, [{_index(index)}], {dtype}{masked})"
+    elif op == "store":
+        buffer, index, value, mode = args
+        text = f"store({buffer}, [{_index(index)}], {value}{f', mode={mode!r}' if mode is not None else ''})"
+    elif op == "index_expr":
+        text = f"index_expr({_index(args[0])}, {dtype})"
+    elif op == "indirect":
+        text = f"indirect({args[0]}, {_index(args[1])})"
+    elif op == "constant":
+        text = f"constant({format_number(args[0])}, {dtype})"  # type: ignore[arg-type]
+    elif op == "reduce":
+        text = f"reduce({args[0]!r}, {args[1]}, {dtype})"
+    elif op == "scan":
+        text = f"scan({args[0]!r}, {args[1]})"
+    else:
+        shown = [str(arg) for arg in args]
+        if OPS[op].rule is DtypeRule.GIVEN and op != "uniform":
+            shown.append(dtype)
+        text = f"{method_name(op)}({', '.join(shown)})"
+    return text if instruction.result is None else f"{instruction.result} = {text}"
+
+
+def method_name(op: str) -> str:
+    """The Python name of an operation: ``and_``, ``or_``, ``not_`` for those that are keywords."""
+    return f"{op}_" if op in ("and", "or", "not") else op
+
+
+def _index(expr: object) -> str:
+    if not isinstance(expr, sympy.Expr | int):
+        raise TypeError(f"not an index expression: {expr!r}")
+    return format_expr(expr)
+
+
+def value_operands(instruction: Instruction) -> tuple[Value, ...]:
+    """The SSA values an instruction reads, in order."""
+    return tuple(arg for arg in instruction.args if isinstance(arg, Value))
