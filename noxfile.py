@@ -60,7 +60,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Format, lint, size ceilings, banned imports."""
-    session.install("ruff==0.14.5")
+    session.install("ruff==0.17.6")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("python", "tools/check_sizes.py")
@@ -77,7 +77,7 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Static types of every package."""
-    install(session, "torchstrata", tools=("pyright[nodejs]==1.1.407", "hypothesis>=6.100", "pytest>=8"))
+    install(session, "torchstrata", tools=("pyright[nodejs]==1.1.414", "hypothesis>=6.100", "pytest>=8"))
     session.run("pyright", env={"PYTHONPATH": SOURCES})
 
 

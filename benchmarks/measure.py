@@ -1,0 +1,48 @@
+"""Alternating measurement: several callables, the same process, medians."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+
+def alternate(calls: Mapping[str, Callable[[], Any]], *, rounds: int = 30, seconds: float = 0.02) -> dict[str, float]:
+    """Median seconds per call of each, measured in turns so that a noisy moment hits all of them."""
+    repeats = {}
+    for name, call in calls.items():
+        call()
+        started = time.perf_counter()
+        call()
+        repeats[name] = max(1, int(seconds / max(time.perf_counter() - started, 1e-7)))
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, call in calls.items():
+                count = repeats[name]
+                started = time.perf_counter()
+                for _ in range(count):
+                    call()
+                samples[name].append((time.perf_counter() - started) / count)
+    finally:
+        gc.enable()
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def environment() -> dict[str, str]:
+    """Commit, versions and device of a result row."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    return {
+        "commit": commit or "unknown",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+    }

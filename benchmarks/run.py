@@ -1,0 +1,42 @@
+"""Runs benchmarks next to torch.compile in this process and prints a table.
+
+usage: python benchmarks/run.py [SUITE...=overhead compile_time] [--save]     suites: overhead, compile_time, steady
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import compile_time, overhead, steady
+from benchmarks.measure import environment
+
+SUITES = {"overhead": overhead.CASES, "compile_time": compile_time.CASES, "steady": steady.CASES}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="*", default=["overhead", "compile_time"], choices=SUITES)
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<suite>.json")
+    arguments = parser.parse_args()
+    context = environment()
+    print("  ".join(f"{name} {value}" for name, value in context.items()))
+    for suite in arguments.suites:
+        rows = []
+        for case in SUITES[suite]:
+            row = case()
+            rows.append({"case": case.__name__, **row})
+            print(
+                f"{suite:14s} {case.__name__:28s} " + "   ".join(f"{name} {value}" for name, value in row.items()), flush=True
+            )
+        if arguments.save:
+            path = Path(__file__).parent / "results" / f"{suite}.json"
+            path.write_text(json.dumps({"environment": context, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""``compile()`` as function, decorator and on modules; its counters and its errors."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+import torchstrata
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torchstrata.reset()
+    yield
+
+
+class Scale(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([2.0]))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.weight if self.training else x
+
+
+def test_decorator_with_and_without_arguments() -> None:
+    @torchstrata.compile
+    def plain(x):
+        return x + 1
+
+    @torchstrata.compile(fullgraph=True, dynamic=False)
+    def configured(x):
+        return x + 1
+
+    x = torch.randn(3)
+    assert torch.equal(plain(x), x + 1)
+    assert torch.equal(configured(x), x + 1)
+    assert plain.__wrapped__(x).equal(x + 1)
+    assert plain.__name__ == "plain"
+
+
+def test_compiled_module_shares_state() -> None:
+    model = Scale()
+    compiled = torchstrata.compile(model)
+    assert isinstance(compiled, Scale)
+    assert compiled.__wrapped__ is model
+    assert compiled.weight is model.weight
+    assert list(compiled.state_dict()) == list(model.state_dict())
+    x = torch.randn(4)
+    assert torch.equal(compiled(x), x * 2)
+    compiled.eval()
+    assert not model.training
+    assert torch.equal(compiled(x), x)
+    model.train()
+    with torch.no_grad():
+        model.weight.fill_(3)
+    assert torch.equal(compiled(x), x * 3)
+    compiled.weight = torch.nn.Parameter(torch.tensor([5.0]))
+    assert torch.equal(compiled(x), x * 5)
+    assert model.weight is compiled.weight
+    assert model.calls == 4
+
+
+def test_pickle_gives_the_original() -> None:
+    compiled = torchstrata.compile(Scale())
+    restored = pickle.loads(pickle.dumps(compiled))
+    assert type(restored) is Scale
+    buffer = io.BytesIO()
+    torch.save(compiled.state_dict(), buffer)
+
+
+def test_compile_fx_takes_any_graph() -> None:
+    graph = torch.fx.symbolic_trace(lambda x, y: torch.softmax(x @ y, dim=-1))
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    (result,) = _as_tuple(torchstrata.compile_fx(graph, [x, y])(x, y))
+    torch.testing.assert_close(result, torch.softmax(x @ y, dim=-1))
+
+
+def _as_tuple(value):
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def test_counters_are_flat_and_reset() -> None:
+    torchstrata.compile(lambda x: x + 1)(torch.ones(2))
+    names = "graphs graph_breaks recompiles generated_kernels extern_calls fallbacks cache_hits cache_misses"
+    assert " ".join(torchstrata.counters) == names
+    assert torchstrata.counters["graphs"] == 1
+    assert torchstrata.counters["generated_kernels"] == 1
+    torchstrata.reset()
+    assert set(torchstrata.counters.values()) == {0}
+
+
+def test_second_compile_hits_the_store(tmp_path) -> None:
+    options = {"cache_dir": str(tmp_path)}
+    torchstrata.compile(lambda x: (x * 3).exp(), options=options)(torch.ones(5))
+    assert torchstrata.counters["cache_misses"] > 0
+    torchstrata.reset()
+    torchstrata.compile(lambda x: (x * 3).exp(), options=options)(torch.ones(5))
+    assert torchstrata.counters["cache_misses"] == 0
+    assert torchstrata.counters["cache_hits"] > 0
+
+
+def test_named_and_callable_backends() -> None:
+    graphs = []
+
+    def backend(graph, example_inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    x = torch.randn(3)
+    assert torch.equal(torchstrata.compile(lambda x: x + 1, backend=backend)(x), x + 1)
+    assert torch.equal(torchstrata.compile(lambda x: x + 2, backend="eager")(x), x + 2)
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "fastest"}, "unknown mode 'fastest'.*default"),
+        ({"backend": "no-such"}, "no-such"),
+        ({"backend": 3}, "backend must be a name or a callable"),
+        ({"options": {"fusion": True}}, "unknown option 'fusion'.*fallback"),
+        ({"options": {"fallback": "never"}}, "'fallback' is 'never'.*'eager' or 'error'"),
+    ],
+)
+def test_bad_arguments_say_what_is_valid(arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        torchstrata.compile(lambda x: x, **arguments)
+
+
+def test_not_callable() -> None:
+    with pytest.raises(torchstrata.UsageError, match="function or a torch.nn.Module, not int"):
+        torchstrata.compile(3)
+
+
+def test_raising_backend_is_named() -> None:
+    def broken(graph, example_inputs):
+        raise RuntimeError("no luck")
+
+    with pytest.raises(Exception, match=r"broken[\s\S]*no luck"):
+        torchstrata.compile(lambda x: x + 1, backend=broken)(torch.ones(2))
+
+
+def test_backend_that_returns_no_callable_is_named() -> None:
+    def numeric(graph, example_inputs):
+        return 3
+
+    with pytest.raises(Exception, match=r"numeric[\s\S]*int"):
+        torchstrata.compile(lambda x: x + 1, backend=numeric)(torch.ones(2))
+
+
+def test_missing_compiler_is_a_clear_error(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("STRATA_CXX", "/nowhere/c++")
+    compiled = torchstrata.compile(lambda x: x.exp() + 17, options={"cache_dir": str(tmp_path)})
+    with pytest.raises(Exception, match=r"/nowhere/c\+\+"):
+        compiled(torch.ones(3))
+
+
+def test_unwritable_cache_directory_is_a_clear_error() -> None:
+    with pytest.raises(Exception, match="/proc/nowhere"):
+        torchstrata.compile(lambda x: x.exp() + 19, options={"cache_dir": "/proc/nowhere"})(torch.ones(3))
+
+
+def test_failure_inside_gives_eager_and_one_warning(monkeypatch) -> None:
+    import primops
+
+    monkeypatch.setattr(primops, "decompose", _fail)
+    compiled = torchstrata.compile(lambda x: x + 1)
+    x = torch.ones(3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert torch.equal(compiled(x), x + 1)
+    messages = [str(w.message) for w in caught if issubclass(w.category, torchstrata.FallbackWarning)]
+    assert len(messages) == 1
+    assert "primops failed" in messages[0] and "a bug of ours" in messages[0]
+    assert torchstrata.counters["fallbacks"] == 1
+
+
+@pytest.mark.parametrize("arguments", [{"fullgraph": True}, {"options": {"fallback": "error"}}])
+def test_failure_inside_is_an_error_on_request(monkeypatch, arguments) -> None:
+    import primops
+
+    monkeypatch.setattr(primops, "decompose", _fail)
+
+    def user_function(x):
+        return x + 1  # the user's line
+
+    with pytest.raises(Exception, match=r"primops failed[\s\S]*test_compile\.py"):
+        torchstrata.compile(user_function, **arguments)(torch.ones(3))
+
+
+def _fail(*args, **kwargs):
+    raise AssertionError("a bug of ours")
+
+
+def test_fullgraph_shows_the_users_line() -> None:
+    def user_function(x):
+        print("hello")
+        return x + 1
+
+    with pytest.raises(Exception, match=r"test_compile\.py"):
+        torchstrata.compile(user_function, fullgraph=True)(torch.ones(3))
+
+
+def test_dump_holds_every_stage(tmp_path) -> None:
+    x = torch.randn(4, requires_grad=True)
+    torchstrata.compile(lambda x: x.exp().sum(), options={"dump": str(tmp_path)})(x).backward()
+    names = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert "10-captured.py" in names
+    for stage in ("30-prims.py", "40-loops.txt", "50-kernels.txt", "60-host.py"):
+        assert f"forward-{stage}" in names and f"backward-{stage}" in names
+    assert any(name.startswith("20-") for name in names)

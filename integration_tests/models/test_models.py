@@ -1,0 +1,105 @@
+"""Every model of the zoo against eager: inference and training, two batch sizes, static and dynamic, float32 and bfloat16."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torchstrata
+
+from integration_tests.models.zoo import ZOO, Entry
+from integration_tests.rule import assert_by_rule, to_double, train_step
+
+IDS = [entry.name for entry in ZOO]
+BATCHES = (4, 6)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch.manual_seed(0)
+    torchstrata.reset()
+    with torchstrata.config.patch(fallback="error", verify=True):
+        yield
+
+
+def build(entry: Entry, dtype: torch.dtype) -> torch.nn.Module:
+    model = entry.build()
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.weight, 0.5, 1.5)
+            torch.nn.init.normal_(module.bias, std=0.1)
+    return model.to(dtype)
+
+
+def cast(inputs: tuple, dtype: torch.dtype) -> tuple:
+    return tuple(x.to(dtype) if x.dtype.is_floating_point else x for x in inputs)
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("entry", ZOO, ids=IDS)
+def test_inference_equals_eager(entry: Entry, dtype: torch.dtype, dynamic: bool | None) -> None:
+    model = build(entry, dtype).eval()
+    compiled = torchstrata.compile(model, dynamic=dynamic)
+    for batch in BATCHES:
+        inputs = cast(entry.inputs(batch), dtype)
+        with torch.no_grad():
+            result, eager = compiled(*inputs), model(*inputs)
+            exact = to_double(model)(*to_double(inputs))
+        assert_by_rule(result, eager, exact)
+    if dynamic:
+        assert torchstrata.counters["recompiles"] == 0
+    assert torchstrata.counters["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("entry", ZOO, ids=IDS)
+def test_training_equals_eager(entry: Entry, dtype: torch.dtype, dynamic: bool | None) -> None:
+    model = build(entry, dtype).train()
+    if entry.random:
+        model.eval()  # dropout off here; its own tests are in test_random.py
+    copied = copy.deepcopy(model)
+    compiled = torchstrata.compile(copied, dynamic=dynamic)
+    for batch in BATCHES:
+        inputs = cast(entry.inputs(batch), dtype)
+        exact_model = to_double(model)
+        exact = train_step(exact_model, exact_model, to_double(inputs))
+        eager = train_step(model, model, inputs)
+        copied.load_state_dict(copied.state_dict())
+        results = train_step(compiled, copied, inputs)
+        assert results.keys() == eager.keys()
+        for name, value in results.items():
+            assert_by_rule(value, eager[name], exact[name], name)
+        copied.load_state_dict(model.state_dict())
+    assert torchstrata.counters["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("entry", ZOO, ids=IDS)
+def test_capture_takes_the_expected_number_of_graphs(entry: Entry) -> None:
+    compiled = torchstrata.compile(build(entry, torch.float32).eval())
+    with torch.no_grad():
+        compiled(*entry.inputs(4))
+    assert torchstrata.counters["graphs"] == entry.graphs
+    assert torchstrata.counters["graph_breaks"] == entry.graphs - 1
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gpt"])
+def test_kernel_count(name: str, golden) -> None:
+    entry = next(entry for entry in ZOO if entry.name == name)
+    model = build(entry, torch.float32)
+    lines = []
+    for mode in ("inference", "training"):
+        torchstrata.reset()
+        compiled = torchstrata.compile(model.train(mode == "training"), fullgraph=True)
+        if mode == "training":
+            train_step(compiled, model, entry.inputs(4))
+        else:
+            with torch.no_grad():
+                compiled(*entry.inputs(4))
+        counts = torchstrata.counters
+        lines.append(f"{name} {mode}: {counts['generated_kernels']} kernels, {counts['extern_calls']} extern calls, 1 graph")
+        assert counts["graphs"] == 1 and counts["graph_breaks"] == 0
+    print("\n".join(lines))
+    golden("\n".join(lines) + "\n")

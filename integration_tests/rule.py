@@ -1,0 +1,61 @@
+"""How a compiled result is judged: by its error against float64 eager, next to eager's own error."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+def assert_by_rule(compiled: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str = "result") -> None:
+    """Compiled error <= 2 x eager error + 4 ULP of scale; equal for integers and bools; same size, stride and dtype."""
+    assert compiled.shape == eager.shape, f"{what}: shape {tuple(compiled.shape)}, eager {tuple(eager.shape)}"
+    assert compiled.dtype == eager.dtype, f"{what}: {compiled.dtype}, eager {eager.dtype}"
+    assert compiled.stride() == eager.stride(), f"{what}: stride {compiled.stride()}, eager {eager.stride()}"
+    if not eager.dtype.is_floating_point:
+        assert torch.equal(compiled, eager), f"{what}: integers differ"
+        return
+    reference = exact.detach().double()
+    finite = torch.isfinite(reference) & torch.isfinite(eager)
+    assert torch.equal(torch.isfinite(compiled), torch.isfinite(eager)), f"{what}: other values are not finite"
+    if not finite.any():
+        return
+    scale = reference[finite].abs().max().item()
+    eager_error = (eager.detach().double() - reference)[finite].abs().max().item()
+    error = (compiled.detach().double() - reference)[finite].abs().max().item()
+    bound = 2 * eager_error + 4 * torch.finfo(eager.dtype).eps * scale
+    assert error <= bound, f"{what}: error {error:.3g}, eager's {eager_error:.3g}, bound {bound:.3g} at scale {scale:.3g}"
+
+
+def to_double(value: Any) -> Any:
+    """A deep copy with floating tensors in float64, requires_grad kept; modules too."""
+    if isinstance(value, torch.nn.Module):
+        return copy.deepcopy(value).double()
+
+    def convert(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
+            return leaf.detach().double().requires_grad_(leaf.requires_grad)
+        return leaf
+
+    return pytree.tree_map(convert, value)
+
+
+def named_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Gradients and buffers, by name."""
+    gradients = {f"grad of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return gradients | {f"buffer {name}": b.detach().clone() for name, b in model.named_buffers()}
+
+
+def train_step(call: Callable[..., Any], model: torch.nn.Module, inputs: tuple[Any, ...]) -> dict[str, torch.Tensor]:
+    """Output, input gradients, parameter gradients and buffers after one forward and backward."""
+    model.zero_grad(set_to_none=True)
+    inputs = tuple(x.detach().clone().requires_grad_(x.dtype.is_floating_point) if torch.is_tensor(x) else x for x in inputs)
+    output = call(*inputs)
+    weights = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape).to(output.dtype)
+    (output * weights).sum().backward()
+    results = {"output": output.detach()}
+    results |= {f"grad of input {i}": x.grad for i, x in enumerate(inputs) if torch.is_tensor(x) and x.grad is not None}
+    return results | named_state(model)
