@@ -1,0 +1,136 @@
+"""From a native code object to neutral instructions."""
+
+from __future__ import annotations
+
+from opcode import opname
+from types import CodeType
+
+from .instruction import Code, Handler, Instruction, Label
+from .operands import BACKWARD, FORWARD, Pool
+from .tables import positions_of, read_exception_table
+from .versions import RUNNING
+from .versions.base import Native
+
+EXTENDED_ARG = "EXTENDED_ARG"
+_ROWS = {row.native: (row.op, row.operand.unpack) for row in RUNNING.rows}
+# Jumps that a fold takes apart are not rows.
+_FORWARD = {row.native for row in RUNNING.rows if row.operand is FORWARD} | {
+    name for name in RUNNING.folds if name.startswith("JUMP_")
+}
+_BACKWARD = {row.native for row in RUNNING.rows if row.operand is BACKWARD}
+_BY_NUMBER = [(name, RUNNING.caches.get(name, 0)) for name in opname]
+
+
+def read_natives(code: CodeType) -> list[Native]:
+    """Native instructions with their jumps and handlers resolved to labels."""
+    raw = code.co_code
+    positions = positions_of(code)
+    natives: list[Native] = []
+    labels: dict[int, Label] = {}
+    offset, start, argument = 0, 0, 0
+    for_position = 0
+    end = len(raw) // 2
+    while offset < end:
+        name, caches = _BY_NUMBER[raw[2 * offset]]
+        argument = argument << 8 | raw[2 * offset + 1]
+        for_position = offset
+        offset += 1
+        if name == EXTENDED_ARG:
+            continue
+        offset += caches
+        native = Native(name, argument, None, positions[for_position], None, None, start)
+        if name in _FORWARD:
+            native.target = labels.setdefault(offset + argument, Label())
+        elif name in _BACKWARD:
+            native.target = labels.setdefault(offset - argument, Label())
+        natives.append(native)
+        start, argument = offset, 0
+    by_offset = {native.offset: k for k, native in enumerate(natives)}
+    for entry in read_exception_table(code.co_exceptiontable):
+        handler = Handler(labels.setdefault(entry.target, Label()), entry.depth, entry.lasti)
+        k = by_offset[entry.start]
+        while k < len(natives) and natives[k].offset < entry.end:
+            natives[k].handler = handler
+            k += 1
+    for place, label in labels.items():
+        natives[by_offset[place]].label = label
+    return natives
+
+
+def drop_loop_landings(natives: list[Native]) -> None:
+    """Let FOR_ITER leave to the instruction after its END_FOR, and drop the latter."""
+    landing = RUNNING.loop_landing
+    if not landing:
+        return
+    where = {native.label: k for k, native in enumerate(natives) if native.label is not None}
+    dropped: set[int] = set()
+    for native in natives:
+        if native.name != "FOR_ITER":
+            continue
+        assert native.target is not None
+        k = where[native.target]
+        after = k + len(landing)
+        if tuple(item.name for item in natives[k:after]) != landing:
+            raise ValueError("FOR_ITER does not leave to END_FOR")
+        exit_ = natives[after]
+        if exit_.label is None:
+            exit_.label = Label()
+        native.target = exit_.label
+        dropped.update(range(k, after))
+    if dropped:
+        natives[:] = [native for k, native in enumerate(natives) if k not in dropped]
+
+
+def lower(natives: list[Native], pool: Pool) -> list[Instruction]:
+    """Turn native instructions into neutral ones."""
+    out: list[Instruction] = []
+    folds = RUNNING.folds
+    k, end = 0, len(natives)
+    while k < end:
+        native = natives[k]
+        fold = folds.get(native.name)
+        folded = fold(natives, k, pool) if fold is not None else None
+        if folded is None:
+            op, unpack = _ROWS[native.name]
+            arg = native.target if native.target is not None else unpack(native.arg, pool)
+            out.append(Instruction(op, arg, native.position, native.handler, native.label))
+            k += 1
+            continue
+        pairs, consumed = folded
+        label = native.label
+        # The last native of a fold is the one that can raise: its position counts.
+        position = natives[k + consumed - 1].position
+        for op, arg in pairs:
+            out.append(Instruction(op, arg, position, native.handler, label))
+            label = None
+        k += consumed
+    return out
+
+
+class UnsupportedCode(ValueError):
+    """A code object that has no neutral form."""
+
+
+def decode(code: CodeType) -> Code:
+    """The neutral form of a code object."""
+    if not {*code.co_varnames, *code.co_cellvars}.isdisjoint(code.co_freevars):
+        raise UnsupportedCode("one name stands for two variables")
+    pool = Pool(code.co_consts, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)
+    natives = read_natives(code)
+    drop_loop_landings(natives)
+    return Code(
+        name=code.co_name,
+        qualname=code.co_qualname,
+        filename=code.co_filename,
+        first_line=code.co_firstlineno,
+        flags=code.co_flags,
+        argcount=code.co_argcount,
+        posonly_argcount=code.co_posonlyargcount,
+        kwonly_argcount=code.co_kwonlyargcount,
+        varnames=code.co_varnames,
+        cellvars=code.co_cellvars,
+        freevars=code.co_freevars,
+        instructions=lower(natives, pool),
+        consts=code.co_consts,
+        names=code.co_names,
+    )
