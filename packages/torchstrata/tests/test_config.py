@@ -1,0 +1,44 @@
+"""Settings are typed, documented and few."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+from torchstrata import Config, UsageError, config
+
+
+def test_every_field_is_documented() -> None:
+    source = inspect.getsource(Config)
+    for field in dataclasses.fields(Config):
+        declaration = source.split(f"    {field.name}: ")[1]
+        assert declaration.split("\n")[1].strip().startswith('"""'), field.name
+    assert len(dataclasses.fields(Config)) <= 40
+
+
+def test_patch_restores() -> None:
+    before = config.fallback
+    with config.patch(fallback="error", numerics="eager"):
+        assert (config.fallback, config.numerics) == ("error", "eager")
+    assert config.fallback == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fusion": 1}, "unknown option 'fusion'; the options are fallback, "),
+        ({"partition": "best"}, "must be 'min_cut' or 'default'"),
+        ({"verify": "yes"}, "must be bool"),
+        ({"dump": 3}, "must be a string or None"),
+    ],
+)
+def test_bad_option_says_what_is_valid(options, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        config.with_options(options)
+
+
+def test_bad_assignment_keeps_the_value() -> None:
+    with pytest.raises(UsageError):
+        config.fallback = "never"
+    assert config.fallback in ("eager", "error")
