@@ -1,0 +1,407 @@
+"""Where a value comes from, seen from the start of a frame.
+
+A ``Source`` is an immutable path: a root (argument, global, built-in, free variable, constant) and steps (attribute, item, cell
+contents, type, ...). It can be printed (``name``), followed now (``resolve``), and written as instructions that load the value
+again (``emit``). Guards follow the same path in C (``guards.py``). Sources compare and hash by structure, so they are keys.
+
+    AttrSource(LocalSource("self"), "weight").name == "L['self'].weight"
+
+The text is Python in which ``L``, ``G``, ``B`` and ``C`` are the mappings of arguments, globals, built-ins and free variables.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from .bytecode import Code, Emitter, has_raw_cells
+
+
+class Scope(NamedTuple):
+    """What the roots of sources are looked up in: ``source.resolve(*scope)``.
+
+    ``locals`` maps argument names to values as they are passed, ``closure`` the names of free variables to their cells.
+    """
+
+    locals: Mapping[str, Any]
+    globals: Mapping[str, Any]
+    builtins: Mapping[str, Any]
+    closure: Mapping[str, CellType]
+
+
+def scope_of(function: FunctionType, arguments: Mapping[str, Any]) -> Scope:
+    """The scope of a call: ``arguments`` by parameter name."""
+    code: CodeType = function.__code__
+    closure = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    return Scope(arguments, function.__globals__, function.__builtins__, closure)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class SourceEmitter(Emitter):
+    """An emitter that knows which variables of a function are cells, so that sources can be loaded in it."""
+
+    def __init__(self, code: Code, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.cells = frozenset(code.cellvars)
+        self.raw_cells = has_raw_cells(code)
+
+    def load_argument(self, name: str) -> None:
+        """Push an argument as it was passed (as long as the variable was not assigned)."""
+        if name not in self.cells:
+            self.load_fast(name)
+        elif self.raw_cells:
+            self.load_closure(name)
+        else:
+            self.load_deref(name)
+
+
+class Source(ABC):
+    """One path; see the module's documentation."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Python text of the path."""
+
+    @abstractmethod
+    def resolve(
+        self,
+        locals: Mapping[str, Any],
+        globals: Mapping[str, Any],
+        builtins: Mapping[str, Any],
+        closure: Mapping[str, CellType],
+    ) -> Any:
+        """The value now; raises what following the path raises."""
+
+    @abstractmethod
+    def emit(self, emitter: SourceEmitter) -> None:
+        """Append instructions that push the value."""
+
+    @property
+    def parent(self) -> Source | None:
+        """The source one step nearer to the root, or None at the root."""
+        return None
+
+    def path(self) -> Iterator[Source]:
+        """This source and its parents, this one first."""
+        at: Source | None = self
+        while at is not None:
+            yield at
+            at = at.parent
+
+    @property
+    def root(self) -> Source:
+        """The end of the path."""
+        return list(self.path())[-1]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class LocalSource(Source):
+    """An argument of the frame as it was passed; in a resume function a cell variable is the raw cell."""
+
+    variable: str
+
+    @property
+    def name(self) -> str:
+        return f"L[{self.variable!r}]"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return locals[self.variable]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_argument(self.variable)
+
+
+@dataclass(frozen=True)
+class GlobalSource(Source):
+    """A variable of the function's globals."""
+
+    variable: str
+
+    @property
+    def name(self) -> str:
+        return f"G[{self.variable!r}]"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return globals[self.variable]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_global(self.variable)
+
+
+@dataclass(frozen=True)
+class BuiltinSource(Source):
+    """A name that is not in the function's globals but in its built-ins; guards check both."""
+
+    variable: str
+
+    @property
+    def name(self) -> str:
+        return f"B[{self.variable!r}]"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return builtins[self.variable]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_global(self.variable)
+
+
+@dataclass(frozen=True)
+class ClosureSource(Source):
+    """The contents of a free variable's cell."""
+
+    variable: str
+
+    @property
+    def name(self) -> str:
+        return f"C[{self.variable!r}].cell_contents"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return closure[self.variable].cell_contents
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_deref(self.variable)
+
+
+@dataclass(frozen=True)
+class ClosureCellSource(Source):
+    """The cell itself of a free variable."""
+
+    variable: str
+
+    @property
+    def name(self) -> str:
+        return f"C[{self.variable!r}]"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return closure[self.variable]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_closure(self.variable)
+
+
+@dataclass(frozen=True, eq=False)
+class ConstSource(Source):
+    """An object known at compile time; generated code holds it. Compares by the identity of the object."""
+
+    value: Any
+
+    @property
+    def name(self) -> str:
+        return repr(self.value)
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return self.value
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_const(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstSource) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@dataclass(frozen=True)
+class ChainedSource(Source):
+    """A source that is one step from another one."""
+
+    base: Source
+
+    @property
+    def parent(self) -> Source:
+        return self.base
+
+    @abstractmethod
+    def step(self, value: Any) -> Any:
+        """Take the step from the base's value."""
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return self.step(self.base.resolve(locals, globals, builtins, closure))
+
+
+@dataclass(frozen=True)
+class AttrSource(ChainedSource):
+    """``base.attribute``, by the ordinary rules of attribute access."""
+
+    attribute: str
+
+    @property
+    def name(self) -> str:
+        if self.attribute.isidentifier():
+            return f"{self.base.name}.{self.attribute}"
+        return f"getattr({self.base.name}, {self.attribute!r})"
+
+    def step(self, value: Any) -> Any:
+        return getattr(value, self.attribute)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_attr(self.attribute)
+
+
+@dataclass(frozen=True)
+class ItemSource(ChainedSource):
+    """``base[key]`` of an exact list, tuple or dict (or a subclass that keeps their lookup); ``key`` is a constant."""
+
+    key: Any
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}[{self.key!r}]"
+
+    def step(self, value: Any) -> Any:
+        return value[self.key]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_item(self.key)
+
+
+@dataclass(frozen=True)
+class CellSource(ChainedSource):
+    """The contents of the cell that ``base`` gives."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.cell_contents"
+
+    def step(self, value: CellType) -> Any:
+        return value.cell_contents
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_attr("cell_contents")
+
+
+@dataclass(frozen=True)
+class TypeSource(ChainedSource):
+    """``type(base)``."""
+
+    @property
+    def name(self) -> str:
+        return f"type({self.base.name})"
+
+    def step(self, value: Any) -> Any:
+        return type(value)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_callee_const(type)
+        self.base.emit(emitter)
+        emitter.call(1)
+
+
+@dataclass(frozen=True)
+class ClassDictSource(ChainedSource):
+    """What a class in the method resolution order of the class ``base`` stores under a name, without binding it."""
+
+    index: int
+    attribute: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.__mro__[{self.index}].__dict__[{self.attribute!r}]"
+
+    def step(self, value: type) -> Any:
+        return value.__mro__[self.index].__dict__[self.attribute]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_attr("__mro__")
+        emitter.load_item(self.index)
+        emitter.load_attr("__dict__")
+        emitter.load_item(self.attribute)
+
+
+def class_attribute(base: Source, cls: type, attribute: str) -> ClassDictSource | None:
+    """Where the class ``cls``, which ``base`` gives, finds an attribute: the first class of its MRO that has it."""
+    for index, owner in enumerate(cls.__mro__):
+        if attribute in owner.__dict__:
+            return ClassDictSource(base, index, attribute)
+    return None
+
+
+@dataclass(frozen=True)
+class DefaultsSource(ChainedSource):
+    """A default of the function ``base``: positional (index into ``__defaults__``) or keyword-only (name)."""
+
+    key: int | str
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.{self._attribute}[{self.key!r}]"
+
+    @property
+    def _attribute(self) -> str:
+        return "__kwdefaults__" if isinstance(self.key, str) else "__defaults__"
+
+    def step(self, value: FunctionType) -> Any:
+        return getattr(value, self._attribute)[self.key]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_attr(self._attribute)
+        emitter.load_item(self.key)
+
+
+@dataclass(frozen=True)
+class SizeSource(ChainedSource):
+    """``base.size(dim)`` of a tensor."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.size({self.dim})"
+
+    def step(self, value: Any) -> int:
+        return value.size(self.dim)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_method("size")
+        emitter.load_const(self.dim)
+        emitter.call(1)
+
+
+@dataclass(frozen=True)
+class StrideSource(ChainedSource):
+    """``base.stride(dim)`` of a tensor."""
+
+    dim: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.stride({self.dim})"
+
+    def step(self, value: Any) -> int:
+        return value.stride(self.dim)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_method("stride")
+        emitter.load_const(self.dim)
+        emitter.call(1)
+
+
+@dataclass(frozen=True)
+class StorageOffsetSource(ChainedSource):
+    """``base.storage_offset()`` of a tensor."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.storage_offset()"
+
+    def step(self, value: Any) -> int:
+        return value.storage_offset()
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_method("storage_offset")
+        emitter.call(0)
