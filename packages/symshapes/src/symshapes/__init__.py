@@ -1,0 +1,41 @@
+"""Symbolic shapes and fake tensors over SymPy."""
+
+from .env import ShapeEnv
+from .errors import DataDependentError, FakeTensorError, FrozenEnvError, GuardOnDataDependent, SymbolicError
+from .expr import Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc
+from .fake import FakeTensor, FakeTensorMode
+from .guards import SizeGuard, current_user_line, python_text
+from .node import SymNode
+from .ranges import Interval
+from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
+
+__all__ = [
+    "Ceil",
+    "CeilDiv",
+    "DataDependentError",
+    "FakeTensor",
+    "FakeTensorError",
+    "FakeTensorMode",
+    "Floor",
+    "FloorDiv",
+    "FrozenEnvError",
+    "GuardOnDataDependent",
+    "Interval",
+    "Mod",
+    "Round",
+    "ShapeEnv",
+    "SizeGuard",
+    "SymNode",
+    "SymbolicError",
+    "ToFloat",
+    "TrueDiv",
+    "Trunc",
+    "current_user_line",
+    "expr_of",
+    "free_symbols",
+    "hint_of",
+    "is_symbolic",
+    "python_text",
+    "statically_known_true",
+    "sym_int",
+]

@@ -1,0 +1,87 @@
+"""Real tensor to fake tensor, and the policy that gives its dynamic dimensions symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .errors import FakeTensorError
+
+if TYPE_CHECKING:
+    from .fake import FakeTensor, FakeTensorMode
+
+
+def fake_from_real(
+    mode: FakeTensorMode,
+    t: torch.Tensor,
+    *,
+    source: str = "",
+    dynamic_dims: Iterable[int] | str = (),
+    symbols: dict[int, torch.SymInt] | None = None,
+) -> FakeTensor:
+    """A fake with the sizes, strides, dtype, device, requires_grad and leaf-ness of ``t``.
+
+    Args:
+        mode: the mode that will run its ops.
+        t: a strided tensor.
+        source: text that says where ``t`` comes from; symbol sources are ``<source>.size(d)``.
+        dynamic_dims: dimensions (negative allowed) that get a symbol of their own; ``"auto"`` means all. A size of 0 or 1
+            is never a symbol: programs treat those sizes specially.
+        symbols: given symbols per dimension; these win over ``dynamic_dims``.
+
+    Raises FakeTensorError for sparse, quantized, nested and other layouts, IndexError for a dimension out of range.
+    """
+    if t.layout is not torch.strided or t.is_quantized or t.is_nested:
+        raise FakeTensorError(f"{source or 'a tensor'} has layout {t.layout}: only dense strided tensors can be fake")
+    sizes = list(t.shape)
+    for d, symbol in _symbols(mode, t, source, dynamic_dims, symbols).items():
+        sizes[d] = symbol
+    strides = symbolic_strides(t.shape, t.stride(), sizes)
+    with torch._C._DisableTorchDispatch():
+        meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=t.dtype, device="meta")
+    fake = mode.wrap(meta, t.device, t.requires_grad and t.is_leaf)
+    if t.requires_grad and not t.is_leaf:
+        with torch.enable_grad():
+            fake.requires_grad_()
+            fake = fake.view_as(fake)
+    fake.source = source
+    return fake
+
+
+def _symbols(
+    mode: FakeTensorMode,
+    t: torch.Tensor,
+    source: str,
+    dynamic_dims: Iterable[int] | str,
+    given: dict[int, torch.SymInt] | None,
+) -> dict[int, torch.SymInt]:
+    rank = t.dim()
+    wanted = range(rank) if dynamic_dims == "auto" else [_normal(int(d), rank) for d in dynamic_dims]
+    found = {_normal(d, rank): s for d, s in (given or {}).items()}
+    for d in wanted:
+        if d not in found and t.shape[d] >= 2:
+            found[d] = mode.shape_env.create_symbol(int(t.shape[d]), f"{source}.size({d})")
+    return found
+
+
+def _normal(d: int, rank: int) -> int:
+    if not -rank <= d < rank:
+        raise IndexError(f"dimension {d} of a tensor with {rank} dimensions")
+    return d % rank
+
+
+def symbolic_strides(shape: Sequence[int], strides: Sequence[int], sizes: Sequence[Any]) -> list[Any]:
+    """Strides over symbolic ``sizes`` that keep the relations of the real ones.
+
+    From the innermost dimension outwards, a stride that equals an earlier dimension's stride times its size is that
+    product in symbols; any other stride keeps its number.
+    """
+    out: list[Any] = list(strides)
+    products: dict[int, Any] = {1: 1}
+    for d in sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)):
+        out[d] = products.get(strides[d], strides[d])
+        if strides[d]:
+            products.setdefault(strides[d] * shape[d], out[d] * sizes[d])
+    return out

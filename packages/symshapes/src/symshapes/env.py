@@ -1,0 +1,428 @@
+"""ShapeEnv: the symbols of one compilation, what is known about them, and what was assumed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import sympy
+import torch
+from sympy import Integer, S
+
+from .errors import FrozenEnvError, GuardOnDataDependent
+from .expr import constant, python_value, substitute
+from .guards import SizeGuard, current_user_line
+from .node import SymNode
+from .ranges import INF, TOP, Interval, bound
+from .solver import decide_statically, nonnegative_fact
+
+_MISSING = object()  # a sentinel: a cached answer may be False or None
+_CACHE_LIMIT = 200_000
+
+
+class ShapeEnv:
+    """Owns size symbols, their hints and ranges, and the list of guards on them.
+
+    Every dynamic dimension has its own symbol. A Python decision on a symbolic value is first tried statically; when it
+    is open, the hint decides and the outcome becomes a ``SizeGuard`` carrying the user's line. An equality guard becomes
+    a replacement, so equal sizes share one symbol from then on.
+
+    Attributes:
+        guards: everything assumed about backed symbols beyond their declared bounds, in order.
+        deferred_asserts: assumptions on unbacked symbols that the program must check at run time.
+        hints: symbol -> value in the example call.
+        sources: symbol -> texts that say where the value comes from, such as ``L['x'].size(0)``.
+        provenance: called when a guard is recorded; returns the user's current line.
+        allow_unbacked: whether ``item()`` and the like make unbacked symbols instead of raising DataDependentError.
+    """
+
+    # torch reads these on any shape environment
+    allow_dynamic_output_shape_ops = True
+    allow_scalar_outputs = True
+    prefer_deferred_runtime_asserts_over_guards = False
+    _translation_validation_enabled = False
+
+    def __init__(self, *, allow_unbacked: bool = False, provenance: Callable[[], str] = current_user_line) -> None:
+        self.allow_unbacked = allow_unbacked
+        self.provenance = provenance
+        self.guards: list[SizeGuard] = []
+        self.deferred_asserts: list[SizeGuard] = []
+        self.hints: dict[sympy.Symbol, int] = {}
+        self.sources: dict[sympy.Symbol, list[str]] = {}
+        self.replacements: dict[sympy.Symbol, Any] = {}
+        self.ranges: dict[sympy.Symbol, Interval] = {}
+        self.declared: dict[sympy.Symbol, Interval] = {}
+        self.unbacked: set[sympy.Symbol] = set()
+        self.facts: list[Any] = []  # expressions known to be >= 0
+        self._true: set[Any] = set()
+        self._suppressed = 0
+        self._frozen = 0
+        self._nodes: dict[Any, SymNode] = {}
+        self._constants: dict[Any, SymNode] = {}
+        self._static: dict[Any, bool | None] = {}
+        self._next_backed = self._next_unbacked = 0
+        # read by torch's own fake tensors when they run over this environment
+        self.fake_tensor_cache: dict[Any, Any] = {}
+        self.pending_fresh_unbacked_symbols: list[Any] = []
+        self.settings = ("symshapes",)
+
+    # -- creation ------------------------------------------------------------------------------------------------
+
+    def create_symbol(self, hint: int, source: str = "", lower: int | None = 2, upper: int | None = None) -> torch.SymInt:
+        """A fresh backed size with ``lower <= size <= upper``. Raises ValueError when the hint is outside."""
+        interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
+        if hint not in interval:
+            raise ValueError(f"the example size {hint} of {source or 'a symbol'} is outside [{lower}, {upper}]")
+        symbol = _symbol(f"s{self._next_backed}", lower)
+        self._next_backed += 1
+        self.hints[symbol] = hint
+        self.sources[symbol] = [source] if source else []
+        self.ranges[symbol] = self.declared[symbol] = interval
+        return torch.SymInt(SymNode(symbol, self, int, hint))
+
+    def create_unbacked(self, lower: int | None = None, upper: int | None = None, *, source: str = "") -> torch.SymInt:
+        """A fresh integer that only the running program knows, optionally with bounds."""
+        node = self._fresh("u", lower, upper, source)
+        return torch.SymInt(node)
+
+    def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
+        return self.create_unbacked()
+
+    def create_unbacked_symfloat(self) -> torch.SymFloat:
+        symbol = sympy.Symbol(f"f{self._next_unbacked}", real=True)
+        self._next_unbacked += 1
+        self._register_unbacked(symbol, TOP)
+        return torch.SymFloat(SymNode(symbol, self, float, None))
+
+    def create_unbacked_symbool(self) -> torch.SymBool:
+        node = self._fresh("u", 0, 1, "")
+        return torch.SymBool(node.eq(self.constant_node(1)))  # type: ignore[attr-defined]
+
+    def _fresh(self, prefix: str, lower: int | None, upper: int | None, source: str) -> SymNode:
+        symbol = _symbol(f"{prefix}{self._next_unbacked}", lower)
+        self._next_unbacked += 1
+        self._register_unbacked(symbol, Interval(-INF if lower is None else lower, INF if upper is None else upper))
+        self.sources[symbol] = [source] if source else []
+        return SymNode(symbol, self, int, None)
+
+    def _register_unbacked(self, symbol: sympy.Symbol, interval: Interval) -> None:
+        self.unbacked.add(symbol)
+        self.ranges[symbol] = self.declared[symbol] = interval
+
+    def is_unbacked_symint(self, symbol: sympy.Symbol) -> bool:
+        return symbol in self.unbacked
+
+    def constant_node(self, value: int | float | bool) -> SymNode:
+        """The node of a Python number."""
+        key = (type(value), value)
+        node = self._constants.get(key)
+        if node is None:
+            node = self._constants[key] = SymNode(constant(value), self, type(value), value, value)
+        return node
+
+    def make(self, key: Any, build: Callable[[], Any], pytype: type, hint: Any) -> SymNode:
+        """The node for an operation, memoised by ``key``; ``build`` gives its expression."""
+        node = self._nodes.get(key)
+        if node is not None and node.pytype is pytype:
+            return node
+        expr = build()
+        value = python_value(expr)
+        if value is not None:
+            node = self.constant_node(pytype(value))
+        else:
+            node = SymNode(expr, self, pytype, None if hint is None else pytype(hint))
+        if len(self._nodes) > _CACHE_LIMIT:
+            self._nodes.clear()
+        self._nodes[key] = node
+        return node
+
+    def wrap(self, expr: Any, pytype: type = int) -> Any:
+        """``expr`` as a SymInt/SymFloat/SymBool, or a Python number when it is constant."""
+        expr = self.simplify(sympy.sympify(expr))
+        value = python_value(expr)
+        if value is not None:
+            return pytype(value)
+        hint = None if expr.free_symbols & self.unbacked else pytype(self.evaluate(expr, self.hints))
+        node = SymNode(expr, self, pytype, hint)
+        return {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}[pytype](node)
+
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    def simplify(self, expr: Any) -> Any:
+        """``expr`` with all known equalities applied."""
+        if self.replacements and not expr.is_number:
+            used = {s: self.replacements[s] for s in expr.free_symbols if s in self.replacements}
+            if used:
+                return expr.xreplace(used)
+        return expr
+
+    def symbol_interval(self, symbol: sympy.Symbol) -> Interval:
+        return self.ranges.get(symbol, TOP)
+
+    def bounds(self, expr: Any) -> tuple[int | float, int | float]:
+        """Inclusive bounds of a numeric expression; ``-inf``/``inf`` where unknown."""
+        interval = bound(self.simplify(sympy.sympify(expr)), self.symbol_interval)
+        return interval.lo, interval.hi
+
+    def statically_known(self, expr: Any, *, oblivious: bool = False) -> bool | None:
+        """True or False when that holds for all admissible sizes, None when it is open. Never records a guard.
+
+        ``oblivious`` lets unbacked sizes be taken as at least two.
+        """
+        if expr is S.true or expr is S.false:
+            return expr is S.true
+        key = (expr, oblivious)
+        answer: Any = self._static.get(key, _MISSING)
+        if answer is _MISSING:
+            if len(self._static) > _CACHE_LIMIT:
+                self._static.clear()
+            answer = self._static[key] = decide_statically(self, self.simplify(expr), oblivious)
+        return answer
+
+    def is_recorded(self, expr: Any) -> bool:
+        """Whether exactly this expression was assumed to be true."""
+        return expr in self._true
+
+    def evaluate(self, expr: Any, values: Mapping[sympy.Symbol, int | float]) -> int | float | bool:
+        """The value of ``expr`` under ``values``. Raises KeyError when a symbol has none."""
+        return substitute(sympy.sympify(expr), values)
+
+    def hint_of(self, expr: Any) -> int | float | bool:
+        """The value of ``expr`` in the example call. Raises GuardOnDataDependent for unbacked symbols."""
+        if expr.free_symbols & self.unbacked:
+            raise self._data_dependent(expr)
+        return substitute(expr, self.hints)
+
+    def input_guards(self) -> list[SizeGuard]:
+        """The declared bounds of all backed symbols: with ``guards``, the full condition for reusing the program."""
+        found = []
+        for symbol in self.hints:
+            interval, where = self.declared[symbol], ", ".join(self.sources.get(symbol, ()))
+            if interval.lo != -INF:
+                found.append(SizeGuard(sympy.Ge(symbol, interval.lo, evaluate=False), where))
+            if interval.hi != INF:
+                found.append(SizeGuard(sympy.Le(symbol, interval.hi, evaluate=False), where))
+        return found
+
+    def failing_guards(self, values: Mapping[sympy.Symbol, int]) -> list[SizeGuard]:
+        """The guards (declared bounds included) that new sizes violate; empty when the program may be reused."""
+        return [g for g in (*self.input_guards(), *self.guards) if not g.holds(values)]
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def decide(self, node: SymNode, *, oblivious: bool = False, fallback: bool | None = None) -> int | float | bool:
+        """The Python value of a node: static if possible, else by hint with a guard.
+
+        Raises GuardOnDataDependent when the expression has unbacked symbols and neither ``fallback`` nor ``oblivious``
+        gives an answer.
+        """
+        expr = node.expr
+        value = python_value(expr)
+        if value is not None:
+            return value
+        if node.pytype is bool:
+            return self._decide_bool(expr, node, oblivious, fallback)
+        if node._hint is None or expr.free_symbols & self.unbacked:
+            raise self._data_dependent(expr)
+        self.add_guard(sympy.Eq(expr, constant(node._hint)))
+        return node._hint
+
+    def _decide_bool(self, expr: Any, node: SymNode, oblivious: bool, fallback: bool | None) -> bool:
+        answer = self.statically_known(expr, oblivious=oblivious)
+        if answer is not None:
+            return answer
+        if node._hint is None or expr.free_symbols & self.unbacked:
+            if fallback is not None:
+                return fallback
+            if oblivious:
+                return False
+            raise self._data_dependent(expr)
+        self.add_guard(expr if node._hint else sympy.Not(expr))
+        return bool(node._hint)
+
+    def known(self, expr: Any) -> bool:
+        """Decides a layout question: statically, else by hint with a guard; False for unbacked symbols."""
+        answer = self.statically_known(expr, oblivious=True)
+        if answer is not None:
+            return answer
+        if expr.free_symbols & self.unbacked:
+            return False
+        holds = bool(self.hint_of(expr))
+        self.add_guard(expr if holds else sympy.Not(expr))
+        return holds
+
+    def expect_true(self, node: SymNode) -> bool:
+        """Assumes ``node``: a guard when its symbols have hints, a deferred assert when not."""
+        expr = node.expr
+        answer = self.statically_known(expr)
+        if answer is not None:
+            return answer
+        if not expr.free_symbols & self.unbacked:
+            return bool(self.decide(node))
+        self._record(self.deferred_asserts, expr)
+        return True
+
+    def add_guard(self, expr: Any) -> None:
+        """Records ``expr`` (true of the hints) as an assumption, and learns from it."""
+        if expr is S.true or expr in self._true or self._suppressed:
+            return
+        if self._frozen:
+            raise FrozenEnvError(f"the shape environment is frozen, but {expr} would have to be assumed; {self.provenance()}")
+        self._record(self.guards, expr)
+
+    def _record(self, target: list[SizeGuard], expr: Any) -> None:
+        target.append(SizeGuard(expr, self.provenance()))
+        self._learn(expr)
+        self._static.clear()
+
+    def _learn(self, expr: Any) -> None:
+        self._true.add(expr)
+        if isinstance(expr, sympy.And):
+            for part in expr.args:
+                self._learn(part)
+        elif isinstance(expr, sympy.Eq):
+            self._learn_equality(expr.lhs, expr.rhs)
+        elif isinstance(expr, (sympy.Gt, sympy.Ge, sympy.Lt, sympy.Le)):
+            fact = nonnegative_fact(expr)
+            if fact is not None:
+                self.facts.append(fact)
+                self._narrow(fact)
+
+    def _narrow(self, fact: Any) -> None:
+        """Tightens a symbol's range from ``c * symbol + k >= 0``."""
+        symbols = fact.free_symbols
+        if len(symbols) != 1:
+            return
+        symbol = next(iter(symbols))
+        offset, rest = fact.as_coeff_Add()
+        factor, base = rest.as_coeff_Mul()
+        if base != symbol or not (factor.is_Integer and offset.is_Integer):
+            return
+        old, c, k = self.symbol_interval(symbol), int(factor), int(offset)
+        if c > 0:
+            self.ranges[symbol] = Interval(max(old.lo, -(k // c)), old.hi)
+        else:
+            self.ranges[symbol] = Interval(old.lo, min(old.hi, k // -c))
+
+    def _learn_equality(self, lhs: Any, rhs: Any) -> None:
+        for symbol, value in _orientations(lhs, rhs):
+            if not symbol.is_Symbol or symbol in value.free_symbols or not value.is_integer:
+                continue
+            value = self.simplify(value)
+            if symbol in value.free_symbols:
+                continue
+            if value.is_Symbol:  # the merged symbol inherits both ranges
+                a, b = self.symbol_interval(symbol), self.symbol_interval(value)
+                self.ranges[value] = Interval(max(a.lo, b.lo), min(a.hi, b.hi))
+            self.replacements = {s: e.xreplace({symbol: value}) for s, e in self.replacements.items()}
+            self.replacements[symbol] = value
+            self.facts = [self.simplify(f) for f in self.facts]
+            self._true |= {self.simplify(e) for e in self._true}
+            self._nodes.clear()
+            return
+
+    def _data_dependent(self, expr: Any) -> GuardOnDataDependent:
+        line = self.provenance()
+        return GuardOnDataDependent(f"cannot decide {expr}: it depends on tensor data", op=str(expr), user_line=line)
+
+    @contextmanager
+    def suppress_guards(self) -> Iterator[None]:
+        """Within, decisions are made by hints and nothing is recorded or learned."""
+        self._suppressed += 1
+        try:
+            yield
+        finally:
+            self._suppressed -= 1
+
+    @contextmanager
+    def freeze(self) -> Iterator[None]:
+        """Within, a decision that would need a new guard raises FrozenEnvError."""
+        self._frozen += 1
+        try:
+            yield
+        finally:
+            self._frozen -= 1
+
+    @property
+    def is_recording(self) -> bool:
+        """False within ``suppress_guards``."""
+        return not self._suppressed
+
+    @contextmanager
+    def ignore_fresh_unbacked_symbols(self) -> Iterator[None]:
+        """Kept for callers of the interface; fresh unbacked symbols are never collected here."""
+        yield
+
+    # -- questions that torch asks by these names ----------------------------------------------------------------
+
+    def evaluate_sym_node(self, node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
+        return self.decide(node, oblivious=size_oblivious, fallback=fallback_value)
+
+    def evaluate_expr(self, expr: Any, hint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        pytype = bool if getattr(expr, "is_Boolean", False) else int
+        value = self.hint_of(expr) if hint is None else hint
+        return constant(self.decide(SymNode(expr, self, pytype, value)))
+
+    def _maybe_evaluate_static(self, expr: Any, **kwargs: Any) -> Any:
+        if expr.is_number:
+            return expr
+        answer = self.statically_known(expr) if getattr(expr, "is_Boolean", False) else None
+        return None if answer is None else constant(answer)
+
+    def replace(self, expr: Any) -> Any:
+        return self.simplify(expr)
+
+    def optimization_hint(self, expr: Any, fallback: Any = None) -> Any:
+        return fallback if expr.free_symbols & self.unbacked else self.hint_of(expr)
+
+    def guarding_hint_or_throw(self, expr: Any) -> Any:
+        return self.hint_of(expr)
+
+    def create_symintnode(self, symbol: Any, *, hint: int | None = None, source: Any = None) -> torch.SymInt:
+        return torch.SymInt(SymNode(symbol, self, int, hint))
+
+    def _create_fx_call_function(self, *args: Any) -> tuple[None, bool]:
+        return None, False
+
+    def _constrain_range_for_size(self, symbol: sympy.Symbol, min: Any = None, max: Any = None) -> None:
+        self._constrain_range(symbol, 0 if min is None else min, max)
+
+    def _constrain_range(self, symbol: Any, min: Any, max: Any) -> None:
+        if not symbol.is_Symbol:
+            return
+        old = self.symbol_interval(symbol)
+        low = old.lo if min is None or abs(min) >= sys.maxsize - 1 else builtin_max(old.lo, int(min))
+        high = old.hi if max is None or max >= sys.maxsize - 1 else builtin_min(old.hi, int(max))
+        self.ranges[symbol] = Interval(low, high)
+        self._static.clear()
+
+    def _constrain_is_bounded(self, symbol: Any, upper: int) -> None:
+        self._constrain_range(symbol, None, upper)
+
+
+builtin_max, builtin_min = max, min
+
+
+def _symbol(name: str, lower: int | None) -> sympy.Symbol:
+    if lower is None or lower < 0:
+        return sympy.Symbol(name, integer=True)
+    return sympy.Symbol(name, integer=True, positive=True) if lower >= 1 else sympy.Symbol(name, integer=True, nonnegative=True)
+
+
+def _orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:
+    """Ways to read ``lhs == rhs`` as ``symbol = value``, constants first, then the newer symbol by the older."""
+    if lhs.is_Symbol and rhs.is_Symbol and _age(lhs) < _age(rhs):
+        lhs, rhs = rhs, lhs
+    yield lhs, rhs
+    yield rhs, lhs
+    offset, rest = (lhs - rhs).as_coeff_Add()
+    factor, symbol = rest.as_coeff_Mul()
+    if symbol.is_Symbol and factor.is_Integer and offset.is_Integer and int(offset) % int(factor) == 0:
+        yield symbol, Integer(-int(offset) // int(factor))
+
+
+def _age(symbol: sympy.Symbol) -> int:
+    digits = symbol.name.lstrip("suf")
+    return int(digits) if digits.isdigit() else 0

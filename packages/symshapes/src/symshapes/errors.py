@@ -1,0 +1,33 @@
+"""Error families of this package."""
+
+from __future__ import annotations
+
+
+class SymbolicError(RuntimeError):
+    """Base of every error that this package raises on purpose."""
+
+
+class DataDependentError(SymbolicError):
+    """A decision or a size needs tensor data that does not exist while shapes are only symbols.
+
+    Attributes:
+        op: text of the op or expression that asked.
+        user_line: the user's line that asked, or an empty string.
+    """
+
+    def __init__(self, message: str, *, op: str = "", user_line: str = "") -> None:
+        self.op = op
+        self.user_line = user_line
+        super().__init__(f"{message}\n  asked by {user_line}" if user_line else message)
+
+
+class GuardOnDataDependent(DataDependentError):
+    """A Python decision was asked of an expression over unbacked symbols."""
+
+
+class FakeTensorError(SymbolicError):
+    """An op cannot run on fake tensors: mixed modes, mixed devices, a real tensor among fakes, an unsupported layout."""
+
+
+class FrozenEnvError(SymbolicError):
+    """A guard was needed while the environment was frozen."""

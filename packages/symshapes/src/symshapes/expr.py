@@ -1,0 +1,303 @@
+"""Integer and float functions that sizes need beside SymPy's own arithmetic, with cheap, bounded simplification.
+
+Every rewrite made on construction preserves the value for all integer arguments for which Python's operation is
+defined; nothing here ever searches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+from sympy import Integer, S
+from sympy.printing.precedence import PRECEDENCE
+
+_MAX_OPS = 60  # expressions larger than this are left as they are
+
+
+def _is_multiple(term: Any, divisor: Any) -> bool:
+    """Whether ``term / divisor`` is structurally an integer expression."""
+    if term == 0:
+        return True
+    if term.is_Integer and divisor.is_Integer:
+        return int(term) % int(divisor) == 0
+    quotient = term / divisor
+    _, denominator = quotient.as_numer_denom()
+    return denominator == 1 and bool(quotient.is_integer)
+
+
+def _factor_out(a: Any, b: Any) -> tuple[Any, Any, Any] | None:
+    """``(g, a / g, b / g)`` for a common factor ``g`` other than one, or None."""
+    if a.is_Integer and b.is_Integer:
+        g: Any = Integer(math.gcd(int(a), int(b)))
+    elif a.count_ops() + b.count_ops() > _MAX_OPS:
+        return None
+    else:
+        g = _monomial_gcd(a, b)
+    if g in (0, 1):
+        return None
+    return g, _divide(a, g), _divide(b, g)
+
+
+def _divide(a: Any, g: Any) -> Any:
+    return sympy.Add(*[t / g for t in sympy.Add.make_args(a)])
+
+
+def _monomial_gcd(*exprs: Any) -> Any:
+    """Greatest common monomial (integer coefficient times powers of atoms) of all terms of ``exprs``."""
+    coefficient = 0
+    powers: dict[Any, int] | None = None
+    for expr in exprs:
+        for term in sympy.Add.make_args(expr):
+            number, rest = term.as_coeff_Mul()
+            if not number.is_Integer:
+                return S.One
+            coefficient = math.gcd(coefficient, int(number))
+            found: dict[Any, int] = {}
+            for factor in sympy.Mul.make_args(rest):
+                base, exponent = factor.as_base_exp()
+                if exponent.is_Integer and exponent > 0 and base is not S.One:
+                    found[base] = found.get(base, 0) + int(exponent)
+            if powers is None:
+                powers = found
+            else:
+                powers = {b: min(e, found[b]) for b, e in powers.items() if b in found}
+    return Integer(coefficient or 1) * sympy.Mul(*[b**e for b, e in (powers or {}).items()])
+
+
+def _infix(printer: Any, args: tuple[Any, ...], sign: str) -> str:
+    a, b = (printer.parenthesize(x, PRECEDENCE["Pow"], strict=True) for x in args)
+    return f"({a} {sign} {b})"
+
+
+class FloorDiv(sympy.Function):
+    """Python's ``a // b`` on integers (rounds towards minus infinity)."""
+
+    nargs = (2,)
+    is_integer = True
+    is_real = True
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        if b == 0:
+            return None
+        if a.is_Integer and b.is_Integer:
+            return Integer(int(a) // int(b))
+        if b == 1 or a == 0:
+            return a
+        if a == b:
+            return S.One
+        if isinstance(a, FloorDiv) and b.is_positive:
+            return FloorDiv(a.args[0], a.args[1] * b)  # floor(floor(x) / b) == floor(x / b) for b > 0
+        return cls._split(a, b)
+
+    @classmethod
+    def _split(cls, a: Any, b: Any) -> Any:
+        terms = sympy.Add.make_args(a)
+        if len(terms) > _MAX_OPS:
+            return None
+        whole = [t for t in terms if _is_multiple(t, b)]
+        if whole:
+            rest = sympy.Add(*[t for t in terms if t not in whole])
+            return sympy.Add(*[t / b for t in whole]) + (FloorDiv(rest, b) if rest != 0 else 0)
+        common = _factor_out(a, b)
+        return None if common is None else FloorDiv(common[1], common[2])
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        a, b = self.args
+        return True if a.is_nonnegative and b.is_positive else None
+
+    def _sympystr(self, printer: Any) -> str:
+        return _infix(printer, self.args, "//")
+
+
+class Mod(sympy.Function):
+    """Python's ``a % b`` on integers (the sign of the result is the sign of ``b``)."""
+
+    nargs = (2,)
+    is_integer = True
+    is_real = True
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        if b == 0:
+            return None
+        if a.is_Integer and b.is_Integer:
+            return Integer(int(a) % int(b))
+        if b == 1 or a == b or a == 0:
+            return S.Zero
+        if isinstance(a, Mod) and a.args[1] == b:
+            return a
+        terms = sympy.Add.make_args(a)
+        if len(terms) > _MAX_OPS:
+            return None
+        rest = [t for t in terms if not _is_multiple(t, b)]
+        if len(rest) != len(terms):
+            return Mod(sympy.Add(*rest), b)
+        common = _factor_out(a, b)
+        if common is not None:
+            g, x, y = common
+            return g * Mod(x, y)  # g*x - g*y*floor(x/y)
+        return None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return True if self.args[1].is_positive else None
+
+    def _sympystr(self, printer: Any) -> str:
+        return _infix(printer, self.args, "%")
+
+
+def CeilDiv(a: Any, b: Any) -> Any:
+    """``ceil(a / b)`` on integers, written with FloorDiv."""
+    return -FloorDiv(-sympy.sympify(a), sympy.sympify(b))
+
+
+class TrueDiv(sympy.Function):
+    """Python's ``a / b``: a float, correctly rounded."""
+
+    nargs = (2,)
+    is_real = True
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        if b != 0 and _is_constant(a) and _is_constant(b):
+            return sympy.Float(number(a) / number(b))
+        return None
+
+    def _sympystr(self, printer: Any) -> str:
+        return _infix(printer, self.args, "/")
+
+
+class ToFloat(sympy.Function):
+    """``float(a)``."""
+
+    nargs = (1,)
+    is_real = True
+
+    @classmethod
+    def eval(cls, a: Any) -> Any:
+        return sympy.Float(float(a)) if _is_constant(a) else None
+
+
+def _integral(a: Any) -> Any:
+    """The integer expression that a float expression equals, when that is plain to see, or None."""
+    coefficient, rest = a.as_coeff_Mul()
+    if isinstance(rest, ToFloat) and float(coefficient).is_integer() and rest.args[0].is_integer:
+        return Integer(int(coefficient)) * rest.args[0]
+    return a if a.is_integer else None
+
+
+class Trunc(sympy.Function):
+    """``int(a)``: rounds towards zero."""
+
+    nargs = (1,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: Any) -> Any:
+        if _is_constant(a):
+            return Integer(math.trunc(number(a)))
+        if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
+            x, y = a.args  # exact below 2**53, far above any size
+            if x.is_nonnegative and y.is_positive:
+                return FloorDiv(x, y)
+        return _integral(a)
+
+
+class Floor(sympy.Function):
+    """``math.floor(a)``."""
+
+    nargs = (1,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: Any) -> Any:
+        if _is_constant(a):
+            return Integer(math.floor(number(a)))
+        if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
+            return FloorDiv(*a.args)
+        return _integral(a)
+
+
+class Ceil(sympy.Function):
+    """``math.ceil(a)``."""
+
+    nargs = (1,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: Any) -> Any:
+        if _is_constant(a):
+            return Integer(math.ceil(number(a)))
+        if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
+            return CeilDiv(*a.args)
+        return _integral(a)
+
+
+class Round(sympy.Function):
+    """``round(a)``: to the nearest integer, halves to even."""
+
+    nargs = (1,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: Any) -> Any:
+        if _is_constant(a):
+            return Integer(round(number(a)))
+        return _integral(a)
+
+
+def _math_function(name: str) -> type[sympy.Function]:
+    function = getattr(math, name)
+
+    def evaluate_constant(cls: type, a: Any) -> Any:
+        return sympy.Float(function(number(a))) if _is_constant(a) else None
+
+    body = {"nargs": (1,), "is_real": True, "eval": classmethod(evaluate_constant), "__doc__": f"``math.{name}(a)``."}
+    return type(f"Float{name.capitalize()}", (sympy.Function,), body)
+
+
+MATH_FUNCTIONS: dict[str, type[sympy.Function]] = {
+    name: _math_function(name)
+    for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2", "exp", "log")
+}
+
+
+def _is_constant(a: Any) -> bool:
+    return a.is_Integer or a.is_Float or a.is_Rational
+
+
+def number(a: Any) -> int | float:
+    """The Python number that a SymPy constant stands for."""
+    return int(a) if a.is_Integer else float(a)
+
+
+def constant(value: int | float | bool) -> Any:
+    """The SymPy constant of a Python number."""
+    if isinstance(value, bool):
+        return S.true if value else S.false
+    return Integer(value) if isinstance(value, int) else sympy.Float(value)
+
+
+def python_value(expr: Any) -> int | float | bool | None:
+    """The Python value of a constant expression, or None when symbols are left."""
+    if expr is S.true or expr is S.false:
+        return expr is S.true
+    return number(expr) if getattr(expr, "is_number", False) else None
+
+
+def substitute(expr: Any, values: Mapping[sympy.Symbol, int | float]) -> int | float | bool:
+    """Evaluates ``expr`` with Python semantics under ``values``.
+
+    Raises KeyError when a symbol has no value and ZeroDivisionError as Python does.
+    """
+    free = expr.free_symbols
+    missing = [s for s in free if s not in values]
+    if missing:
+        raise KeyError(f"no value for {missing[0]} in {expr}")
+    result = python_value(expr.xreplace({s: constant(values[s]) for s in free}))
+    if result is None:
+        raise ZeroDivisionError(f"{expr} under {dict(values)}")
+    return result

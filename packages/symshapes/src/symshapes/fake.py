@@ -1,0 +1,263 @@
+"""FakeTensor: sizes, strides, dtype and device without data; FakeTensorMode: runs ATen ops on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .cache import ResultCache
+from .convert import fake_from_real
+from .env import ShapeEnv
+from .errors import FakeTensorError
+from .quiet import quiet
+from .rules import RULES
+from .rules.creation import is_factory
+
+aten = torch.ops.aten
+META = torch.device("meta")
+CPU = torch.device("cpu")
+SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_make_subclass = torch.Tensor._make_subclass
+_INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
+
+
+def _own_device(x: FakeTensor) -> torch.device:
+    return META if x.fake_mode.in_kernel else x.fake_device
+
+
+# C++ asks these of the tensor through dispatch, even while dispatch is disabled; None means "use the meta tensor's own"
+QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
+    torch.ops.prim.device.default: _own_device,
+    aten.size.default: lambda x: tuple(int(s) for s in x.size()),  # plain ints were asked for: specialises
+    aten.stride.default: lambda x: tuple(int(s) for s in x.stride()),
+    aten.storage_offset.default: lambda x: int(x.storage_offset()),
+    aten.sym_size.default: lambda x: None,
+    aten.sym_stride.default: lambda x: None,
+    aten.sym_storage_offset.default: lambda x: None,
+    aten.sym_numel.default: lambda x: None,
+}
+
+
+class FakeTensor(torch.Tensor):
+    """A tensor with logical device ``fake_device`` and no data, backed by a meta tensor.
+
+    Attributes:
+        fake_mode: the FakeTensorMode that runs its ops.
+        fake_device: the device it stands for; ``.device`` says the same.
+        constant: a small real tensor with its value when that is known, else None.
+        source: where the real tensor came from, for graph inputs.
+    """
+
+    fake_device: torch.device
+    fake_mode: FakeTensorMode
+    constant: torch.Tensor | None
+    item_memo: tuple[int, Any] | None
+    source: str
+
+    @staticmethod
+    def __new__(cls, meta: torch.Tensor, device: torch.device, mode: FakeTensorMode, requires_grad: bool = False) -> FakeTensor:
+        if device.type == "cuda" and not torch.backends.cuda.is_built():
+            torch._C._ensureCUDADeviceGuardSet()
+        self: Any = _make_subclass(cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device)
+        self.fake_device = device
+        self.fake_mode = mode
+        self.constant = None
+        self.item_memo = None
+        return self
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return META if self.fake_mode.in_kernel else self.fake_device
+
+    @device.setter
+    def device(self, _: Any) -> None:
+        pass  # torch assigns it when data is swapped; the logical device stays
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        query = QUERIES.get(func)
+        if query is not None:
+            return query(args[0])
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, FakeTensor):
+                return leaf.fake_mode.run_op(func, args, kwargs or {})
+        return NotImplemented
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"FakeTensor(shape={tuple(self.shape)}, dtype={str(self.dtype)[6:]}, device={self.fake_device})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
+        memo[id(self)] = copy = self.fake_mode.empty_like(self)
+        return copy
+
+    def tolist(self) -> Any:
+        """Nested lists of numbers; each element is an ``item()``."""
+        if self.dim() == 0:
+            return self.item()
+        return [x.tolist() for x in self.unbind(0)]
+
+
+class FakeTensorMode(TorchDispatchMode):
+    """Runs ops on FakeTensors; while active, factory functions make FakeTensors as well.
+
+    Args:
+        shape_env: the environment of symbolic sizes; a new one by default.
+        cache: whether results are remembered by op and operand metadata.
+    """
+
+    def __init__(self, shape_env: ShapeEnv | None = None, *, cache: bool = True) -> None:
+        super().__init__()
+        self.shape_env = ShapeEnv() if shape_env is None else shape_env
+        self.in_kernel = False
+        self.cache = ResultCache() if cache else None
+        self._mode_key = _INFRA_KEY  # this slot keeps torch from initialising CUDA for logical CUDA tensors
+        self._entered: list[Any] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch wraps the handler in something that imports its compiler
+
+    def __enter__(self) -> FakeTensorMode:
+        if torch._C._get_dispatch_mode(_INFRA_KEY) is self:
+            self._entered.append(None)
+            return self
+        super().__enter__()
+        # composite ops such as upsampling read sizes as plain ints in C++ and would specialise them
+        self._entered.append(torch._C._EnablePythonDispatcher())
+        return self
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        if self._entered.pop() is not None:
+            super().__exit__(exc_type, exc_value, traceback)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        query = QUERIES.get(func)
+        if query is not None:
+            return query(args[0])
+        return self.run_op(func, args, kwargs or {})
+
+    # -- making fakes --------------------------------------------------------------------------------------------
+
+    def from_real(
+        self,
+        t: torch.Tensor,
+        *,
+        source: str = "",
+        dynamic_dims: Iterable[int] | str = (),
+        symbols: dict[int, torch.SymInt] | None = None,
+    ) -> FakeTensor:
+        """A fake with the metadata of ``t``: see ``convert.fake_from_real``."""
+        return fake_from_real(self, t, source=source, dynamic_dims=dynamic_dims, symbols=symbols)
+
+    def wrap(self, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> FakeTensor:
+        """A fake over a given meta tensor (shares its storage identity, so views stay views)."""
+        return FakeTensor(meta, device, self, requires_grad)
+
+    def empty(
+        self,
+        sizes: Iterable[Any],
+        strides: Iterable[Any] | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str = CPU,
+        requires_grad: bool = False,
+    ) -> FakeTensor:
+        """A new fake with the given sizes, contiguous unless strides are given."""
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        with torch._C._DisableTorchDispatch():
+            if strides is None:
+                meta = torch.empty(tuple(sizes), dtype=dtype, device=META)
+            else:
+                meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=dtype, device=META)
+        return FakeTensor(meta, torch.device(device), self, requires_grad)
+
+    def empty_like(self, t: FakeTensor) -> FakeTensor:
+        """A new fake with the sizes, strides, dtype and device of ``t``."""
+        return self.empty(t.shape, t.stride(), dtype=t.dtype, device=t.fake_device, requires_grad=t.requires_grad)
+
+    # -- running ops ---------------------------------------------------------------------------------------------
+
+    def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The result of one ATen op on fakes.
+
+        Raises FakeTensorError for mixed devices or real operands, DataDependentError where data would be needed, and
+        whatever eager raises for bad shapes.
+        """
+        cache = self.cache
+        key = None
+        if cache is not None and cache.admits(func):
+            key = cache.key(func, args, kwargs)
+            hit = cache.lookup(self, key)
+            if hit is not None:
+                return hit
+        out = self._compute(func, args, kwargs)
+        if key is not None and cache is not None and self.shape_env.is_recording:
+            cache.store(key, out, args)
+        return out
+
+    def _compute(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        rule = RULES.get(func)
+        if rule is not None:
+            out = rule(self, func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        return self.run_meta(func, args, kwargs)
+
+    def run_meta(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Runs torch's meta kernel of an op and wraps the result with the operands' logical device."""
+        device = self.common_device(func, args, kwargs)
+        if is_factory(func):
+            asked = kwargs.get("device")
+            device = torch.device(asked) if asked is not None else device or torch.get_default_device()
+            kwargs = {**kwargs, "device": META}
+            kwargs.pop("pin_memory", None)
+        with torch._C._DisableTorchDispatch(), torch._C._EnablePythonDispatcher(), torch._C._PreserveDispatchKeyGuard(), quiet:
+            previous, self.in_kernel = self.in_kernel, True
+            torch._C._set_meta_in_tls_dispatch_include(True)
+            try:
+                out = func(*args, **kwargs)
+            finally:
+                self.in_kernel = previous
+        return self._wrap_result(out, device or CPU)
+
+    def _wrap_result(self, out: Any, device: torch.device) -> Any:
+        if isinstance(out, torch.Tensor):
+            return out if isinstance(out, FakeTensor) else FakeTensor(out, device, self)
+        if isinstance(out, (list, tuple)):
+            wrapped = [self._wrap_result(x, device) for x in out]
+            return wrapped if type(out) is list else tuple(wrapped)
+        return out
+
+    def common_device(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> torch.device | None:
+        """The one device of all tensor operands; 0-dim CPU tensors go with any. None without tensors.
+
+        Raises FakeTensorError for mixed devices and for real operands.
+        """
+        device = scalar_device = None
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            if not isinstance(leaf, FakeTensor):
+                raise FakeTensorError(f"{func} got a real tensor of shape {tuple(leaf.shape)}; convert it with from_real first")
+            if leaf.fake_mode is not self:
+                raise FakeTensorError(f"{func} got fakes of two modes")
+            found = leaf.fake_device
+            if leaf.dim() == 0 and found.type == "cpu":
+                scalar_device = found
+            elif device is None:
+                device = found
+            elif device != found and func not in _MIXED_DEVICES:
+                raise FakeTensorError(f"{func}: expected all tensors on one device, got {device} and {found}")
+        return device or scalar_device
+
+
+_MIXED_DEVICES = {aten.copy_.default, aten._to_copy.default, aten.index.Tensor, aten.index_put.default, aten.index_put_.default}

@@ -1,0 +1,119 @@
+"""Guard records: what was assumed about sizes, and which user line asked."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sympy
+from sympy.printing.str import StrPrinter
+
+from .expr import substitute
+
+_HERE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeGuard:
+    """A boolean expression over size symbols that must hold for the recorded program to be valid.
+
+    ``provenance`` is the user's line that needed it.
+    """
+
+    expr: Any
+    provenance: str = ""
+
+    def holds(self, values: Mapping[sympy.Symbol, int | float]) -> bool:
+        """Whether the guard is true of new sizes. Raises KeyError when a symbol has no value."""
+        try:
+            return bool(substitute(self.expr, values))
+        except ZeroDivisionError:
+            return False
+
+    def __str__(self) -> str:
+        return f"{self.expr}  # {self.provenance}" if self.provenance else str(self.expr)
+
+
+class _PythonPrinter(StrPrinter):
+    """Prints guards as Python text that evaluates on ints; ``math`` must be in scope for float functions."""
+
+    def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def _print_Symbol(self, expr: Any) -> str:
+        return self._names.get(expr, expr.name)
+
+    def _print_Relational(self, expr: Any) -> str:
+        return f"({self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)})"
+
+    def _print_And(self, expr: Any) -> str:
+        return "(" + " and ".join(self._print(a) for a in expr.args) + ")"
+
+    def _print_Or(self, expr: Any) -> str:
+        return "(" + " or ".join(self._print(a) for a in expr.args) + ")"
+
+    def _print_Not(self, expr: Any) -> str:
+        return f"(not {self._print(expr.args[0])})"
+
+    def _print_BooleanTrue(self, expr: Any) -> str:
+        return "True"
+
+    def _print_BooleanFalse(self, expr: Any) -> str:
+        return "False"
+
+    def _call(self, name: str, expr: Any) -> str:
+        return f"{name}({', '.join(self._print(a) for a in expr.args)})"
+
+    def _print_Max(self, expr: Any) -> str:
+        return self._call("max", expr)
+
+    def _print_Min(self, expr: Any) -> str:
+        return self._call("min", expr)
+
+    def _print_Abs(self, expr: Any) -> str:
+        return self._call("abs", expr)
+
+    def _print_ToFloat(self, expr: Any) -> str:
+        return self._call("float", expr)
+
+    def _print_Trunc(self, expr: Any) -> str:
+        return self._call("int", expr)
+
+    def _print_Round(self, expr: Any) -> str:
+        return self._call("round", expr)
+
+    def _print_Floor(self, expr: Any) -> str:
+        return self._call("math.floor", expr)
+
+    def _print_Ceil(self, expr: Any) -> str:
+        return self._call("math.ceil", expr)
+
+    def _print_Piecewise(self, expr: Any) -> str:
+        (value, condition), (other, _) = expr.args
+        return f"({self._print(value)} if {self._print(condition)} else {self._print(other)})"
+
+    def _print_Function(self, expr: Any) -> str:
+        name = expr.func.__name__
+        return self._call(f"math.{name[5:].lower()}" if name.startswith("Float") else name, expr)
+
+
+def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:
+    """``expr`` as Python source, each symbol spelled as ``names`` says (its own name otherwise)."""
+    return _PythonPrinter(names or {}).doprint(expr)
+
+
+def current_user_line(skip: Callable[[str], bool] | None = None) -> str:
+    """``File "...", line N, in name: source`` of the innermost frame outside this package and torch, or ''."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_HERE) and "/torch/" not in path and not path.startswith("<") and not (skip and skip(path)):
+            text = linecache.getline(path, frame.f_lineno).strip()
+            return f'File "{path}", line {frame.f_lineno}, in {frame.f_code.co_name}' + (f": {text}" if text else "")
+        frame = frame.f_back
+    return ""

@@ -1,0 +1,355 @@
+"""SymNode: the object behind a ``torch.SymInt``, ``SymFloat`` or ``SymBool``.
+
+torch's C++ and Python wrappers look methods up by name on any Python object, so this class implements that duck
+interface over SymPy; it shares nothing with another implementation.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from .expr import MATH_FUNCTIONS, Ceil, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc, python_value
+from .layout import channels_last_order, contiguous_order, is_channels_last_strides, is_contiguous, is_dense
+
+if TYPE_CHECKING:
+    from .env import ShapeEnv
+
+
+def _both_float(a: SymNode, b: SymNode) -> type:
+    return float if a.pytype is float or b.pytype is float else int
+
+
+def _always_bool(a: SymNode, b: SymNode) -> type:
+    return bool
+
+
+def _always_float(a: SymNode, b: SymNode) -> type:
+    return float
+
+
+class _Binary:
+    """One binary method: Python's meaning on hints, SymPy's on expressions, and the type of the result."""
+
+    def __init__(self, name: str, python: Callable, symbolic: Callable, result: Callable = _both_float) -> None:
+        self.name, self.python, self.symbolic, self.result = name, python, symbolic, result
+
+    def method(self) -> Callable[[SymNode, SymNode], SymNode]:
+        name, python, symbolic, result = self.name, self.python, self.symbolic, self.result
+
+        def apply(self: SymNode, other: SymNode) -> SymNode:
+            hint = None
+            if self._hint is not None and other._hint is not None:
+                try:
+                    hint = python(self._hint, other._hint)
+                except ZeroDivisionError:
+                    hint = None
+            pytype = result(self, other)
+            return self.shape_env.make((name, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint)
+
+        apply.__name__ = name
+        return apply
+
+
+def _floor_div(a: Any, b: Any) -> Any:
+    return FloorDiv(a, b) if a.is_integer and b.is_integer else ToFloat(Floor(TrueDiv(a, b)))
+
+
+def _mod(a: Any, b: Any) -> Any:
+    return Mod(a, b) if a.is_integer and b.is_integer else a - b * Floor(TrueDiv(a, b))
+
+
+def _bitwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+    class Bitwise(sympy.Function):
+        nargs = (2,)
+        is_integer = True
+
+        @classmethod
+        def eval(cls, a: Any, b: Any) -> Any:
+            return sympy.Integer(function(int(a), int(b))) if a.is_Integer and b.is_Integer else None
+
+    Bitwise.__name__ = name
+    return Bitwise
+
+
+BitAnd, BitOr, BitXor = (
+    _bitwise(f, n) for f, n in ((operator.and_, "BitAnd"), (operator.or_, "BitOr"), (operator.xor, "BitXor"))
+)
+
+
+def _logical_or_bitwise(logical: Callable, bitwise: Callable) -> Callable[[Any, Any], Any]:
+    def apply(a: Any, b: Any) -> Any:
+        return logical(a, b) if getattr(a, "is_Boolean", False) else bitwise(a, b)
+
+    return apply
+
+
+def _keep(a: SymNode, b: SymNode) -> type:
+    return a.pytype
+
+
+_BINARY = (
+    _Binary("add", operator.add, operator.add),
+    _Binary("sub", operator.sub, operator.sub),
+    _Binary("mul", operator.mul, operator.mul),
+    _Binary("floordiv", operator.floordiv, _floor_div),
+    _Binary("int_floordiv", operator.floordiv, FloorDiv),
+    _Binary("mod", operator.mod, _mod),
+    _Binary("truediv", operator.truediv, TrueDiv, _always_float),
+    _Binary("int_truediv", operator.truediv, TrueDiv, _always_float),
+    _Binary("float_truediv", operator.truediv, TrueDiv, _always_float),
+    _Binary("pow", operator.pow, operator.pow),
+    _Binary("pow_by_natural", operator.pow, operator.pow),
+    _Binary("float_pow", operator.pow, operator.pow, _always_float),
+    _Binary("lshift", operator.lshift, lambda a, b: a * 2**b),
+    _Binary("rshift", operator.rshift, lambda a, b: FloorDiv(a, 2**b)),
+    _Binary("eq", operator.eq, sympy.Eq, _always_bool),
+    _Binary("ne", operator.ne, sympy.Ne, _always_bool),
+    _Binary("lt", operator.lt, sympy.Lt, _always_bool),
+    _Binary("le", operator.le, sympy.Le, _always_bool),
+    _Binary("gt", operator.gt, sympy.Gt, _always_bool),
+    _Binary("ge", operator.ge, sympy.Ge, _always_bool),
+    _Binary("sym_max", max, sympy.Max),
+    _Binary("sym_min", min, sympy.Min),
+    _Binary("and_", lambda a, b: a and b, sympy.And, _always_bool),
+    _Binary("or_", lambda a, b: a or b, sympy.Or, _always_bool),
+    _Binary("sym_and", lambda a, b: a and b, sympy.And, _always_bool),
+    _Binary("sym_or", lambda a, b: a or b, sympy.Or, _always_bool),
+    _Binary("bitwise_and", operator.and_, _logical_or_bitwise(sympy.And, BitAnd), _keep),
+    _Binary("bitwise_or", operator.or_, _logical_or_bitwise(sympy.Or, BitOr), _keep),
+    _Binary("bitwise_xor", operator.xor, _logical_or_bitwise(sympy.Xor, BitXor), _keep),
+)
+
+
+class SymNode:
+    """An expression with its Python type and its value in the example call (``hint``; None when unbacked)."""
+
+    __slots__ = ("__weakref__", "_expr", "_hint", "constant", "fx_node", "pytype", "shape_env")
+
+    _optimized_summation = False
+
+    def __init__(
+        self, expr: Any, shape_env: ShapeEnv, pytype: type, hint: int | float | bool | None, constant: Any = None
+    ) -> None:
+        self._expr = expr
+        self.shape_env = shape_env
+        self.pytype = pytype
+        self._hint = hint
+        self.constant = constant
+        self.fx_node = None
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def expr(self) -> Any:
+        """The expression after all equalities known to the environment."""
+        if self.shape_env.replacements and not self._expr.is_number:
+            return self.shape_env.simplify(self._expr)
+        return self._expr
+
+    @property
+    def hint(self) -> int | float | bool | None:
+        return self._hint
+
+    def has_hint(self) -> bool:
+        return self._hint is not None
+
+    def require_hint(self, fallback: Any = None) -> Any:
+        return self._hint if self._hint is not None else fallback
+
+    def is_int(self) -> bool:
+        return self.pytype is int
+
+    def is_float(self) -> bool:
+        return self.pytype is float
+
+    def is_bool(self) -> bool:
+        return self.pytype is bool
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        # torch asks a constant node for its int or bool; it has no question for a float
+        return self.constant is not None and self.pytype is not float
+
+    def clone(self) -> SymNode:
+        return self
+
+    def with_shape_env(self, env: ShapeEnv) -> SymNode:
+        return SymNode(self._expr, env, self.pytype, self._hint, self.constant)
+
+    def _value_eq(self, other: SymNode) -> bool:
+        return self._expr == other._expr and self.pytype is other.pytype and self._hint == other._hint
+
+    def _value_hash(self) -> int:
+        return hash((self._expr, self.pytype, self._hint))
+
+    def str(self) -> str:
+        return f"{self.expr}"
+
+    __str__ = str
+
+    def _graph_repr(self) -> Any:
+        return f"{self.expr}"
+
+    def __repr__(self) -> Any:
+        return f"SymNode({self.expr}, hint={self._hint})"
+
+    def maybe_as_int(self) -> int | None:
+        expr = self.expr
+        return int(expr) if expr.is_Integer else None
+
+    def maybe_as_float(self) -> float | None:
+        expr = self.expr
+        return float(expr) if expr.is_Float else None
+
+    def maybe_as_bool(self) -> bool | None:
+        value = python_value(self.expr)
+        return value if isinstance(value, bool) else None
+
+    def wrap_int(self, n: int) -> SymNode:
+        return self.shape_env.constant_node(n)
+
+    wrap_float = wrap_int
+    wrap_bool = wrap_int
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def guard_int(self, file: Any = "", line: int = 0) -> int:
+        return int(self.shape_env.decide(self))
+
+    def guard_float(self, file: Any = "", line: int = 0) -> float:
+        return float(self.shape_env.decide(self))
+
+    def guard_bool(self, file: Any = "", line: int = 0) -> bool:
+        return bool(self.shape_env.decide(self))
+
+    def guard_size_oblivious(self, file: Any = "", line: int = 0) -> bool:
+        return bool(self.shape_env.decide(self, oblivious=True))
+
+    def guard_or_false(self, file: Any = "", line: int = 0) -> bool:
+        return bool(self.shape_env.decide(self, fallback=False))
+
+    def guard_or_true(self, file: Any = "", line: int = 0) -> bool:
+        return bool(self.shape_env.decide(self, fallback=True))
+
+    def evaluate(self, size_oblivious: bool = False) -> Any:
+        return self.shape_env.decide(self, oblivious=size_oblivious)
+
+    def statically_known_true(self, file: Any = "", line: int = 0) -> bool:
+        return self.shape_env.statically_known(self.expr) is True
+
+    def expect_true(self, file: Any = "", line: int = 0) -> bool:
+        return self.shape_env.expect_true(self)
+
+    def int_(self) -> int:
+        return self.guard_int()
+
+    def bool_(self) -> bool:
+        return self.guard_bool()
+
+    # -- arithmetic ----------------------------------------------------------------------------------------------
+
+    def _unary(self, name: Any, python: Callable, symbolic: Callable, pytype: type) -> SymNode:
+        hint = None if self._hint is None else python(self._hint)
+        return self.shape_env.make((name, self._expr), lambda: symbolic(self.expr), pytype, hint)
+
+    def neg(self) -> SymNode:
+        return self._unary("neg", operator.neg, operator.neg, self.pytype)
+
+    def pos(self) -> SymNode:
+        return self
+
+    def abs(self) -> SymNode:
+        return self._unary("abs", abs, sympy.Abs, self.pytype)
+
+    def sym_not(self) -> SymNode:
+        return self._unary("not", operator.not_, sympy.Not, bool)
+
+    def sym_float(self) -> SymNode:
+        return self if self.pytype is float else self._unary("float", float, ToFloat, float)
+
+    def sym_int(self) -> SymNode:
+        return self if self.pytype is int else self._unary("int", math.trunc, Trunc, int)
+
+    trunc = sym_int
+
+    def floor(self) -> SymNode:
+        return self if self.pytype is int else self._unary("floor", math.floor, Floor, int)
+
+    def ceil(self) -> SymNode:
+        return self if self.pytype is int else self._unary("ceil", math.ceil, Ceil, int)
+
+    def round(self, ndigits: int | None = None) -> SymNode:
+        if self.pytype is int and (ndigits is None or ndigits >= 0):
+            return self
+        if ndigits is None:
+            return self._unary("round", round, Round, int)
+        value = round(self.guard_float(), ndigits)
+        return self.shape_env.constant_node(value)
+
+    def is_integer(self) -> SymNode:
+        return self.wrap_bool(True) if self.pytype is int else self.floor().sym_float().eq(self)  # type: ignore[attr-defined]
+
+    def sym_ite(self, then: SymNode, other: SymNode) -> SymNode:
+        hint = None if self._hint is None else (then._hint if self._hint else other._hint)
+        key = ("ite", self._expr, then._expr, other._expr)
+        return self.shape_env.make(key, lambda: sympy.Piecewise((then.expr, self.expr), (other.expr, True)), then.pytype, hint)
+
+    def sym_sum(self, args: Sequence[SymNode]) -> SymNode:
+        total: Any = args[0]
+        for node in args[1:]:
+            total = total.add(node)
+        return total
+
+    # -- layout questions asked by C++ ---------------------------------------------------------------------------
+
+    def _answer(self, value: bool) -> SymNode:
+        return self.shape_env.constant_node(value)
+
+    def is_contiguous(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._answer(is_contiguous(self.shape_env, sizes, strides, contiguous_order(len(sizes))))
+
+    def is_channels_last_contiguous_2d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._answer(is_contiguous(self.shape_env, sizes, strides, channels_last_order(2)))
+
+    def is_channels_last_contiguous_3d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._answer(is_contiguous(self.shape_env, sizes, strides, channels_last_order(3)))
+
+    def is_channels_last_strides_2d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._answer(is_channels_last_strides(self.shape_env, sizes, strides, channels_last_order(2)))
+
+    def is_channels_last_strides_3d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._answer(is_channels_last_strides(self.shape_env, sizes, strides, channels_last_order(3)))
+
+    def is_non_overlapping_and_dense(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._answer(is_dense(self.shape_env, sizes, strides))
+
+    def is_non_overlapping_and_dense_indicator(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self.shape_env.constant_node(int(is_dense(self.shape_env, sizes, strides)))
+
+
+def _math_method(name: str) -> Callable[[SymNode], SymNode]:
+    function, symbolic = getattr(math, name), MATH_FUNCTIONS[name]
+
+    def apply(self: SymNode) -> SymNode:
+        return self._unary(name, function, symbolic, float)
+
+    return apply
+
+
+for _binary in _BINARY:
+    setattr(SymNode, _binary.name, _binary.method())
+for _name in MATH_FUNCTIONS:
+    setattr(SymNode, f"sym_{_name}", _math_method(_name))

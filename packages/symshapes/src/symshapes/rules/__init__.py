@@ -1,0 +1,13 @@
+"""Meta rules of our own, by op: results without running torch's meta kernels.
+
+A rule is ``(mode, func, args, kwargs) -> result``; it returns NotImplemented for operands outside its case.
+"""
+
+from __future__ import annotations
+
+from . import convolution, creation, data_dependent, pointwise
+from .registry import Rule, RuleTable
+
+RULES = RuleTable.merged(creation.RULES, data_dependent.RULES, pointwise.RULES, convolution.RULES)
+
+__all__ = ["RULES", "Rule", "RuleTable"]

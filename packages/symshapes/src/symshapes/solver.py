@@ -1,0 +1,149 @@
+"""Decides size predicates for all admissible sizes: intervals, coefficient signs, and recorded facts. No search.
+
+Over integers every relation is a question about the sign of a difference ``d``. A lower bound of ``d`` comes from
+shifting each symbol to its lower bound and reading the signs of the coefficients, from interval arithmetic, and from
+facts ``f >= 0`` for which ``d - f`` is bounded below.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from sympy import S
+
+from .expr import number
+from .ranges import INF, Interval, bound
+
+if TYPE_CHECKING:
+    from .env import ShapeEnv
+
+_MAX_TERMS = 64
+_MAX_FACTS = 16
+
+
+def decide_statically(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
+    """True or False if ``expr`` has that value for all admissible sizes, None if it is open."""
+    if expr is S.true or expr is S.false:
+        return expr is S.true
+    if env.is_recorded(expr):
+        return True
+    if isinstance(expr, (sympy.And, sympy.Or)):
+        absorbing = isinstance(expr, sympy.Or)
+        answers = [env.statically_known(a, oblivious=oblivious) for a in expr.args]
+        if absorbing in answers:
+            return absorbing
+        return None if None in answers else not absorbing
+    if isinstance(expr, sympy.Not):
+        answer = env.statically_known(expr.args[0], oblivious=oblivious)
+        return None if answer is None else not answer
+    if not isinstance(expr, sympy.core.relational.Relational):
+        return None
+    if env.is_recorded(expr.negated):
+        return False
+    return _relation(env, expr, oblivious)
+
+
+def _relation(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
+    difference = expr.lhs - expr.rhs
+    if difference == 0:
+        return isinstance(expr, (sympy.Eq, sympy.Ge, sympy.Le))
+    low, high = difference_bounds(env, difference, oblivious)
+    if isinstance(expr, (sympy.Eq, sympy.Ne)):
+        unequal = low > 0 or high < 0
+        equal = low == high == 0
+        if not (unequal or equal):
+            return None
+        return equal == isinstance(expr, sympy.Eq)
+    if isinstance(expr, (sympy.Lt, sympy.Le)):
+        low, high = -high, -low
+    if isinstance(expr, (sympy.Gt, sympy.Lt)):
+        return True if low > 0 else False if high <= 0 else None
+    return True if low >= 0 else False if high < 0 else None
+
+
+def difference_bounds(env: ShapeEnv, difference: Any, oblivious: bool) -> tuple[float, float]:
+    """Sound bounds of a numeric expression, tighter than interval arithmetic alone."""
+
+    def interval(symbol: sympy.Symbol) -> Interval:
+        known = env.symbol_interval(symbol)
+        return Interval(max(known.lo, 2), max(known.hi, 2)) if oblivious and symbol in env.unbacked else known
+
+    plain = bound(difference, interval)
+    low = max(plain.lo, _coefficient_bound(difference, interval))
+    high = min(plain.hi, -_coefficient_bound(-difference, interval))
+    if low <= 0 <= high:
+        low = max(low, _fact_bound(env, difference, interval))
+        high = min(high, -_fact_bound(env, -difference, interval))
+    return low, high
+
+
+def _coefficient_bound(expr: Any, interval: Any) -> float:
+    """A lower bound: with every atom written as its least value plus something nonnegative, no term may be negative."""
+    shifted = _shift(expr, interval)
+    if shifted is None:
+        return -INF
+    constant_term: Any = S.Zero
+    for monomial, coefficient in shifted.as_coefficients_dict().items():
+        if monomial == 1:
+            constant_term = coefficient
+        elif coefficient < 0 or not monomial.is_nonnegative:
+            return -INF
+    return number(constant_term)
+
+
+def _shift(expr: Any, interval: Any) -> Any:
+    """``expr`` expanded over fresh nonnegative symbols, or None when it is too large or not a polynomial."""
+    expr = sympy.sympify(expr)
+    atoms = _atoms(expr)
+    if atoms is None or len(atoms) > _MAX_TERMS:
+        return None
+    replacement = {}
+    for i, atom in enumerate(sorted(atoms, key=str)):
+        limits = bound(atom, interval)
+        # a stable name, not a Dummy: Dummies defeat SymPy's caches
+        slack = sympy.Symbol(f"_{i}", integer=bool(atom.is_integer), nonnegative=True)
+        if limits.lo > -INF:
+            replacement[atom] = slack + limits.lo
+        elif limits.hi < INF:
+            replacement[atom] = limits.hi - slack
+    if len(sympy.Add.make_args(expr)) * 2 ** len(replacement) > 4096:
+        return None
+    return sympy.expand(expr.xreplace(replacement))
+
+
+def _atoms(expr: Any) -> set[Any] | None:
+    """The maximal subexpressions that are not sums, products or natural powers."""
+    if expr.is_Symbol:
+        return {expr}
+    if expr.is_Number:
+        return set()
+    if expr.is_Add or expr.is_Mul:
+        found: set[Any] = set()
+        for part in expr.args:
+            inner = _atoms(part)
+            if inner is None:
+                return None
+            found |= inner
+        return found
+    if expr.is_Pow and expr.exp.is_Integer and 0 < expr.exp <= 4:
+        return _atoms(expr.base)
+    return {expr} if isinstance(expr, sympy.Function) or expr.is_Function else None
+
+
+def _fact_bound(env: ShapeEnv, expr: Any, interval: Any) -> float:
+    """A lower bound through one recorded fact ``f >= 0``: of ``expr - f``."""
+    symbols = expr.free_symbols
+    best: float = -INF
+    for fact in [f for f in env.facts if f.free_symbols & symbols][:_MAX_FACTS]:
+        rest = expr - fact
+        best = max(best, bound(rest, interval).lo, _coefficient_bound(rest, interval))
+    return best
+
+
+def nonnegative_fact(expr: Any) -> Any:
+    """``f`` such that the relation says ``f >= 0``; integer strictness is folded in. None for floats."""
+    difference = expr.lhs - expr.rhs if isinstance(expr, (sympy.Gt, sympy.Ge)) else expr.rhs - expr.lhs
+    if not difference.is_integer:
+        return None
+    return difference - 1 if isinstance(expr, (sympy.Gt, sympy.Lt)) else difference
