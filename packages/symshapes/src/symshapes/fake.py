@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import composite
 from .cache import ResultCache
 from .convert import fake_from_real
 from .env import ShapeEnv
@@ -116,6 +117,7 @@ class FakeTensorMode(TorchDispatchMode):
 
     def __init__(self, shape_env: ShapeEnv | None = None, *, cache: bool = True) -> None:
         super().__init__()
+        composite.install(FakeTensorMode)
         self.shape_env = ShapeEnv() if shape_env is None else shape_env
         self.in_kernel = False
         self.cache = ResultCache() if cache else None
@@ -131,7 +133,7 @@ class FakeTensorMode(TorchDispatchMode):
             self._entered.append(None)
             return self
         super().__enter__()
-        # composite ops such as upsampling read sizes as plain ints in C++ and would specialise them
+        # reaches the kernels of ``composite``
         self._entered.append(torch._C._EnablePythonDispatcher())
         return self
 

@@ -1,4 +1,8 @@
-"""Questions about strides: contiguity, channels-last order, density; with symbolic sizes these may record guards."""
+"""Questions about strides: contiguity, channels-last order, density; with symbolic sizes these may record guards.
+
+Sizes and strides are SymPy expressions here. A question that is open for some sizes is decided by the example call,
+which records a guard; for unbacked sizes the answer is then False.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from sympy import S
 
 if TYPE_CHECKING:
     from .env import ShapeEnv
-    from .node import SymNode
+
+Exprs = Sequence[Any]
 
 
 def contiguous_order(rank: int) -> tuple[int, ...]:
@@ -23,45 +28,50 @@ def channels_last_order(spatial: int) -> tuple[int, ...]:
     return (1, *range(spatial + 1, 1, -1), 0)
 
 
-def is_contiguous(env: ShapeEnv, sizes: Sequence[SymNode], strides: Sequence[SymNode], order: Sequence[int]) -> bool:
+def dense_strides(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
+    """Strides without gaps, innermost first in ``order``; sizes are ints or symbolic ints."""
+    strides: list[Any] = [1] * len(sizes)
+    step: Any = 1
+    for d in order:
+        strides[d] = step
+        step = step * sizes[d]
+    return strides
+
+
+def is_contiguous(env: ShapeEnv, sizes: Exprs, strides: Exprs, order: Sequence[int]) -> bool:
     """Whether the tensor is dense in ``order`` (innermost first); strides of size-1 dimensions don't count."""
     if len(sizes) != len(order):
         return False
     expected: Any = S.One
     for d in order:
-        size = sizes[d].expr
-        if size == 1:
+        if sizes[d] == 1:
             continue
-        if strides[d].expr != expected and not env.known(sympy.Eq(strides[d].expr, expected)):
-            return _empty(env, sizes)
-        expected = expected * size
+        if strides[d] != expected and not env.known(sympy.Eq(strides[d], expected)):
+            return any(env.statically_known(sympy.Eq(s, 0)) is True for s in sizes)
+        expected = expected * sizes[d]
     return True
 
 
-def _empty(env: ShapeEnv, sizes: Sequence[SymNode]) -> bool:
-    return any(env.statically_known(sympy.Eq(s.expr, 0)) is True for s in sizes)
+def is_channels_last_strides(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> bool:
+    """Whether a tensor of rank 4 or 5 has strides that rise in channels-last order.
 
-
-def is_channels_last_strides(env: ShapeEnv, sizes: Sequence[SymNode], strides: Sequence[SymNode], order: Sequence[int]) -> bool:
-    """Whether strides rise in channels-last order. An ``N111`` tensor in default layout does not count."""
-    if len(sizes) != len(order):
-        return False
-    size, stride = [s.expr for s in sizes], [s.expr for s in strides]
-    if env.known(sympy.Eq(stride[1], 0)):
+    An ``N111`` tensor in default layout does not count.
+    """
+    if len(sizes) not in (4, 5) or env.known(sympy.Eq(strides[1], 0)):
         return False
     least: Any = S.Zero
-    for d in order:
-        if env.known(sympy.Eq(size[d], 0)) or not env.known(stride[d] >= least):
+    for d in channels_last_order(len(sizes) - 2):
+        if env.known(sympy.Eq(sizes[d], 0)) or not env.known(sympy.Ge(strides[d], least)):
             return False
-        if d == 0 and env.known(sympy.Eq(least, stride[1])):
+        if d == 0 and env.known(sympy.Eq(least, strides[1])):
             return False
-        least = stride[d] * sympy.Max(size[d], 1) if size[d].is_Integer else stride[d] * size[d]
+        least = strides[d] * sizes[d]
     return True
 
 
-def is_dense(env: ShapeEnv, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> bool:
+def is_dense(env: ShapeEnv, sizes: Exprs, strides: Exprs) -> bool:
     """Whether the elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
-    remaining = [(stride.expr, size.expr) for size, stride in zip(sizes, strides) if size.expr != 1]
+    remaining = [(stride, size) for size, stride in zip(sizes, strides) if size != 1]
     expected: Any = S.One
     while remaining:
         index = _next_dimension(env, remaining, expected)

@@ -318,26 +318,33 @@ class SymNode:
     def _answer(self, value: bool) -> SymNode:
         return self.shape_env.constant_node(value)
 
-    def is_contiguous(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        return self._answer(is_contiguous(self.shape_env, sizes, strides, contiguous_order(len(sizes))))
+    def is_contiguous(self, sizes: Nodes, strides: Nodes) -> SymNode:
+        return self._answer(is_contiguous(self.shape_env, *_exprs(sizes, strides), contiguous_order(len(sizes))))
 
-    def is_channels_last_contiguous_2d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        return self._answer(is_contiguous(self.shape_env, sizes, strides, channels_last_order(2)))
+    def is_channels_last_contiguous_2d(self, sizes: Nodes, strides: Nodes) -> SymNode:
+        return self._answer(is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(2)))
 
-    def is_channels_last_contiguous_3d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        return self._answer(is_contiguous(self.shape_env, sizes, strides, channels_last_order(3)))
+    def is_channels_last_contiguous_3d(self, sizes: Nodes, strides: Nodes) -> SymNode:
+        return self._answer(is_contiguous(self.shape_env, *_exprs(sizes, strides), channels_last_order(3)))
 
-    def is_channels_last_strides_2d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        return self._answer(is_channels_last_strides(self.shape_env, sizes, strides, channels_last_order(2)))
+    def is_channels_last_strides_2d(self, sizes: Nodes, strides: Nodes) -> SymNode:
+        return self._answer(len(sizes) == 4 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides)))
 
-    def is_channels_last_strides_3d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        return self._answer(is_channels_last_strides(self.shape_env, sizes, strides, channels_last_order(3)))
+    def is_channels_last_strides_3d(self, sizes: Nodes, strides: Nodes) -> SymNode:
+        return self._answer(len(sizes) == 5 and is_channels_last_strides(self.shape_env, *_exprs(sizes, strides)))
 
-    def is_non_overlapping_and_dense(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        return self._answer(is_dense(self.shape_env, sizes, strides))
+    def is_non_overlapping_and_dense(self, sizes: Nodes, strides: Nodes) -> SymNode:
+        return self._answer(is_dense(self.shape_env, *_exprs(sizes, strides)))
 
-    def is_non_overlapping_and_dense_indicator(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        return self.shape_env.constant_node(int(is_dense(self.shape_env, sizes, strides)))
+    def is_non_overlapping_and_dense_indicator(self, sizes: Nodes, strides: Nodes) -> SymNode:
+        return self.shape_env.constant_node(int(is_dense(self.shape_env, *_exprs(sizes, strides))))
+
+
+Nodes = Sequence[SymNode]
+
+
+def _exprs(sizes: Nodes, strides: Nodes) -> tuple[list[Any], list[Any]]:
+    return [s.expr for s in sizes], [s.expr for s in strides]
 
 
 def _math_method(name: str) -> Callable[[SymNode], SymNode]:

@@ -1,34 +1,123 @@
-"""Convolution: sizes from the meta kernel, strides as the CPU and CUDA kernels give them."""
+"""Convolution and upsampling: strides as the CPU and CUDA kernels give them, which meta kernels don't."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch
 
+from .format import expr, format_strides, has_channels_last_strides, is_fake, restrided, same_size
 from .registry import RuleTable
 
 aten = torch.ops.aten
 RULES = RuleTable()
 
 
-def is_channels_last(x: Any) -> bool:
-    """Whether eager would suggest a channels-last result for ``x``: rank 4 or 5 with channels-last strides."""
-    if x.dim() not in (4, 5):
+def _prefers_channels_last(mode: Any, x: Any, weight: Any) -> bool:
+    """Channels-last when the input or the weight is, except for float64 on CUDA."""
+    if x.fake_device.type == "cuda" and torch.float64 in (x.dtype, weight.dtype):
         return False
-    format = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
-    if not x.is_contiguous(memory_format=format):
-        return False
-    return not x.is_contiguous() or all(s != 1 for s in x.shape[2:])
+    if x.dim() == 3:
+        x, weight = x.unsqueeze(2), weight.unsqueeze(2)  # a 1-d convolution runs as a 2-d one
+    return has_channels_last_strides(mode.shape_env, x) or has_channels_last_strides(mode.shape_env, weight)
+
+
+def _strides(sizes: Any, channels_last: bool) -> list[Any]:
+    if len(sizes) == 3 and channels_last:
+        strides = format_strides([*sizes[:2], 1, sizes[2]], True)
+        return [*strides[:2], strides[3]]
+    return format_strides(sizes, channels_last)
+
+
+def _output_sizes(mode: Any, args: tuple) -> list[Any] | None:
+    """Sizes of a convolution's result, or None when the operands need the meta kernel's checks."""
+    x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
+    rank = x.dim()
+    if weight.dim() != rank or rank < 3 or x.dtype is not weight.dtype or (bias is not None and bias.dtype is not x.dtype):
+        return None
+    spatial = rank - 2
+    stride, padding, dilation, output_padding = (_per_dim(v, spatial) for v in (stride, padding, dilation, output_padding))
+    if any(not isinstance(v, int) for v in (*stride, *padding, *dilation)) or min(stride) < 1:
+        return None
+    channels = weight.shape[0] if transposed else weight.shape[1] * groups
+    if not same_size(x.shape[1], channels):
+        return None
+    out = [x.shape[0], weight.shape[1] * groups if transposed else weight.shape[0]]
+    for d in range(spatial):
+        size, kernel = x.shape[d + 2], weight.shape[d + 2]
+        reach = dilation[d] * (kernel - 1) + 1
+        if transposed:
+            out.append((size - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d])
+        else:
+            out.append((size + 2 * padding[d] - reach) // stride[d] + 1)
+    known = mode.shape_env.statically_known
+    return out if all(known(sympy.Ge(expr(s), 1)) is True for s in out[1:]) else None
+
+
+def _per_dim(value: Any, rank: int) -> list[Any]:
+    return list(value) * rank if len(value) == 1 else list(value)
 
 
 @RULES.register(aten.convolution.default)
 def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Channels-last when the input or the weight is, except for float64 on the CPU."""
+    """Dense, in the format that the operands ask for."""
     x, weight = args[:2]
+    if not kwargs and len(args) == 9 and mode.common_device(func, args, kwargs) == x.fake_device:
+        sizes = _output_sizes(mode, args)
+        if sizes is not None:
+            strides = _strides(sizes, _prefers_channels_last(mode, x, weight))
+            return mode.empty(sizes, strides, dtype=x.dtype, device=x.fake_device)
     out = mode.run_meta(func, args, kwargs)
-    if x.fake_device.type == "cpu" and x.dtype is torch.float64:
-        return out
-    if not (is_channels_last(x) or is_channels_last(weight)):
-        return out.contiguous()
-    return out.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+    return restrided(mode, out, _strides(out.shape, _prefers_channels_last(mode, x, weight)))
+
+
+@RULES.register(aten.convolution_backward.default)
+def convolution_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Gradients of input and weight have the forward's format; the bias gradient is a vector."""
+    grad, x, weight = args[:3]
+    mask = args[10] if len(args) > 10 else kwargs["output_mask"]
+    device, dtype = x.fake_device, x.dtype
+    channels_last = _prefers_channels_last(mode, x, weight)
+    grad_x = grad_weight = grad_bias = None
+    if mask[0]:
+        grad_x = mode.empty(x.shape, _strides(x.shape, channels_last), dtype=dtype, device=device)
+    if mask[1]:
+        strides = _strides(weight.shape, channels_last)
+        if channels_last and not _runs_in_onednn(x, weight, args) and device.type == "cpu":
+            format = torch.channels_last if weight.dim() == 4 else torch.channels_last_3d
+            strides = weight.contiguous(memory_format=format).stride() if weight.dim() > 3 else strides
+        grad_weight = mode.empty(weight.shape, strides, dtype=dtype, device=device)
+    if mask[2]:
+        grad_bias = mode.empty((grad.shape[1],), dtype=dtype, device=device)
+    return grad_x, grad_weight, grad_bias
+
+
+def _runs_in_onednn(x: Any, weight: Any, args: tuple) -> bool:
+    """ATen's choice between oneDNN and its own CPU kernels; it shows only in strides of size-1 dimensions."""
+    if x.dtype in (torch.bfloat16, torch.float16):
+        return True
+    if x.dtype is not torch.float32 or not torch.backends.mkldnn.is_available():
+        return False
+    batch = x.shape[0] if type(x.shape[0]) is int else x.shape[0].node.require_hint(2)
+    stride, dilation, groups = args[4], args[6], args[9]
+    pointwise = all(type(k) is int and k == 1 for k in weight.shape[2:])
+    plain = all(v == 1 for v in (*stride, *dilation))
+    return (not pointwise or not plain or batch >= 16 or torch.get_num_threads() > 1) and (groups > 1 or batch > 1)
+
+
+@RULES.register(
+    aten.upsample_bilinear2d_backward.default,
+    aten.upsample_nearest2d_backward.default,
+    aten.upsample_bicubic2d_backward.default,
+    aten.upsample_nearest3d_backward.default,
+    aten.upsample_trilinear3d_backward.default,
+)
+def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The input's sizes in the format of the incoming gradient."""
+    grad = args[0]
+    sizes = args[2] if len(args) > 2 else kwargs["input_size"]
+    if not is_fake(grad):
+        return NotImplemented
+    channels_last = has_channels_last_strides(mode.shape_env, grad)
+    return mode.empty(sizes, format_strides(sizes, channels_last), dtype=grad.dtype, device=grad.fake_device)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..errors import DataDependentError
+from symshapes.errors import DataDependentError
 from .registry import RuleTable
 
 aten = torch.ops.aten

@@ -1,0 +1,74 @@
+"""Composite ops that read sizes as plain integers in C++, written over symbolic sizes.
+
+C++ would specialise every size of the input. torch's Python dispatcher has kernels for these ops, but those take the op
+apart into arithmetic, which eager does not do. Our kernels compute the output size in symbols and call the op that
+eager calls; they step aside unless one of our modes is active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+
+_NEAREST = [f"{p}upsample_nearest{e}{d}d" for d in (1, 2, 3) for p, e in (("", ""), ("_", "_exact"))]
+_ALIGNED = ["upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"]
+_ANTIALIASED = ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
+
+_installed: set[type] = set()
+
+
+def install(mode_type: type) -> None:
+    """Makes the kernels answer while a mode of ``mode_type`` is active; once per process."""
+    if mode_type in _installed:
+        return
+    _installed.add(mode_type)
+    for name in (*_NEAREST, *_ALIGNED, *_ANTIALIASED):
+        packet = getattr(aten, name)
+        _override(packet.vec, _resizing(packet.default, name not in _NEAREST), mode_type)
+        _override(packet.default, _plain(packet.default), mode_type)
+
+
+def _override(op: Any, kernel: Callable[..., Any], mode_type: type) -> None:
+    for key in _KEYS:
+        previous = op.py_kernels.get(key)
+        if previous is not None:
+            op.py_kernels[key] = _choose(kernel, previous, mode_type)
+    op._dispatch_cache.clear()
+
+
+def _choose(kernel: Callable[..., Any], previous: Callable[..., Any], mode_type: type) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        chosen = kernel if isinstance(torch._C._get_dispatch_mode(_FAKE), mode_type) else previous
+        return chosen(*args, **kwargs)
+
+    return run
+
+
+def _plain(op: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._DisablePythonDispatcher():
+            return op(*args, **kwargs)
+
+    return run
+
+
+def _resizing(op: Any, has_align: bool) -> Callable[..., Any]:
+    """The ``.vec`` overload: an output size or scale factors, exactly one of them."""
+
+    def run(x: Any, output_size: Any, *rest: Any) -> Any:
+        align, scales = rest if has_align else ((), rest[0])
+        if (output_size is None) == (scales is None):
+            raise RuntimeError("Must specify exactly one of output_size and scale_factors")
+        if output_size is None:
+            output_size = [torch.sym_int(s * f) for s, f in zip(x.shape[2:], scales)]
+        given = scales if scales is not None else [None] * len(output_size)
+        with torch._C._DisablePythonDispatcher():
+            return op(x, list(output_size), *((align,) if has_align else ()), *given)
+
+    return run

@@ -1,0 +1,68 @@
+"""Sizes and memory formats of fakes, shared by the rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+
+from symshapes.layout import channels_last_order, contiguous_order, dense_strides, is_channels_last_strides
+
+
+def expr(x: Any) -> Any:
+    """The expression of a size, without the wrappers' checks."""
+    return sympy.Integer(x) if type(x) is int else x.node.expr
+
+
+def same_size(x: Any, y: Any) -> bool:
+    """Whether two sizes are structurally equal."""
+    if type(x) is int or type(y) is int:
+        return type(x) is type(y) and x == y
+    return x.node._expr == y.node._expr or x.node.expr == y.node.expr
+
+
+def same_sizes(a: Any, b: Any) -> bool:
+    """Whether two lists of sizes or strides are structurally equal."""
+    return len(a) == len(b) and all(map(same_size, a, b))
+
+
+def require_equal(env: Any, x: Any, y: Any) -> bool:
+    """Whether two sizes are equal; an open question is decided by the example call (or assumed, when unbacked)."""
+    if same_size(x, y):
+        return True
+    if type(x) is int and type(y) is int:
+        return False
+    relation = sympy.Eq(expr(x), expr(y))
+    answer = env.statically_known(relation)
+    if answer is not None:
+        return answer
+    return env.expect_true(env.wrap(relation, bool).node)
+
+
+def has_channels_last_strides(env: Any, x: Any) -> bool:
+    """Whether eager would suggest a channels-last format for a tensor like ``x`` (rank 4 or 5)."""
+    if x.dim() not in (4, 5):
+        return False
+    sizes, strides = x.shape, x.stride()
+    if type(strides[1]) is int and type(strides[-1]) is int and strides[1] > strides[-1]:
+        return False
+    return is_channels_last_strides(env, [expr(s) for s in sizes], [expr(s) for s in strides])
+
+
+def format_strides(sizes: Any, channels_last: bool) -> list[Any]:
+    """Dense strides in default or channels-last order."""
+    rank = len(sizes)
+    return dense_strides(sizes, channels_last_order(rank - 2) if channels_last else contiguous_order(rank))
+
+
+def restrided(mode: Any, x: Any, strides: Any) -> Any:
+    """A new fake like ``x`` with other strides; ``x`` itself when they are the same."""
+    if same_sizes(x.stride(), strides):
+        return x
+    return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
+
+
+def is_fake(x: Any) -> bool:
+    """Whether ``x`` is a FakeTensor."""
+    return isinstance(x, torch.Tensor) and hasattr(x, "fake_mode")
