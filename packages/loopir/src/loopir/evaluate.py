@@ -1,6 +1,7 @@
 """The meaning of kernels: a slow and plain evaluator on torch tensors.
 
-Points are evaluated together: a value is a tensor of shape (points, 1) in outer bodies, (points, reduction points) in inner ones.
+Points are evaluated together: a value is a tensor of shape (points, 1) in outer bodies, and
+(points, reduction points) in inner ones.
 """
 
 from __future__ import annotations

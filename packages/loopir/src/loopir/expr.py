@@ -9,11 +9,7 @@ import ast
 from functools import cache
 
 import sympy
-
-try:
-    from symshapes import FloorDiv, Mod
-except ImportError:
-    from loopir._floor import FloorDiv, Mod
+from symshapes import FloorDiv, Mod
 
 from loopir.errors import ParseError
 

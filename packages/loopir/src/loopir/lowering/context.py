@@ -1,0 +1,191 @@
+"""State of lowering one graph: its buffers and nodes so far, and how a lazy tensor becomes one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sympy
+import torch
+from symshapes import expr_of
+
+from loopir.errors import LoweringError
+from loopir.expr import symbol
+from loopir.kernel import Range, Value
+from loopir.lowering.record import SimplifyingRecorder, accesses, split_loops
+from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps, same_strides
+from loopir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Origin, Shape, View, contiguous_strides
+from loopir.options import Options
+from loopir.simplify import ONE, ZERO
+
+REDUCED_DTYPES = {"argmax": torch.int64, "argmin": torch.int64, "any": torch.bool, "all": torch.bool}
+
+
+class LoweringContext:
+    """Passed to every lowering rule. ``graph`` grows as tensors are realised; ``origin`` names the node being lowered."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.graph = LoweredGraph()
+        self.facts = self.graph.facts
+        self.origin: Origin = ("", "")
+        self._count = 0
+
+    # Sizes
+
+    def expr(self, size: object) -> sympy.Expr:
+        """A size as an expression over this package's symbols; learns bounds and hints of new symbols."""
+        if isinstance(size, int):
+            return sympy.Integer(size)
+        if isinstance(size, sympy.Expr):
+            return size
+        raw = expr_of(size)
+        renamed = {}
+        for free in raw.free_symbols:
+            known = symbol(free.name)
+            renamed[free] = known
+            if known not in self.facts.lower:
+                self._learn(known, free, size.node.shape_env)  # type: ignore[attr-defined]
+        return raw.xreplace(renamed)
+
+    def _learn(self, known: sympy.Symbol, free: sympy.Symbol, env: object) -> None:
+        low, _ = env.bounds(free)  # type: ignore[attr-defined]
+        self.facts.lower[known] = max(0, int(low)) if low not in (float("-inf"), -sympy.oo) else 0
+        if not env.is_unbacked_symint(free):  # type: ignore[attr-defined]
+            self.facts.hints[known] = int(env.hint_of(free))  # type: ignore[attr-defined]
+
+    def shape(self, sizes: Sequence[object]) -> Shape:
+        """Several sizes."""
+        return tuple(self.expr(size) for size in sizes)
+
+    # Buffers
+
+    def new_buffer(self, dtype: torch.dtype, device: torch.device, shape: Shape, stride: Shape | None = None) -> Buffer:
+        """A fresh buffer."""
+        stride = contiguous_strides(shape) if stride is None else stride
+        return self.add_buffer(Buffer(f"buf{self._next()}", dtype, device, shape, stride))
+
+    def add_buffer(self, buffer: Buffer) -> Buffer:
+        """Registers a buffer."""
+        self.graph.buffers[buffer.name] = buffer
+        return buffer
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    @staticmethod
+    def whole(buffer: Buffer) -> Strided:
+        """All of a buffer as a tensor."""
+        return Strided(buffer.name, buffer.dtype, buffer.device, buffer.shape, buffer.stride, ZERO)
+
+    # Realisation
+
+    def realize(self, tensor: Tensor, stride: Shape | None = None) -> Strided:
+        """The tensor in memory; with ``stride``, laid out so (a copy if it is in memory otherwise)."""
+        if isinstance(tensor, Strided) and (stride is None or same_strides(tensor.shape, tensor.stride, stride)):
+            return tensor
+        wanted = stride if stride is not None else tensor.layout
+        if wanted is None or not self.is_dense(tensor.shape, wanted):
+            wanted = contiguous_strides(tensor.shape)
+        buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, wanted)
+        result = self.whole(buffer)
+        self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
+        return result
+
+    def is_dense(self, shape: Shape, stride: Shape) -> bool:
+        """Whether the strides are those of a contiguous tensor with its dims permuted."""
+        dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]
+        dims.sort(key=lambda d: (self.facts.hint(d[1]), self.facts.hint(d[0])))
+        expected = ONE
+        for size, step in dims:
+            if sympy.expand(step - expected) != 0:
+                return False
+            expected = sympy.expand(expected * size)
+        return True
+
+    def _loops(self, shape: Shape, prefix: str) -> tuple[list[Range], Index]:
+        loops, index = [], []
+        for size in shape:
+            if size == 1:
+                index.append(ZERO)
+                continue
+            loops.append(Range(symbol(f"{prefix}{len(loops)}"), size))
+            index.append(loops[-1].symbol)
+        return loops, tuple(index)
+
+    def add_pointwise(
+        self, buffer: Buffer, shape: Shape, load: Callable[..., Value], position: Callable[[Index], sympy.Expr]
+    ) -> None:
+        """A node that stores ``load`` at ``position`` for every index of ``shape``."""
+        loops, index = self._loops(shape, "d")
+        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
+        recorder.store(buffer.name, position(index), load(TracingOps(recorder), index))
+        (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
+        self._add_loop(buffer.name, "pointwise", loops, [], program, ())
+
+    def add_reduction(
+        self, buffer: Buffer, outer: Shape, inner: Shape, function: Callable[..., Value], kind: str, dtype: torch.dtype
+    ) -> None:
+        """A node that stores ``function(ops, outer index, inner index)`` combined over the inner index."""
+        loops, index = self._loops(outer, "d")
+        reduced, inner_index = self._loops(inner, "q")
+        if not reduced:
+            reduced = [Range(symbol("q0"), ONE)]
+        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*loops, *reduced)})
+        value = function(TracingOps(recorder), index, inner_index)
+        result = recorder.reduce(kind, value, dtype)
+        inside = len(recorder.instructions)
+        recorder.store(buffer.name, self.whole(buffer).position(index), result)
+        programs = [tuple(recorder.instructions[:inside]), tuple(recorder.instructions[inside:])]
+        programs, loops = split_loops(programs, loops, self.facts, "d", reduced)
+        programs, reduced = split_loops(programs, reduced, self.facts, "q", loops)
+        self._add_loop(buffer.name, "reduction", loops, reduced, programs[0], programs[1])
+
+    def add_scan(self, buffer: Buffer, shape: Shape, dim: int, function: Callable[..., Value], kind: str) -> None:
+        """A node that stores the inclusive prefix of ``function(ops, index)`` along ``dim``."""
+        outer, index = self._loops((*shape[:dim], ONE, *shape[dim + 1 :]), "d")
+        along = Range(symbol("q0"), shape[dim])
+        index = (*index[:dim], along.symbol, *index[dim + 1 :])
+        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*outer, along)})
+        value = recorder.scan(kind, function(TracingOps(recorder), index))
+        recorder.store(buffer.name, self.whole(buffer).position(index), value)
+        (program,), outer = split_loops([tuple(recorder.instructions)], outer, self.facts, "d", (along,))
+        self._add_loop(buffer.name, "scan", outer, [along], program, ())
+
+    def add_scatter(self, buffer: Buffer, shape: Shape, store: Callable[[TracingOps, Index], None]) -> None:
+        """A node that runs ``store`` for every index of ``shape``, writing into a buffer that has its content already."""
+        loops, index = self._loops(shape, "d")
+        recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
+        store(TracingOps(recorder), index)
+        (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
+        self._add_loop(buffer.name, "scatter", loops, [], program, ())
+
+    def _add_loop(self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple) -> None:
+        index = next(step.args[1] for step in (epilogue or program) if step.op == "store")
+        reads = accesses(program)
+        node = LoopNode(buffer, kind, tuple(loops), tuple(reduced), program, epilogue, reads, index, (self.origin,))
+        self.graph.nodes.append(node)
+
+    def add_extern(self, node: ExternNode) -> None:
+        """An extern call."""
+        self.graph.nodes.append(node)
+
+    def copy_to_device(self, op: Callable[..., object], source: Strided, target: Buffer, device: torch.device) -> None:
+        """An extern copy of ``source`` into ``target`` on another device."""
+        view = View(source.buffer, source.shape, source.stride, source.offset)
+        self.add_extern(ExternNode(op, (view,), (("device", device),), (target.name,), True, (), (self.origin,)))
+
+    def fail(self, message: str) -> LoweringError:
+        """An error that names the node being lowered and the user's line."""
+        name, line = self.origin
+        return LoweringError(f"node {name}: {message}" + (f"\n  {line}" if line else ""))
+
+
+def combined_cost(*tensors: object, weight: int = 1) -> Cost:
+    """The cost of an operation on tensors (other operands are free)."""
+    costs = [tensor.cost for tensor in tensors if isinstance(tensor, Strided | Lazy)]
+    return Cost(
+        reads=sum(cost.reads for cost in costs),
+        weight=weight + sum(cost.weight for cost in costs),
+        depth=1 + max((cost.depth for cost in costs), default=0),
+    )

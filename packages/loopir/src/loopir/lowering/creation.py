@@ -1,0 +1,51 @@
+"""Creation and random numbers: functions of the index alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from loopir.lowering.context import LoweringContext, combined_cost
+from loopir.lowering.elementwise import scalar
+from loopir.lowering.registry import LoweringTable
+from loopir.lowering.tensor import Cost, Index, Lazy, Tensor, TracingOps
+from loopir.node import contiguous_strides
+
+table = LoweringTable()
+
+PHILOX_WEIGHT = 16
+
+
+@table.register("full")
+def lower_full(ctx: LoweringContext, node: Any, *, shape: Sequence, value: Any, dtype: torch.dtype, device: Any) -> Lazy:
+    """One value everywhere."""
+    return Lazy(ctx.shape(shape), dtype, torch.device(device), lambda ops, index: scalar(ops, value, dtype, ctx), Cost())
+
+
+@table.register("iota")
+def lower_iota(
+    ctx: LoweringContext, node: Any, *, length: Any, start: Any, step: Any, dtype: torch.dtype, device: Any
+) -> Lazy:
+    """``start + i * step`` in int64, then ``dtype``."""
+    first, pace = ctx.expr(start), ctx.expr(step)
+
+    def function(ops: TracingOps, index: Index) -> Any:
+        return ops.cast(ops.index_expr(first + index[0] * pace, torch.int64), dtype)
+
+    return Lazy((ctx.expr(length),), dtype, torch.device(device), function, Cost(weight=1))
+
+
+@table.register("uniform")
+def lower_uniform(ctx: LoweringContext, node: Any, seed: Tensor, *, shape: Sequence, offset: Any) -> Lazy:
+    """Element ``i`` (row-major) is the random number of counter ``offset + i``."""
+    sizes = ctx.shape(shape)
+    strides, begin = contiguous_strides(sizes), ctx.expr(offset)
+
+    def function(ops: TracingOps, index: Index) -> Any:
+        counter = sympy.Add(begin, *(i * s for i, s in zip(index, strides, strict=True)))
+        return ops.uniform(seed.load(ops, ()), ops.index_expr(counter, torch.int64))
+
+    return Lazy(sizes, torch.float32, seed.device, function, combined_cost(seed, weight=PHILOX_WEIGHT))

@@ -1,0 +1,202 @@
+"""Elementwise prims: arithmetic, comparison, selection and conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+from symshapes import ToFloat, TrueDiv, expr_of
+
+from loopir.body import OpsHandler
+from loopir.lowering.context import LoweringContext, combined_cost
+from loopir.lowering.registry import LoweringTable
+from loopir.lowering.tensor import Index, Lazy, Strided, Tensor
+
+table = LoweringTable()
+
+HALF = (torch.float16, torch.bfloat16)
+COSTLY = {
+    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "lgamma",
+    "pow", "atan2", "div", "sqrt", "rsqrt", "fmod", "remainder", "floordiv",
+}  # fmt: skip
+
+RENAMED = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_not": "not", "shift_left": "lshift"}
+RENAMED |= {"shift_right": "rshift", "floor_div": "floordiv"}
+SWAPPED = {"gt": "lt", "ge": "le"}
+# On bool these have a logical meaning; the op vocabulary keeps arithmetic to numbers.
+ON_BOOL = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and"}
+ROUNDING = ("floor", "ceil", "trunc", "round")
+
+UNARY = (
+    "neg abs sign floor ceil trunc round exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf "
+    "lgamma bitwise_not"
+)
+BINARY = (
+    "add sub mul div pow atan2 maximum minimum fmod remainder floor_div bitwise_and bitwise_or bitwise_xor shift_left "
+    "shift_right eq ne lt le gt ge"
+)
+
+
+def is_tensor(value: object) -> bool:
+    """Whether a lowered operand is a tensor."""
+    return isinstance(value, Strided | Lazy)
+
+
+def scalar(ops: OpsHandler, value: object, dtype: torch.dtype, ctx: LoweringContext) -> Any:
+    """A number, size or symbolic float as a value of ``dtype``."""
+    if isinstance(value, bool | int | float):
+        return ops.constant(value, dtype)
+    if isinstance(value, torch.SymInt | sympy.Expr) and not isinstance(value, torch.SymFloat):
+        return ops.index_expr(ctx.expr(value), dtype)
+    if isinstance(value, torch.SymBool):
+        raise ctx.fail(f"a SymBool operand {value}")
+    return ops.cast(_float_expr(ops, expr_of(value), value, ctx), dtype)
+
+
+def _float_expr(ops: OpsHandler, expr: sympy.Expr, whole: object, ctx: LoweringContext) -> Any:
+    """A symbolic float, computed in float64 as Python would."""
+    if isinstance(expr, sympy.Float | sympy.Rational | int | float):
+        return ops.constant(float(expr), torch.float64)
+    if isinstance(expr, ToFloat) or expr.is_integer:
+        inner = expr.args[0] if isinstance(expr, ToFloat) else expr
+        renamed = {free: ctx.expr(_symint_like(whole, free)) for free in inner.free_symbols}
+        return ops.index_expr(inner.xreplace(renamed), torch.float64)
+    args = [_float_expr(ops, arg, whole, ctx) for arg in expr.args]  # type: ignore[arg-type]
+    if isinstance(expr, TrueDiv):
+        return ops.div(*args)
+    if isinstance(expr, sympy.Pow):
+        return ops.pow(*args)
+    if isinstance(expr, sympy.Add | sympy.Mul):
+        total = args[0]
+        for arg in args[1:]:
+            total = ops.add(total, arg) if isinstance(expr, sympy.Add) else ops.mul(total, arg)
+        return total
+    raise ctx.fail(f"a symbolic float {expr}")
+
+
+def _symint_like(whole: Any, free: sympy.Symbol) -> Any:
+    return whole.node.shape_env.wrap(free, int)
+
+
+def lower_elementwise(
+    ctx: LoweringContext, operands: tuple, dtype: torch.dtype, compute: Callable[..., Any], weight: int, numbers: torch.dtype
+) -> Lazy:
+    """A lazy tensor of ``compute(ops, *values)``; operands that are numbers get the dtype ``numbers``."""
+    tensors = [operand for operand in operands if is_tensor(operand)]
+    first: Tensor = tensors[0]
+
+    def function(ops: OpsHandler, index: Index) -> Any:
+        values = [o.load(ops, index) if is_tensor(o) else scalar(ops, o, numbers, ctx) for o in operands]
+        return compute(ops, *values)
+
+    cost = combined_cost(*tensors, weight=weight)
+    return Lazy(first.shape, dtype, first.device, function, cost, preferred_layout(ctx, tensors))
+
+
+def preferred_layout(ctx: LoweringContext, tensors: list[Tensor]) -> tuple | None:
+    """The dense strides of the first operand that has some, so that loops run along memory."""
+    for tensor in tensors:
+        if tensor.layout is not None and ctx.is_dense(tensor.shape, tensor.layout):
+            return tensor.layout
+    return None
+
+
+def operand_dtype(operands: tuple) -> torch.dtype:
+    """The dtype that tensor operands share (for ``where``, of the branches)."""
+    return next(operand.dtype for operand in reversed(operands) if is_tensor(operand))
+
+
+def _widened(ops: OpsHandler, dtype: torch.dtype, values: tuple) -> list:
+    """C3.3 keeps arithmetic out of 16-bit floats; comparisons may still see them, and are exact in float32."""
+    return [ops.cast(value, torch.float32) for value in values] if dtype in HALF else list(values)
+
+
+def _floor_division(ops: OpsHandler, dtype: torch.dtype, a: Any, b: Any) -> Any:
+    """``floor_divide`` of floats: the quotient of ``a - fmod(a, b)``, which is exact, corrected for signs."""
+    zero, one, half = (ops.constant(number, dtype) for number in (0.0, 1.0, 0.5))
+    mod = ops.fmod(a, b)
+    quotient = ops.div(ops.sub(a, mod), b)
+    signs_differ = ops.ne(ops.lt(b, zero), ops.lt(mod, zero))
+    quotient = ops.where(ops.and_(ops.ne(mod, zero), signs_differ), ops.sub(quotient, one), quotient)
+    floored = ops.floor(quotient)
+    floored = ops.where(ops.lt(half, ops.sub(quotient, floored)), ops.add(floored, one), floored)
+    floored = ops.where(ops.eq(quotient, zero), ops.mul(zero, ops.div(a, b)), floored)
+    return ops.where(ops.eq(b, zero), ops.div(a, b), floored)
+
+
+def _integer_power(ops: OpsHandler, a: Any, exponent: int) -> Any:
+    result, square = None, a
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else ops.mul(result, square)
+        exponent >>= 1
+        square = ops.mul(square, square) if exponent else square
+    return result
+
+
+def _operation(name: str, dtype: torch.dtype) -> Callable[..., Any]:
+    """How prim ``name`` on ``dtype`` is written with loop operations."""
+    op = RENAMED.get(name, name)
+    if dtype is torch.bool and op in ON_BOOL:
+        op = ON_BOOL[op]
+    if dtype is torch.bool and op in ("abs", "sign"):
+        return lambda ops, a: a
+    if not dtype.is_floating_point and op in ROUNDING:
+        return lambda ops, a: a
+    if op == "floordiv" and dtype.is_floating_point:
+        return lambda ops, a, b: _floor_division(ops, dtype, a, b)
+    if op in SWAPPED:
+        return lambda ops, a, b: ops.elementwise(SWAPPED[op], *_widened(ops, dtype, (b, a)))
+    return lambda ops, *values: ops.elementwise(op, *_widened(ops, dtype, values))
+
+
+@table.register(*UNARY.split(), *BINARY.split())
+def lower_arithmetic(ctx: LoweringContext, node: torch.fx.Node, *operands: Any) -> Lazy | None:
+    """Any elementwise prim of one or two operands."""
+    name: str = node.target.name  # type: ignore[union-attr]
+    dtype = operand_dtype(operands)
+    result = node.meta["val"].dtype
+    weight = 4 if RENAMED.get(name, name) in COSTLY else 1
+    compute = _operation(name, dtype)
+    if name == "pow" and not dtype.is_floating_point:
+        exponent = operands[1]
+        if not isinstance(exponent, int) or exponent < 0:
+            return None
+        if exponent == 0:
+            return lower_elementwise(ctx, operands[:1], result, lambda ops, a: ops.constant(1, dtype), 1, dtype)
+        return lower_elementwise(
+            ctx, operands[:1], result, lambda ops, a: _integer_power(ops, a, exponent), 2 * exponent.bit_length(), dtype
+        )
+    return lower_elementwise(ctx, operands, result, compute, weight, dtype)
+
+
+@table.register("where")
+def lower_where(ctx: LoweringContext, node: torch.fx.Node, condition: Any, a: Any, b: Any) -> Lazy:
+    """Selection; any dtype, either branch may be a number."""
+    dtype = node.meta["val"].dtype
+
+    def function(ops: OpsHandler, index: Index) -> Any:
+        values = [x.load(ops, index) if is_tensor(x) else scalar(ops, x, dtype, ctx) for x in (a, b)]
+        return ops.where(condition.load(ops, index), *values)
+
+    tensors = [x for x in (a, b, condition) if is_tensor(x)]
+    layout = preferred_layout(ctx, tensors)
+    return Lazy(condition.shape, dtype, condition.device, function, combined_cost(*tensors), layout)
+
+
+@table.register("convert")
+def lower_convert(ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype) -> Tensor:
+    """Conversion to another dtype."""
+    if a.dtype == dtype:
+        return a
+    return lower_elementwise(ctx, (a,), dtype, lambda ops, value: ops.cast(value, dtype), 1, a.dtype)
+
+
+@table.register("bitcast")
+def lower_bitcast(ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype: torch.dtype) -> Tensor:
+    """The same bits as another dtype of the same width."""
+    if a.dtype == dtype:
+        return a
+    return lower_elementwise(ctx, (a,), dtype, lambda ops, value: ops.bitcast(value, dtype), 1, a.dtype)

@@ -1,0 +1,107 @@
+"""Extern calls: everything that stays a call of an ATen operator, or of a prim's reference where loops can't express it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from primops import Prim
+from torch._ops import OpOverload
+
+from loopir.lowering.context import LoweringContext
+from loopir.lowering.elementwise import is_tensor
+from loopir.lowering.tensor import Lazy, Strided
+from loopir.node import Bind, ExternNode, Symbolic, View, contiguous_strides
+
+# What these return depends on the strides of their operand, which must be as the graph says.
+STRIDE_SENSITIVE = {"aten::as_strided", "aten::view", "aten::_unsafe_view", "aten::view_as_complex", "aten::view_as_real"}
+
+
+def lower_extern(ctx: LoweringContext, node: torch.fx.Node, op: Callable[..., Any], args: Sequence, kwargs: dict) -> Any:
+    """Adds a call of ``op``; returns tensors, sizes or None in the nest of ``node.meta["val"]``."""
+    exact = isinstance(op, OpOverload) and op.name().split(".")[0] in STRIDE_SENSITIVE
+    read = tuple(_argument(ctx, arg, exact) for arg in args)
+    named = tuple((name, _argument(ctx, arg, exact)) for name, arg in kwargs.items())
+    value = node.meta.get("val")
+    single = not isinstance(value, tuple | list)
+    metas = [value] if single else list(value)
+    results = [_result(ctx, meta) for meta in metas]
+    ctx.add_extern(
+        ExternNode(
+            op=op,
+            args=read,
+            kwargs=named,
+            results=tuple(result.buffer if isinstance(result, Strided) else None for result in results),
+            single=single,
+            binds=tuple(_binds(ctx, metas)),
+            origins=(ctx.origin,),
+            aliases=may_alias(op),
+        )
+    )
+    return results[0] if single else results
+
+
+def may_alias(op: Callable[..., Any]) -> bool:
+    """Whether results of ``op`` can share memory with its arguments."""
+    if isinstance(op, Prim):
+        return "movement" in op.tags
+    if not isinstance(op, OpOverload):
+        return True
+    aliased = any(result.alias_info is not None for result in op._schema.returns)
+    return aliased or op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def _argument(ctx: LoweringContext, arg: Any, exact: bool) -> Any:
+    if is_tensor(arg):
+        stride = contiguous_strides(arg.shape) if exact else None
+        tensor = ctx.realize(arg, stride)
+        if not _is_passable(ctx, tensor):
+            tensor = ctx.realize(as_lazy(tensor))
+        return View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
+    if isinstance(arg, tuple | list):
+        return type(arg)(_argument(ctx, item, exact) for item in arg)
+    if isinstance(arg, dict):
+        return {key: _argument(ctx, item, exact) for key, item in arg.items()}
+    if isinstance(arg, torch.SymInt | sympy.Expr):
+        return Symbolic(ctx.expr(arg))
+    if isinstance(arg, torch.SymFloat | torch.SymBool):
+        raise ctx.fail(f"an extern call can't take {arg!r} yet")
+    return arg
+
+
+def _is_passable(ctx: LoweringContext, tensor: Strided) -> bool:
+    """Torch has no negative strides."""
+    return all(ctx.facts.hint(step) >= 0 for step in tensor.stride)
+
+
+def as_lazy(tensor: Strided) -> Lazy:
+    """The same elements as a function, so that realising it makes a copy."""
+    return Lazy(tensor.shape, tensor.dtype, tensor.device, tensor.load, tensor.cost)
+
+
+def _result(ctx: LoweringContext, meta: Any) -> Any:
+    if meta is None or isinstance(meta, bool | int | float):
+        return meta
+    if isinstance(meta, torch.SymInt):
+        return ctx.expr(meta)
+    if hasattr(meta, "shape"):
+        shape = ctx.shape(meta.shape)
+        return ctx.whole(ctx.new_buffer(meta.dtype, meta.device, shape, ctx.shape(meta.stride())))
+    raise ctx.fail(f"an extern call can't return {meta!r} yet")
+
+
+def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
+    """Size symbols that no input has and this call's results define."""
+    bound = {bind.symbol for other in ctx.graph.nodes if isinstance(other, ExternNode) for bind in other.binds}
+    bound |= {entry for entry in ctx.graph.inputs if isinstance(entry, sympy.Symbol)}
+    result = []
+    for position, meta in enumerate(metas):
+        sizes = [(None, meta)] if isinstance(meta, torch.SymInt) else list(enumerate(getattr(meta, "shape", ())))
+        for dim, size in sizes:
+            expr = ctx.expr(size)
+            if isinstance(expr, sympy.Symbol) and expr not in bound and expr not in ctx.facts.hints:
+                bound.add(expr)
+                result.append(Bind(expr, position, dim))
+    return result

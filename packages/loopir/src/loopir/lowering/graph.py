@@ -1,0 +1,195 @@
+"""From a prim graph (contract C3) to buffers, loop nodes and extern calls."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import sympy
+import torch
+from primops import Prim
+from torch._ops import OpOverload
+
+from loopir.errors import LoweringError
+from loopir.lowering import creation, elementwise, indexing, reduction, view
+from loopir.lowering.context import LoweringContext
+from loopir.lowering.elementwise import is_tensor
+from loopir.lowering.extern import as_lazy, lower_extern
+from loopir.lowering.registry import LoweringTable, user_line
+from loopir.lowering.tensor import Lazy, Strided, same_strides
+from loopir.node import Buffer, LoweredGraph, View, contiguous_strides
+from loopir.options import Options
+from loopir.simplify import ZERO
+
+TABLE = LoweringTable()
+for module in (creation, elementwise, indexing, reduction, view):
+    TABLE = TABLE.merged(module.table)
+
+LOOP_DTYPES = frozenset({
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+})  # fmt: skip
+
+MAX_WEIGHT = 160
+MAX_DEPTH = 60
+MAX_READS = 24
+MAX_RECOMPUTED = 16
+
+
+def lower(gm: torch.fx.GraphModule, options: Options | None = None, table: LoweringTable = TABLE) -> LoweredGraph:
+    """Lowers a prim graph. Raises :class:`LoweringError` naming the node and the user's line."""
+    return _GraphLowering(gm, options or Options(), table).run()
+
+
+class _GraphLowering:
+    def __init__(self, gm: torch.fx.GraphModule, options: Options, table: LoweringTable) -> None:
+        self.gm = gm
+        self.ctx = LoweringContext(options)
+        self.table = table
+        self.env: dict[torch.fx.Node, Any] = {}
+        self.output_strides: dict[torch.fx.Node, tuple] = {}
+
+    def run(self) -> LoweredGraph:
+        self._find_outputs()
+        for node in self.gm.graph.nodes:
+            self.ctx.origin = (node.name, user_line(node))
+            try:
+                self._lower_node(node)
+            except LoweringError:
+                raise
+            except Exception as error:
+                raise self.ctx.fail(f"{node.format_node()}: {type(error).__name__}: {error}") from error
+        return self.ctx.graph
+
+    def _find_outputs(self) -> None:
+        output = next(node for node in reversed(self.gm.graph.nodes) if node.op == "output")
+        metas = output.meta.get("val") or [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in output.args[0]]
+        self.outputs = list(zip(output.args[0], metas, strict=True))
+        for node, meta in self.outputs:
+            if isinstance(node, torch.fx.Node) and hasattr(meta, "stride"):
+                self.output_strides.setdefault(node, self.ctx.shape(meta.stride()))
+
+    def _lower_node(self, node: torch.fx.Node) -> None:
+        if node.op == "placeholder":
+            self.env[node] = self._placeholder(node)
+        elif node.op == "get_attr":
+            self.env[node] = self._constant(node)
+        elif node.op == "output":
+            self.ctx.graph.outputs = [self._output(value, meta) for value, meta in self.outputs]
+        elif node.target is operator.getitem:
+            self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
+        elif node.op == "call_function":
+            self.env[node] = self._after(node, self._call(node))
+        else:
+            raise self.ctx.fail(f"unexpected {node.op} node (C3.1)")
+
+    def _placeholder(self, node: torch.fx.Node) -> Any:
+        meta = node.meta.get("val")
+        if isinstance(meta, torch.SymInt):
+            expr = self.ctx.expr(meta)
+            self.ctx.graph.inputs.append(expr if isinstance(expr, sympy.Symbol) else None)
+            return expr
+        if meta is None or not hasattr(meta, "shape"):
+            self.ctx.graph.inputs.append(None)
+            return meta
+        stride, shape = self.ctx.shape(meta.stride()), self.ctx.shape(meta.shape)
+        buffer = self.ctx.add_buffer(Buffer(f"in_{node.name}", meta.dtype, meta.device, shape, stride))
+        self.ctx.graph.inputs.append(buffer.name)
+        return self.ctx.whole(buffer)
+
+    def _constant(self, node: torch.fx.Node) -> Any:
+        value: Any = self.gm
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.numel() == 1 and value.device.type == "cpu" and value.dtype in LOOP_DTYPES:
+            number = value.item()
+            shape, ctx = self.ctx.shape(value.shape), self.ctx
+            return creation.lower_full(ctx, node, shape=shape, value=number, dtype=value.dtype, device=value.device)
+        name = f"const_{node.name}"
+        shape, stride = self.ctx.shape(value.shape), self.ctx.shape(value.stride())
+        buffer = self.ctx.add_buffer(Buffer(name, value.dtype, value.device, shape, stride))
+        self.ctx.graph.constants[name] = value
+        return self.ctx.whole(buffer)
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        args = torch.fx.node.map_arg(node.args, lambda n: self.env[n])
+        kwargs: dict = torch.fx.node.map_arg(node.kwargs, lambda n: self.env[n])  # type: ignore[assignment]
+        target = node.target
+        if isinstance(target, OpOverload):
+            return lower_extern(self.ctx, node, target, args, kwargs)  # type: ignore[arg-type]
+        if not isinstance(target, Prim):
+            raise self.ctx.fail(f"target {target} is neither a prim nor an ATen operator (C3.1)")
+        rule = self.table.get(target.name)
+        result = None
+        if rule is not None and self._has_loop_dtypes(node, args, kwargs):
+            args, kwargs = self._on_one_device(node, args, kwargs)  # type: ignore[arg-type]
+            result = rule(self.ctx, node, *args, **kwargs)
+        return lower_extern(self.ctx, node, target, args, kwargs) if result is None else result  # type: ignore[arg-type]
+
+    def _has_loop_dtypes(self, node: torch.fx.Node, args: Any, kwargs: Any) -> bool:
+        dtypes = [node.meta["val"].dtype, *(a.dtype for a in args if is_tensor(a)), kwargs.get("dtype")]
+        return all(dtype is None or dtype in LOOP_DTYPES for dtype in dtypes)
+
+    def _on_one_device(self, node: torch.fx.Node, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Scalars that live on another device are copied over before a loop may read them."""
+        device = node.meta["val"].device
+
+        def move(arg: Any) -> Any:
+            if not is_tensor(arg) or arg.device == device:
+                return arg
+            if isinstance(arg, Lazy) and arg.cost.reads == 0:
+                return Lazy(arg.shape, arg.dtype, device, arg.function, arg.cost, arg.layout)
+            source = self.ctx.realize(arg)
+            buffer = self.ctx.new_buffer(arg.dtype, device, arg.shape)
+            op = torch.ops.aten._to_copy.default
+            self.ctx.copy_to_device(op, source, buffer, device)
+            return self.ctx.whole(buffer)
+
+        return tuple(move(arg) for arg in args), kwargs
+
+    def _after(self, node: torch.fx.Node, value: Any) -> Any:
+        """Decides whether a lazy result is worth memory: wanted there anyway, too costly to compute again, or too large."""
+        if not isinstance(value, Lazy):
+            return value
+        if node in self.output_strides:
+            return self._realize_output(value, self.output_strides[node])
+        if any(isinstance(user.target, OpOverload) for user in node.users):
+            return self.ctx.realize(value)
+        cost, users = value.cost, len(node.users)
+        if cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS:
+            return self.ctx.realize(value)
+        if users > 1 and not self._is_cheap_again(value, users):
+            return self.ctx.realize(value)
+        return value
+
+    def _is_cheap_again(self, value: Lazy, users: int) -> bool:
+        if not self.ctx.options.inline:
+            return False
+        reads = value.cost.reads
+        return reads * users <= reads + 1 + users and value.cost.weight * (users - 1) <= MAX_RECOMPUTED
+
+    def _realize_output(self, value: Any, stride: tuple) -> Strided:
+        if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
+            return view.squeeze_to_dense(self.ctx, value, stride)
+        if isinstance(value, Strided) and same_strides(value.shape, value.stride, stride):
+            return value
+        if self.ctx.is_dense(value.shape, stride):
+            return self.ctx.realize(as_lazy(value) if isinstance(value, Strided) else value, stride)
+        return self._realize_sparse(value, stride)
+
+    def _realize_sparse(self, value: Any, stride: tuple) -> Strided:
+        """Strides with gaps: the buffer spans them."""
+        buffer = self.ctx.new_buffer(value.dtype, value.device, value.shape, stride)
+        result = self.ctx.whole(buffer)
+        self.ctx.add_pointwise(buffer, value.shape, value.load, result.position)
+        return result
+
+    def _output(self, node: Any, meta: Any) -> Any:
+        value = self.env[node] if isinstance(node, torch.fx.Node) else node
+        if not is_tensor(value):
+            return self.ctx.expr(value) if isinstance(value, torch.SymInt) else value
+        stride = self.ctx.shape(meta.stride()) if hasattr(meta, "stride") else contiguous_strides(value.shape)
+        result = self._realize_output(value, stride)
+        return View(result.buffer, result.shape, result.stride, sympy.expand(result.offset + ZERO))

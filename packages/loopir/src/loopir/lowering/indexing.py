@@ -1,0 +1,137 @@
+"""Indexing prims: gathers are lazy indirect loads; scatters copy their operand and store into the copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from loopir.lowering.context import LoweringContext, combined_cost
+from loopir.lowering.elementwise import HALF, is_tensor, scalar
+from loopir.lowering.registry import LoweringTable
+from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
+from loopir.node import Shape
+
+table = LoweringTable()
+
+
+def _adjacent(dims: Sequence[int]) -> bool:
+    return list(dims) == list(range(dims[0], dims[0] + len(dims)))
+
+
+def _place(dims: Sequence[int]) -> int:
+    """Where the index tensors' dims stand in the result."""
+    return dims[0] if _adjacent(dims) else 0
+
+
+def _split_index(index: Index, dims: Sequence[int], count: int) -> tuple[Index, Index]:
+    """The part of a result index that the index tensors take, and the part of the other dims."""
+    at = _place(dims)
+    return index[at : at + count], (*index[:at], *index[at + count :])
+
+
+def _full_index(rank: int, dims: Sequence[int], found: Sequence[sympy.Expr], rest: Index) -> Index:
+    chosen, others = iter(found), iter(rest)
+    return tuple(next(chosen) if d in dims else next(others) for d in range(rank))
+
+
+def _follow(ops: TracingOps, indices: Sequence[Tensor], at: Index, sizes: Sequence[sympy.Expr]) -> list[sympy.Symbol]:
+    return [ops.indirect(tensor.load(ops, at), size) for tensor, size in zip(indices, sizes, strict=True)]
+
+
+@table.register("index")
+def lower_index(ctx: LoweringContext, node: Any, a: Tensor, *indices: Tensor, dims: Sequence[int]) -> Tensor:
+    """``a`` at the positions that the index tensors hold for ``dims``."""
+    shape = ctx.shape(node.meta["val"].shape)
+    if isinstance(a, Lazy) and a.cost.weight > 2:
+        a = ctx.realize(a)
+    source, count = a, len(indices[0].shape)
+    sizes = [source.shape[d] for d in dims]
+
+    def function(ops: TracingOps, index: Index) -> Any:
+        at, rest = _split_index(index, dims, count)
+        found = _follow(ops, indices, at, sizes)
+        return source.load(ops, _full_index(len(source.shape), dims, found, rest))
+
+    return Lazy(shape, a.dtype, a.device, function, combined_cost(a, *indices, weight=2))
+
+
+@table.register("gather")
+def lower_gather(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    """``a[..., index[i], ...]`` with the other dims as they are."""
+    if isinstance(a, Lazy) and a.cost.weight > 2:
+        a = ctx.realize(a)
+    source = a
+
+    def function(ops: TracingOps, at: Index) -> Any:
+        (found,) = _follow(ops, [index], at, [source.shape[dim]])
+        return source.load(ops, (*at[:dim], found, *at[dim + 1 :]))
+
+    return Lazy(index.shape, a.dtype, a.device, function, combined_cost(a, index, weight=2))
+
+
+def _copy(ctx: LoweringContext, a: Tensor, dtype: torch.dtype) -> Strided:
+    """The operand's content in a buffer of its own."""
+    buffer = ctx.new_buffer(dtype, a.device, a.shape)
+    result = ctx.whole(buffer)
+    ctx.add_pointwise(buffer, a.shape, lambda ops, index: ops.cast(a.load(ops, index), dtype), result.position)
+    return result
+
+
+def _scatter(
+    ctx: LoweringContext, a: Tensor, shape: Shape, values: Any, indices: Sequence[Tensor], target: Any, dims: Sequence[int], add: bool
+) -> Tensor:
+    """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A 16-bit or bool sum is kept in a
+    wider dtype."""
+    wide = {torch.bool: torch.int32, **dict.fromkeys(HALF, torch.float32)}.get(a.dtype, a.dtype) if add else a.dtype
+    copy = _copy(ctx, a, wide)
+    sizes = [a.shape[d] for d in dims]
+    buffer = ctx.graph.buffers[copy.buffer]
+
+    def store(ops: TracingOps, index: Index) -> None:
+        at, position = target(index)
+        found = _follow(ops, indices, at, sizes)
+        value = values.load(ops, index) if is_tensor(values) else scalar(ops, values, wide, ctx)
+        ops.store(buffer.name, copy.position(position(found)), ops.cast(value, wide), "add" if add else None)
+
+    ctx.add_scatter(buffer, shape, store)
+    if wide == a.dtype:
+        return copy
+    return Lazy(a.shape, a.dtype, a.device, lambda ops, i: ops.cast(copy.load(ops, i), a.dtype), combined_cost(copy))
+
+
+@table.register("index_put")
+def lower_index_put(
+    ctx: LoweringContext, node: Any, a: Tensor, values: Any, *indices: Tensor, dims: Sequence[int], accumulate: bool
+) -> Tensor:
+    """``a`` with ``values`` written (or added) at the positions that the index tensors hold for ``dims``."""
+    count, at = len(indices[0].shape), _place(dims)
+    rest = [size for d, size in enumerate(a.shape) if d not in dims]
+    shape = (*rest[:at], *indices[0].shape, *rest[at:])
+
+    def target(index: Index) -> Any:
+        mine, others = _split_index(index, dims, count)
+        return mine, lambda found: _full_index(len(a.shape), dims, found, others)
+
+    return _scatter(ctx, a, shape, values, indices, target, dims, accumulate)
+
+
+def _scatter_along(ctx: LoweringContext, a: Tensor, index: Tensor, src: Any, dim: int, add: bool) -> Tensor:
+    def target(at: Index) -> Any:
+        return at, lambda found: (*at[:dim], found[0], *at[dim + 1 :])
+
+    return _scatter(ctx, a, index.shape, src, [index], target, [dim], add)
+
+
+@table.register("scatter")
+def lower_scatter(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int) -> Tensor:
+    """``a`` with ``src`` written at ``index`` along ``dim``."""
+    return _scatter_along(ctx, a, index, src, dim, add=False)
+
+
+@table.register("scatter_add")
+def lower_scatter_add(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, src: Any, *, dim: int) -> Tensor:
+    """``a`` with ``src`` added at ``index`` along ``dim``."""
+    return _scatter_along(ctx, a, index, src, dim, add=True)

@@ -1,0 +1,109 @@
+"""From inner functions to loop nodes: record, simplify indices, split loops so that divisions vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sympy
+import torch
+
+from loopir.body import Recorder, replay
+from loopir.expr import FloorDiv, Mod, symbol
+from loopir.kernel import Instruction, Number, Range, Value
+from loopir.node import Access
+from loopir.simplify import ONE, Extents, Facts, exact_quotient
+
+
+class SimplifyingRecorder(Recorder):
+    """A recorder whose indices are simplified for the loops they stand in."""
+
+    def __init__(self, facts: Facts, extents: Extents) -> None:
+        super().__init__()
+        self.facts = facts
+        self.extents = dict(extents)
+
+    def load(
+        self, buffer: str, index: sympy.Expr, dtype: torch.dtype, mask: Value | None = None, other: Number | None = None
+    ) -> Value:
+        return super().load(buffer, self.facts.simplify(index, self.extents), dtype, mask, other)
+
+    def store(self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None) -> None:
+        super().store(buffer, self.facts.simplify(index, self.extents), value, mode)
+
+    def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Value:
+        return super().index_expr(self.facts.simplify(sympy.sympify(expr), self.extents), dtype)
+
+    def indirect(self, value: Value, size: sympy.Expr) -> sympy.Symbol:
+        result = super().indirect(value, size)
+        self.extents[result] = sympy.sympify(size)
+        return result
+
+
+def index_exprs(instructions: Sequence[Instruction]) -> list[sympy.Expr]:
+    """Every index expression of a program."""
+    return [
+        arg
+        for step in instructions
+        if step.op in ("load", "store", "index_expr")
+        for arg in step.args
+        if isinstance(arg, sympy.Expr)
+    ]
+
+
+def find_split(exprs: Sequence[sympy.Expr], loops: Sequence[Range]) -> tuple[Range, sympy.Expr] | None:
+    """A loop and a divisor of its extent such that splitting there removes a division."""
+    by_symbol = {item.symbol: item for item in loops}
+    for expr in exprs:
+        for division in sorted(expr.atoms(FloorDiv, Mod), key=str) if expr.has(FloorDiv, Mod) else ():
+            item = by_symbol.get(division.args[0])  # type: ignore[arg-type]
+            if item is None:
+                continue
+            divisor: sympy.Expr = division.args[1]  # type: ignore[assignment]
+            quotient = exact_quotient(item.extent, divisor)
+            if quotient is not None and quotient != ONE and divisor != ONE:
+                return item, divisor
+    return None
+
+
+def split_loops(
+    programs: Sequence[tuple[Instruction, ...]], loops: list[Range], facts: Facts, prefix: str, fixed: Sequence[Range]
+) -> tuple[list[tuple[Instruction, ...]], list[Range]]:
+    """Splits loops until no division by a divisor of an extent is left; returns the rewritten programs and loops."""
+    programs = list(programs)
+    count = len(loops)
+    for _ in range(8):
+        found = find_split([expr for program in programs for expr in index_exprs(program)], loops)
+        if found is None:
+            break
+        item, divisor = found
+        outer = Range(symbol(f"{prefix}{count}"), exact_quotient(item.extent, divisor) or ONE)
+        inner = Range(symbol(f"{prefix}{count + 1}"), divisor)
+        count += 2
+        position = loops.index(item)
+        loops = [*loops[:position], outer, inner, *loops[position + 1 :]]
+        substitution = {item.symbol: outer.symbol * divisor + inner.symbol}
+        programs = rewrite(programs, substitution, facts, [*loops, *fixed])
+    return programs, loops
+
+
+def rewrite(
+    programs: Sequence[tuple[Instruction, ...]], substitution: dict, facts: Facts, loops: Sequence[Range]
+) -> list[tuple[Instruction, ...]]:
+    """The programs (run one after the other, values shared) with loop symbols replaced."""
+    recorder = SimplifyingRecorder(facts, {item.symbol: item.extent for item in loops})
+    values: dict[str, Value] = {}
+    result = []
+    for program in programs:
+        start = len(recorder.instructions)
+        replay(program, recorder, substitution, values)
+        result.append(tuple(recorder.instructions[start:]))
+    return result
+
+
+def accesses(instructions: Sequence[Instruction]) -> tuple[Access, ...]:
+    """The loads of a program."""
+    found: dict[Access, None] = {}
+    for step in instructions:
+        if step.op == "load":
+            found[Access(str(step.args[0]), step.args[1], step.args[2] is not None)] = None  # type: ignore[arg-type]
+    return tuple(found)

@@ -1,0 +1,151 @@
+"""Reductions and scans. Each becomes a node of its own; the scheduler joins them with what surrounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from loopir.expr import FloorDiv
+from loopir.kernel import Number
+from loopir.lowering.context import REDUCED_DTYPES, LoweringContext
+from loopir.lowering.registry import LoweringTable
+from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
+from loopir.lowering.view import masked_load
+from loopir.node import Shape
+from loopir.simplify import exact_quotient, product
+
+table = LoweringTable()
+
+KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all"}
+ON_BOOL = {"max": "any", "min": "all", "prod": "all", "sum": "any"}
+SPLIT_WORK = 1 << 16
+
+
+@table.register(*KINDS)
+def lower_reduction(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int]) -> Tensor:
+    """The dims are combined and removed."""
+    kind = KINDS[node.target.name]
+    if a.dtype is torch.bool:
+        kind = ON_BOOL.get(kind, kind)
+    if not dims or all(a.shape[d] == 1 for d in dims):
+        return _without(a, dims)
+    return reduce_dims(ctx, a, list(dims), kind, REDUCED_DTYPES.get(kind, a.dtype))
+
+
+@table.register("argmax", "argmin")
+def lower_arg(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor | None:
+    """Position of the first extreme element along ``dim``."""
+    if a.dtype is torch.bool:
+        return None
+    outer, inner = _partition(a.shape, [dim])
+    buffer = ctx.new_buffer(torch.int64, a.device, outer)
+    ctx.add_reduction(buffer, outer, inner, _inner(a, [dim]), node.target.name, torch.int64)
+    return ctx.whole(buffer)
+
+
+@table.register("cumsum", "cumprod")
+def lower_scan(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor:
+    """Inclusive prefix sums or products along ``dim``."""
+    if a.shape[dim] == 1:
+        return a
+    buffer = ctx.new_buffer(a.dtype, a.device, a.shape)
+    ctx.add_scan(buffer, a.shape, dim, a.load, {"cumsum": "sum", "cumprod": "prod"}[node.target.name])
+    return ctx.whole(buffer)
+
+
+def _partition(shape: Shape, dims: Sequence[int]) -> tuple[Shape, Shape]:
+    return tuple(s for d, s in enumerate(shape) if d not in dims), tuple(shape[d] for d in dims)
+
+
+def _joined(rank: int, dims: Sequence[int], outer: Index, inner: Index) -> Index:
+    kept, reduced = iter(outer), iter(inner)
+    return tuple(next(reduced) if d in dims else next(kept) for d in range(rank))
+
+
+def _inner(a: Tensor, dims: Sequence[int]) -> Any:
+    rank = len(a.shape)
+    return lambda ops, outer, inner: a.load(ops, _joined(rank, dims, outer, inner))
+
+
+def _without(a: Tensor, dims: Sequence[int]) -> Tensor:
+    if isinstance(a, Strided):
+        shape = tuple(s for d, s in enumerate(a.shape) if d not in dims)
+        stride = tuple(s for d, s in enumerate(a.stride) if d not in dims)
+        return Strided(a.buffer, a.dtype, a.device, shape, stride, a.offset)
+    shape, ones = _partition(a.shape, dims)
+    rank, zeros = len(a.shape), tuple(sympy.Integer(0) for _ in ones)
+    return Lazy(shape, a.dtype, a.device, lambda ops, index: a.load(ops, _joined(rank, dims, index, zeros)), a.cost)
+
+
+def reduce_dims(ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype) -> Strided:
+    """The reduction as a node, or as two when one would leave too little to do in parallel."""
+    outer, inner = _partition(a.shape, dims)
+    parts = split_count(ctx, outer, inner, a.device.type)
+    if parts > 1:
+        return _two_stages(ctx, a, dims, kind, dtype, parts)
+    buffer = ctx.new_buffer(dtype, a.device, outer)
+    ctx.add_reduction(buffer, outer, inner, _inner(a, dims), kind, dtype)
+    return ctx.whole(buffer)
+
+
+def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -> int:
+    """Into how many parallel parts to split a reduction; 1 leaves it whole."""
+    if not ctx.options.split_reductions:
+        return 1
+    outputs = ctx.facts.hint(product(outer))
+    work = ctx.facts.hint(product(inner))
+    if outputs * work < SPLIT_WORK:
+        return 1
+    if device == "cpu":
+        threads = ctx.options.threads or torch.get_num_threads()
+        wanted = 1 if outputs >= 8 * threads else max(16, 4 * threads) // max(1, outputs)
+    else:
+        wanted = 1 if outputs >= 512 else 1024 // max(1, outputs)
+    return max(1, min(wanted, work // 512))
+
+
+def _two_stages(ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dtype: torch.dtype, parts: int) -> Strided:
+    """Part sums of consecutive elements along the outermost reduced dim that is long enough, then their sum."""
+    along = max(dims, key=lambda d: (ctx.facts.hint(a.shape[d]) >= parts, -d))
+    size = a.shape[along]
+    parts = min(parts, ctx.facts.hint(size))
+    parts = next((p for p in range(parts, max(1, parts // 2), -1) if exact_quotient(size, sympy.Integer(p)) is not None), parts)
+    whole = exact_quotient(size, sympy.Integer(parts))
+    chunk = whole if whole is not None else _ceil_div(size, parts)
+    outer, inner = _partition(a.shape, dims)
+    place = dims.index(along)
+    rank = len(a.shape)
+    neutral = _neutral(kind, a.dtype)
+
+    def function(ops: TracingOps, outer_index: Index, inner_index: Index) -> Any:
+        position = outer_index[0] * chunk + inner_index[place]
+        inside = (*inner_index[:place], position, *inner_index[place + 1 :])
+        index = _joined(rank, dims, outer_index[1:], inside)
+        if whole is not None:
+            return a.load(ops, index)
+        mask = ops.lt(ops.index_expr(position, torch.int64), ops.index_expr(size, torch.int64))
+        return masked_load(ops, mask, a, index, neutral)
+
+    first = (sympy.Integer(parts), *outer)
+    partial = ctx.new_buffer(dtype, a.device, first)
+    ctx.add_reduction(partial, first, (*inner[:place], chunk, *inner[place + 1 :]), function, kind, dtype)
+    result = ctx.new_buffer(dtype, a.device, outer)
+    ctx.add_reduction(result, outer, first[:1], _inner(ctx.whole(partial), [0]), kind, dtype)
+    return ctx.whole(result)
+
+
+def _ceil_div(size: sympy.Expr, parts: int) -> sympy.Expr:
+    return FloorDiv(size + parts - 1, sympy.Integer(parts))
+
+
+def _neutral(kind: str, dtype: torch.dtype) -> Number:
+    if kind in ("sum", "prod"):
+        return 0 if kind == "sum" else 1
+    if kind in ("any", "all"):
+        return kind == "all"
+    if dtype.is_floating_point:
+        return float("-inf") if kind == "max" else float("inf")
+    return torch.iinfo(dtype).min if kind == "max" else torch.iinfo(dtype).max

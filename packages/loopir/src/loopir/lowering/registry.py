@@ -1,0 +1,50 @@
+"""The table from prims to lowering rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch.fx
+
+Rule: TypeAlias = Callable[..., object]
+
+
+class LoweringTable:
+    """Maps a prim's name to ``rule(ctx, node, *operands, **parameters)``. A name is registered once."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, Rule] = {}
+
+    def register(self, *names: str) -> Callable[[Rule], Rule]:
+        """Decorator: the rule for prims of these names."""
+
+        def add(rule: Rule) -> Rule:
+            for name in names:
+                if name in self._rules:
+                    raise ValueError(f"there is a lowering of {name} already")
+                self._rules[name] = rule
+            return rule
+
+        return add
+
+    def get(self, name: str) -> Rule | None:
+        """The rule, if there is one."""
+        return self._rules.get(name)
+
+    def names(self) -> frozenset[str]:
+        """All prims that have a rule."""
+        return frozenset(self._rules)
+
+    def merged(self, other: LoweringTable) -> LoweringTable:
+        """A new table with the rules of both; rules of ``other`` win."""
+        table = LoweringTable()
+        table._rules = {**self._rules, **other._rules}
+        return table
+
+
+def user_line(node: torch.fx.Node) -> str:
+    """The innermost user line recorded for a node, or nothing."""
+    trace = node.meta.get("stack_trace")
+    lines = [line.strip() for line in str(trace).splitlines() if line.strip()] if trace else []
+    return lines[-1] if lines else ""

@@ -1,0 +1,92 @@
+"""Reshapes as maps of indices and, where memory allows, of strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sympy
+
+from loopir.expr import FloorDiv, Mod
+from loopir.node import Shape
+from loopir.simplify import ONE, ZERO, product
+
+Group = tuple[list[int], list[int]]
+
+
+def match_dims(source: Shape, target: Shape) -> list[Group]:
+    """Pairs of runs of source and target dims with the same number of elements, as short as the sizes prove.
+
+    Dims of size 1 are in no group. Unproved symbolic sizes end in one last group.
+    """
+    left = [i for i, size in enumerate(source) if size != 1]
+    right = [i for i, size in enumerate(target) if size != 1]
+    groups: list[Group] = []
+    a: list[int] = []
+    b: list[int] = []
+    a_size, b_size = ONE, ONE
+    while left or right:
+        if a and a_size == b_size:
+            groups.append((a, b))
+            a, b, a_size, b_size = [], [], ONE, ONE
+        take_left = bool(left) and (not right or len(a) <= len(b) and _is_smaller(a_size, b_size) or not a)
+        if take_left:
+            a.append(left.pop(0))
+            a_size = product((a_size, source[a[-1]]))
+            continue
+        b.append(right.pop(0))
+        b_size = product((b_size, target[b[-1]]))
+    if a or b:
+        groups.append((a, b))
+    return groups
+
+
+def _is_smaller(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether the left run needs another dim: it is a proper divisor, or smaller, or nothing is known."""
+    if a.is_Integer and b.is_Integer:
+        return int(a) < int(b)
+    ratio = b / a
+    return ratio.as_numer_denom()[1] == 1
+
+
+def _strides_within(sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+    result, step = [], ONE
+    for size in reversed(sizes):
+        result.append(step)
+        step = product((step, size))
+    return result[::-1]
+
+
+def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
+    """The index into ``source`` of the element at ``index`` of ``target``, both row-major."""
+    result = [ZERO] * len(source)
+    for a, b in match_dims(source, target):
+        if len(a) == 1 and len(b) == 1:
+            result[a[0]] = index[b[0]]
+            continue
+        flat = sympy.Add(*(index[i] * s for i, s in zip(b, _strides_within([target[i] for i in b]), strict=True)))
+        sizes = [source[i] for i in a]
+        for position, (i, step) in enumerate(zip(a, _strides_within(sizes), strict=True)):
+            quotient = FloorDiv(flat, step)
+            result[i] = quotient if position == 0 else Mod(quotient, source[i])
+    return tuple(result)
+
+
+def reshaped_strides(source: Shape, stride: Shape, target: Shape) -> Shape | None:
+    """Strides with which the same memory reads as ``target``, or None when a copy is needed."""
+    if any(size == 0 for size in source):
+        return None
+    result = [ONE] * len(target)
+    for a, b in match_dims(source, target):
+        if not a or not b:
+            return None
+        for outer, inner in zip(a, a[1:], strict=False):
+            if sympy.expand(stride[outer] - stride[inner] * source[inner]) != 0:
+                return None
+        for i, step in zip(b, _strides_within([target[i] for i in b]), strict=True):
+            result[i] = sympy.expand(step * stride[a[-1]])
+    step = ONE
+    for i in reversed(range(len(target))):
+        if target[i] == 1:
+            result[i] = step
+        step = sympy.expand(result[i] * target[i])
+    return tuple(result)

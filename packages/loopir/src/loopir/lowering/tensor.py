@@ -1,0 +1,135 @@
+"""Tensors during lowering: in memory (:class:`Strided`), or a function of an index that no loop computes yet (:class:`Lazy`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import sympy
+import torch
+
+from loopir.body import OpsHandler, Recorder
+from loopir.kernel import Number, Value
+from loopir.node import Shape, contiguous_strides
+
+Index: TypeAlias = tuple[sympy.Expr, ...]
+InnerFunction: TypeAlias = Callable[[OpsHandler, Index], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What computing one element takes: buffers read, operations (costly ones count four), nesting of functions."""
+
+    reads: int = 0
+    weight: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strided:
+    """A view of a buffer."""
+
+    buffer: str
+    dtype: torch.dtype
+    device: torch.device
+    shape: Shape
+    stride: Shape
+    offset: sympy.Expr
+
+    @property
+    def cost(self) -> Cost:
+        """One read."""
+        return Cost(reads=1)
+
+    @property
+    def layout(self) -> Shape:
+        """The strides, which consumers prefer for their own result."""
+        return self.stride
+
+    def position(self, index: Index) -> sympy.Expr:
+        """Elements from the buffer's first element."""
+        return sympy.Add(self.offset, *(i * s for i, s in zip(index, self.stride, strict=True)))
+
+    def load(self, ops: OpsHandler, index: Index) -> Any:
+        """The element at ``index``."""
+        return ops.load(self.buffer, self.position(index), self.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lazy:
+    """``function(ops, index)`` computes an element; ``layout`` are the strides a buffer for it should have (None: contiguous)."""
+
+    shape: Shape
+    dtype: torch.dtype
+    device: torch.device
+    function: InnerFunction
+    cost: Cost
+    layout: Shape | None = None
+
+    def load(self, ops: OpsHandler, index: Index) -> Any:
+        """The element at ``index``, computed once per recording."""
+        memo = ops.memo if isinstance(ops, TracingOps) else {}
+        key = (id(self), index)
+        if key not in memo:
+            memo[key] = self.function(ops, index)
+        return memo[key]
+
+
+Tensor: TypeAlias = Strided | Lazy
+
+
+@dataclass(slots=True, eq=False)
+class TracingOps(OpsHandler[Value]):
+    """What inner functions see: forwards to a recorder, under an optional mask that all loads take."""
+
+    recorder: Recorder
+    mask: Value | None = None
+    memo: dict = field(default_factory=dict)
+
+    def masked(self, mask: Value) -> TracingOps:
+        """The same recorder where loads also need ``mask``."""
+        both = mask if self.mask is None else self.recorder.elementwise("and", self.mask, mask)
+        return TracingOps(self.recorder, both)
+
+    def load(
+        self, buffer: str, index: sympy.Expr, dtype: torch.dtype, mask: Value | None = None, other: Number | None = None
+    ) -> Value:
+        if self.mask is not None:
+            mask = self.mask if mask is None else self.recorder.elementwise("and", self.mask, mask)
+        return self.recorder.load(buffer, index, dtype, mask, other)
+
+    def store(self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None) -> None:
+        self.recorder.store(buffer, index, value, mode)
+
+    def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Value:
+        return self.recorder.index_expr(expr, dtype)
+
+    def indirect(self, value: Value, size: sympy.Expr) -> sympy.Symbol:
+        if self.mask is not None:
+            zero = self.recorder.constant(0, self.recorder.dtypes[value.name])
+            value = self.recorder.elementwise("where", self.mask, value, zero)
+        return self.recorder.indirect(value, size)
+
+    def constant(self, number: Number, dtype: torch.dtype) -> Value:
+        return self.recorder.constant(number, dtype)
+
+    def convert(self, op: str, value: Value, dtype: torch.dtype) -> Value:
+        return self.recorder.convert(op, value, dtype)
+
+    def elementwise(self, op: str, *operands: Value) -> Value:
+        return self.recorder.elementwise(op, *operands)
+
+    def collective(self, op: str, kind: str, value: Value, dtype: torch.dtype | None) -> Value:
+        return self.recorder.collective(op, kind, value, dtype)
+
+
+def is_contiguous(shape: Shape, stride: Shape) -> bool:
+    """Whether the strides are row-major; those of sizes 1 don't matter."""
+    expected = contiguous_strides(shape)
+    return all(size == 1 or a == b for size, a, b in zip(shape, stride, expected, strict=True))
+
+
+def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
+    """Whether two stride tuples put every element at the same place."""
+    return all(size == 1 or x == y for size, x, y in zip(shape, a, b, strict=True))

@@ -1,0 +1,172 @@
+"""Shape prims: each is a map from the result's index to the operand's; on memory, a change of strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from loopir.kernel import Number
+from loopir.lowering.context import LoweringContext, combined_cost
+from loopir.lowering.registry import LoweringTable
+from loopir.lowering.reshape import reshaped_strides, source_index
+from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps
+from loopir.node import Shape
+from loopir.simplify import ONE, ZERO
+
+table = LoweringTable()
+
+EXPENSIVE = 8
+
+
+def view_of(tensor: Tensor, shape: Shape, index_map: Callable[[Index], Index]) -> Lazy:
+    """A lazy tensor that reads ``tensor`` at ``index_map(index)``."""
+    cost = tensor.cost
+    deeper = Cost(cost.reads, cost.weight, cost.depth + 1)
+    return Lazy(shape, tensor.dtype, tensor.device, lambda ops, index: tensor.load(ops, index_map(index)), deeper)
+
+
+def strided(tensor: Strided, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr], offset: sympy.Expr = ZERO) -> Strided:
+    """Another view of the same buffer, ``offset`` elements after the start of ``tensor``."""
+    start = sympy.expand(tensor.offset + offset)
+    return Strided(tensor.buffer, tensor.dtype, tensor.device, tuple(shape), tuple(stride), start)
+
+
+def masked_load(ops: TracingOps, mask: Any, tensor: Tensor, index: Index, fill: Number) -> Any:
+    """The element at ``index`` where ``mask``, else ``fill``; nothing is read where the mask is false."""
+    if isinstance(tensor, Strided):
+        return ops.load(tensor.buffer, tensor.position(index), tensor.dtype, mask, fill)
+    value = tensor.load(ops.masked(mask), index)
+    return ops.where(mask, value, ops.constant(fill, tensor.dtype))
+
+
+@table.register("broadcast_in_dim")
+def lower_broadcast(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence, dims: Sequence[int]) -> Tensor:
+    """Dim ``i`` of the operand is dim ``dims[i]`` of the result; sizes 1 are repeated."""
+    target = ctx.shape(shape)
+    repeats = any(size == 1 and target[d] != 1 for size, d in zip(a.shape, dims, strict=True)) or len(dims) < len(target)
+    if isinstance(a, Lazy) and repeats and a.cost.weight >= EXPENSIVE and any(size != 1 for size in a.shape):
+        a = ctx.realize(a)
+    if isinstance(a, Strided):
+        stride = [ZERO] * len(target)
+        for size, step, d in zip(a.shape, a.stride, dims, strict=True):
+            stride[d] = ZERO if size == 1 and target[d] != 1 else step
+        return strided(a, target, stride)
+    sizes = a.shape
+
+    def index_map(index: Index) -> Index:
+        return tuple(ZERO if size == 1 else index[d] for size, d in zip(sizes, dims, strict=True))
+
+    return view_of(a, target, index_map)
+
+
+@table.register("reshape")
+def lower_reshape(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence) -> Tensor:
+    """The same elements in row-major order under another shape."""
+    source, target = a.shape, ctx.shape(shape)
+    if source == target:
+        return a
+    if isinstance(a, Strided):
+        stride = reshaped_strides(source, a.stride, target)
+        if stride is not None:
+            return strided(a, target, stride)
+    return view_of(a, target, lambda index: source_index(source, target, index))
+
+
+@table.register("permute")
+def lower_permute(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int]) -> Tensor:
+    """Dim ``i`` of the result is dim ``dims[i]`` of the operand."""
+    shape = tuple(a.shape[d] for d in dims)
+    if isinstance(a, Strided):
+        return strided(a, shape, [a.stride[d] for d in dims])
+    places = [list(dims).index(d) for d in range(len(dims))]
+    view = view_of(a, shape, lambda index: tuple(index[p] for p in places))
+    layout = None if a.layout is None else tuple(a.layout[d] for d in dims)
+    return Lazy(view.shape, view.dtype, view.device, view.function, view.cost, layout)
+
+
+@table.register("slice")
+def lower_slice(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, start: Any, stop: Any, step: Any) -> Tensor:
+    """Every ``step``-th element of ``dim`` from ``start``."""
+    shape = ctx.shape(node.meta["val"].shape)
+    begin, pace = ctx.expr(start), ctx.expr(step)
+    if isinstance(a, Strided):
+        stride = [sympy.expand(s * pace) if d == dim else s for d, s in enumerate(a.stride)]
+        return strided(a, shape, stride, begin * a.stride[dim])
+    return view_of(a, shape, lambda index: (*index[:dim], begin + index[dim] * pace, *index[dim + 1 :]))
+
+
+@table.register("flip")
+def lower_flip(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int]) -> Tensor:
+    """The dims in reverse order."""
+    shape = a.shape
+    if isinstance(a, Strided):
+        offset = sympy.Add(*((shape[d] - 1) * a.stride[d] for d in dims))
+        return strided(a, shape, [-s if d in dims else s for d, s in enumerate(a.stride)], offset)
+    return view_of(a, shape, lambda index: tuple(shape[d] - 1 - i if d in dims else i for d, i in enumerate(index)))
+
+
+@table.register("pad")
+def lower_pad(ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high: Sequence, value: Number) -> Tensor:
+    """``value`` before and after; negative amounts cut off."""
+    before, after = ctx.shape(low), ctx.shape(high)
+    shape = ctx.shape(node.meta["val"].shape)
+    if isinstance(a, Lazy) and a.cost.weight >= EXPENSIVE:
+        a = ctx.realize(a)
+    source = a
+
+    def function(ops: TracingOps, index: Index) -> Any:
+        inside = tuple(i - lo for i, lo in zip(index, before, strict=True))
+        conditions = []
+        for i, lo, hi, size in zip(index, before, after, source.shape, strict=True):
+            if not ctx.facts.is_nonnegative(-lo):
+                conditions.append(ops.le(ops.index_expr(lo, torch.int64), ops.index_expr(i, torch.int64)))
+            if not ctx.facts.is_nonnegative(-hi):
+                conditions.append(ops.lt(ops.index_expr(i, torch.int64), ops.index_expr(size + lo, torch.int64)))
+        if not conditions:
+            return source.load(ops, inside)
+        mask = conditions[0]
+        for condition in conditions[1:]:
+            mask = ops.and_(mask, condition)
+        return masked_load(ops, mask, source, inside, value)
+
+    return Lazy(shape, a.dtype, a.device, function, combined_cost(a, weight=2))
+
+
+@table.register("cat")
+def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Tensor:
+    """The operands one after the other along ``dim``: a selection by position, so that it fuses with what reads it."""
+    shape = ctx.shape(node.meta["val"].shape)
+    pieces = [
+        ctx.realize(t) if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE else t
+        for t in tensors
+        if t.shape[dim] != 0
+    ]
+    if len(pieces) == 1:
+        return pieces[0]
+    ends = [sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1]))) for i in range(len(pieces))]
+    starts = [ZERO, *ends[:-1]]
+
+    def function(ops: TracingOps, index: Index) -> Any:
+        at = ops.index_expr(index[dim], torch.int64)
+        below = [ops.lt(at, ops.index_expr(end, torch.int64)) for end in ends[:-1]]
+        result = None
+        for i in reversed(range(len(pieces))):
+            inside = (*index[:dim], index[dim] - starts[i], *index[dim + 1 :])
+            after = ops.not_(below[i - 1]) if i else None
+            before = below[i] if i < len(below) else None
+            mask = ops.and_(after, before) if after is not None and before is not None else after if after is not None else before
+            value = masked_load(ops, mask, pieces[i], inside, 0)
+            result = value if result is None else ops.where(before, value, result)
+        return result
+
+    return Lazy(shape, pieces[0].dtype, pieces[0].device, function, combined_cost(*pieces, weight=2 * len(pieces)))
+
+
+def squeeze_to_dense(ctx: LoweringContext, tensor: Tensor, stride: Shape) -> Strided:
+    """A tensor whose required strides repeat elements (stride 0): its distinct elements in memory, viewed with ``stride``."""
+    shape = tuple(ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True))
+    distinct = view_of(tensor, shape, lambda index: index)
+    return strided(ctx.realize(distinct), tensor.shape, stride)

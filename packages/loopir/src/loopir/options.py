@@ -1,0 +1,20 @@
+"""What a caller may choose about lowering and scheduling."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``fuse``: merge loop nodes into kernels. ``inline``: compute cheap values again instead of storing them.
+    ``split_reductions``: two stages for large reductions to few outputs. ``reuse``: dead buffers become memory of later ones.
+    ``threads``: parallel workers to plan for (None: as many as torch uses). ``check``: run the contract checkers."""
+
+    fuse: bool = True
+    inline: bool = True
+    split_reductions: bool = True
+    reuse: bool = True
+    threads: int | None = None
+    check: bool = os.environ.get("STRATA_VERIFY") == "1"
