@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from opcode import opname
 from types import CodeType
 
@@ -111,8 +112,28 @@ class UnsupportedCode(ValueError):
     """A code object that has no neutral form."""
 
 
-def decode(code: CodeType) -> Code:
-    """The neutral form of a code object."""
+# Neutral forms by the identity of living code objects (which compare by contents, and not all of it).
+_KNOWN: dict[int, tuple[weakref.ref[CodeType], Code]] = {}
+
+
+def remember(native: CodeType, code: Code) -> None:
+    """Make ``decode(native)`` give this very object as long as the code object lives."""
+    key = id(native)
+    _KNOWN[key] = weakref.ref(native, lambda ref: _KNOWN.pop(key, None)), code
+
+
+def decode(native: CodeType) -> Code:
+    """The neutral form of a code object: always the same object while it lives. UnsupportedCode if it has none."""
+    known = _KNOWN.get(id(native))
+    if known is not None and known[0]() is native:
+        return known[1]
+    code = decode_anew(native)
+    remember(native, code)
+    return code
+
+
+def decode_anew(code: CodeType) -> Code:
+    """The neutral form of a code object, made afresh."""
     if not {*code.co_varnames, *code.co_cellvars}.isdisjoint(code.co_freevars):
         raise UnsupportedCode("one name stands for two variables")
     pool = Pool(code.co_consts, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)

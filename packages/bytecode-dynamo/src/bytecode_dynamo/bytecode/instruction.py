@@ -250,9 +250,9 @@ def with_label(item: Instruction, label: Label) -> Instruction:
     return Instruction(item.op, item.arg, item.position, item.handler, label)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Code:
-    """A code object in neutral form.
+    """A code object in neutral form; never changed once made, and compared by identity.
 
     ``consts`` and ``names`` are the original pools: encoding starts from them, so that unchanged code keeps its indices.
     """

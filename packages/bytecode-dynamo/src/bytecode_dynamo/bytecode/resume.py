@@ -8,77 +8,33 @@ instructions and some stack entries.
 Handing over is a call, or the return of a continuation object that the frame hook runs once the first half's frame is gone
 (``continuation=``): then a cut in a loop costs no recursion and leaves no extra frame in tracebacks.
 
+A resume function that is cut again hands over to resume functions of the original, not of itself: so a cut in a loop leads back
+to the same code object after one round. For this a resume function carries a ``ResumeMark`` among its constants.
+
 What a resume function takes: first the variables (a cell variable as the raw cell), then the stack entries from the bottom,
 leaving out those that are always NULL. A value that may be unbound or NULL is replaced by ``UNBOUND`` on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import CodeType
 
-from .analysis import Analysis, Entry, State, reachable
-from .encode import encode
+from .analysis import Analysis
+from .handover import Continuation, Handover, Origin, Resume, origin_of, prune, resume_mark
 from .instruction import (
     CO_NEWLOCALS,
     CO_OPTIMIZED,
-    CO_VARARGS,
-    CO_VARKEYWORDS,
     GENERATOR_FLAGS,
     JUMPS,
     NO_FALL_THROUGH,
-    Call,
     Code,
-    Handler,
     Instruction,
     Label,
     Op,
-    Position,
     with_label,
 )
-from .versions import RUNNING
-
-CLOSURE_FLAG = 8
-FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
-
-
-class Unbound:
-    """The type of ``UNBOUND``."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "<unbound>"
-
-    def __reduce__(self) -> str:
-        return "UNBOUND"
-
-
-UNBOUND = Unbound()
-"""Stands for an unbound variable or a NULL stack entry while they are passed to a resume function."""
-
-Continuation = Callable[..., object]
-
-
-@dataclass(frozen=True)
-class Resume:
-    """A function that carries on at one instruction of the original.
-
-    ``target`` is the index of that instruction in the original, ``variables`` the slots passed first, ``stack`` the kinds of
-    the stack entries there; those that are not ``Entry.NULL`` are passed after the variables, bottom first.
-    """
-
-    code: Code
-    target: int
-    variables: tuple[str, ...]
-    stack: tuple[Entry, ...]
-
-    @cached_property
-    def native(self) -> CodeType:
-        """The code object; always the same one."""
-        return encode(self.code)
 
 
 @dataclass(frozen=True)
@@ -111,7 +67,7 @@ def split_at(code: Code, k: int, analysis: Analysis | None = None, continuation:
     ``continuation(resume_function, *arguments)`` makes what the first half returns; None: the first half calls the resume
     function itself.
     """
-    body, cut = _cut_body(code, k, analysis or Analysis(code), continuation)
+    body, cut = _cut_body(code, k, analysis, continuation)
     instructions = prune(body, keep=prologue_size(code))
     return Split(_with_locals(replace(code, instructions=instructions), cut.temporaries), tuple(cut.resumes))
 
@@ -129,7 +85,7 @@ def replace_before(
     The prefix must leave variables and stack as the original has them before ``k`` (stack entries of kind NULL included).
     Instruction ``k`` runs in the first half, with its own exception handler; handlers reached from it run there too.
     """
-    body, cut = _cut_body(code, k, analysis or Analysis(code), continuation)
+    body, cut = _cut_body(code, k, analysis, continuation)
     entry = frame_entry(code)
     label = body[k].label or Label()
     body[k] = with_label(body[k], label)
@@ -151,7 +107,8 @@ def continue_at(
 
     The prefix must leave variables and stack as the original has them before ``target``.
     """
-    handover = Handover(analysis or Analysis(code), target, code.instructions[target].position, continuation)
+    origin, place = _original_place(code, target, analysis)
+    handover = Handover(origin, place, code.instructions[target].position, continuation)
     entry = frame_entry(code)
     instructions = prune([*entry, *prefix, *handover.instructions()], keep=len(entry))
     first = replace(code, instructions=instructions, consts=(None,), names=())
@@ -214,40 +171,6 @@ def has_raw_cells(code: Code) -> bool:
     return instructions[k].op is Op.JUMP and instructions[k + 1].op is Op.MAKE_CELL
 
 
-def reads_frame(code: Code) -> bool:
-    """Whether a function mentions something that can look at all variables of its frame.
-
-    A resume function keeps the names of the original, for ``locals`` may be on the stack.
-    """
-    return not FRAME_READERS.isdisjoint(code.names)
-
-
-def prune(instructions: list[Instruction], keep: int = 0) -> list[Instruction]:
-    """Drop what cannot be reached, except the first ``keep`` instructions.
-
-    The interpreter sometimes looks for the handler of the code unit before the current instruction: when a signal is noticed
-    by a jump back to a loop's head, or (in the versions with ``looks_up_early``) when a called Python function raises. So
-    where the instruction before had another handler than the one now before, a NOP takes its place.
-    """
-    seen = reachable(instructions)
-    labels = {item.label for k, item in enumerate(instructions) if k in seen}
-    out: list[Instruction] = []
-    before: Instruction | None = None
-    for k, item in enumerate(instructions):
-        if k not in seen and k >= keep:
-            before = item
-            continue
-        if before is not None and out:
-            handler = before.handler
-            if handler is not None and handler.target not in labels:
-                handler = item.handler
-            if handler != out[-1].handler:
-                out.append(Instruction(Op.NOP, None, before.position, handler))
-        out.append(item)
-        before = None
-    return out
-
-
 def _with_locals(code: Code, names: Iterable[str]) -> Code:
     known = {*code.varnames, *code.cellvars, *code.freevars}
     added = [name for name in dict.fromkeys(names) if name not in known]
@@ -260,199 +183,38 @@ class _Cut:
     temporaries: list[str]
 
 
-def _cut_body(code: Code, k: int, analysis: Analysis, continuation: Continuation | None) -> tuple[list[Instruction], _Cut]:
+def _original_place(code: Code, k: int, analysis: Analysis | None) -> tuple[Origin, int]:
+    """The function that instruction k belongs to originally, and its index there."""
+    mark = resume_mark(code)
+    place = None if mark is None else mark.places.get(k)
+    if mark is None or place is None:
+        return origin_of(code, analysis), k
+    return mark.origin, place
+
+
+def _cut_body(
+    code: Code, k: int, analysis: Analysis | None, continuation: Continuation | None
+) -> tuple[list[Instruction], _Cut]:
     """The whole body with a handover after instruction k, on both ways if it branches."""
     item = code.instructions[k]
+    origin, place = _original_place(code, k, analysis)
     body = list(code.instructions)
     cut = _Cut([], [])
 
     def hand_over(target: int) -> list[Instruction]:
-        handover = Handover(analysis, target, item.position, continuation)
+        handover = Handover(origin, target, item.position, continuation)
         cut.resumes.append(handover.resume)
         cut.temporaries += handover.temporaries
         return handover.instructions()
 
     inline: list[Instruction] = []
     if item.op not in NO_FALL_THROUGH:
-        inline = hand_over(k + 1)
+        inline = hand_over(place + 1)
     if item.op in JUMPS:
         away = Label()
-        out_of_line = hand_over(analysis.places[item.arg])
+        out_of_line = hand_over(origin.analysis.places[item.arg])
         out_of_line[0] = with_label(out_of_line[0], away)
         body[k] = Instruction(item.op, away, item.position, item.handler, item.label)
         body += out_of_line
     body[k + 1 : k + 1] = inline
     return body, cut
-
-
-class Handover:
-    """One crossing from a first half to its resume function."""
-
-    def __init__(self, analysis: Analysis, target: int, position: Position, continuation: Continuation | None = None) -> None:
-        state = analysis.states[target]
-        if state is None:
-            raise ValueError(f"instruction {target} cannot be reached")
-        self.analysis = analysis
-        self.code = analysis.code
-        self.target = target
-        self.position = position
-        self.continuation = continuation
-        self.state: State = state
-        taken = {*analysis.slots, *self.code.freevars}
-        prefix = "."
-        while any(name.startswith(prefix + "s") for name in taken):
-            prefix += "."
-        self.temporaries = [f"{prefix}s{k}" for k in range(len(state.stack))]
-        self.variables = self._variables()
-        passed = [name for name, kind in zip(self.temporaries, state.stack, strict=True) if kind is not Entry.NULL]
-        self.parameters = [*self.variables, *passed]
-        self.resume = Resume(self._resume(), target, tuple(self.variables), state.stack)
-
-    def _variables(self) -> list[str]:
-        """Slots to pass: those that are perhaps bound and are read or overwritten later.
-
-        A dead variable stays in the first half, so that it lives as long as before; if it is
-        assigned or deleted later, its old value must be let go then, so it is passed too.
-        """
-        analysis, code = self.analysis, self.code
-        wanted = analysis.live[self.target] | analysis.written_after(self.target)
-        if reads_frame(code):
-            wanted = -1
-        names = analysis.names(wanted & self.state.maybe_bound)
-        if "__class__" in code.freevars and code.argcount:
-            # super() without arguments reads the first slot of the frame.
-            first = code.varnames[0]
-            names = [first, *(name for name in names if name != first)]
-        return names
-
-    def _item(self, op: Op, arg: object = None, handler: Handler | None = None) -> Instruction:
-        return Instruction(op, arg, self.position, handler)
-
-    def _is_bound(self, name: str) -> bool:
-        return bool(self.state.bound & self.analysis.bit[name])
-
-    def instructions(self) -> list[Instruction]:
-        """What the first half does from here: spill the stack, hand over, return.
-
-        None of it has an exception handler: what the resume function raises must pass by
-        the handlers of the first half, which the resume function has too.
-        """
-        make = self._item
-        out = [make(Op.STORE_FAST, name) for name in reversed(self.temporaries)]
-        callee = self._make_function()
-        if self.continuation is not None:
-            callee, function = [make(Op.LOAD_CONST, self.continuation)], callee
-        else:
-            function = []
-        null = make(Op.PUSH_NULL)
-        out += [null, *callee] if RUNNING.null_below_callable else [*callee, null]
-        out += function
-        first_depth = 3 if function else 2
-        late: list[Instruction] = []
-        entries = dict(zip(self.temporaries, self.state.stack, strict=True))
-        for depth, name in enumerate(self.parameters, start=first_depth):
-            entry = entries.get(name)
-            if entry is Entry.MAYBE_NULL or (entry is None and not self._is_bound(name)):
-                self._load_perhaps(name, depth, out, late)
-            else:
-                out.append(make(Op.LOAD_FAST_AND_CLEAR, name))
-        out.append(make(Op.CALL, Call(len(self.parameters) + bool(function))))
-        out.append(make(Op.RETURN_VALUE))
-        return out + late
-
-    def _make_function(self) -> list[Instruction]:
-        """Push the resume function; its free variables are this frame's."""
-        make = self._item
-        free = self.code.freevars
-        load = [make(Op.LOAD_CLOSURE, name) for name in free]
-        if free:
-            load.append(make(Op.BUILD_TUPLE, len(free)))
-        load.append(make(Op.LOAD_CONST, self.resume.native))
-        load.append(make(Op.MAKE_FUNCTION, CLOSURE_FLAG if free else 0))
-        return load
-
-    def _load_perhaps(self, name: str, depth: int, out: list[Instruction], late: list[Instruction]) -> None:
-        """Push a variable, or UNBOUND when reading it raises."""
-        handler = Handler(Label(), depth, False)
-        done = Label()
-        out.append(self._item(Op.LOAD_FAST_CHECK, name, handler))
-        out.append(self._item(Op.DELETE_FAST, name))
-        out.append(with_label(self._item(Op.NOP), done))
-        late.append(with_label(self._item(Op.POP_TOP), handler.target))
-        late.append(self._item(Op.LOAD_CONST, UNBOUND))
-        late.append(self._item(Op.JUMP, done))
-
-    def _resume(self) -> Code:
-        """The function that carries on."""
-        code, make = self.code, self._item
-        body = list(code.instructions)
-        entry = body[self.target]
-        label = entry.label
-        if label is None:
-            label = Label()
-            body[self.target] = with_label(entry, label)
-        start: list[Instruction] = []
-        if code.freevars:
-            start.append(make(Op.COPY_FREE_VARS, len(code.freevars)))
-        start += self._skipped_cells()
-        for name in self.variables:
-            if not self._is_bound(name):
-                bound = Label()
-                start += [*self._jump_if_given(name, bound), make(Op.DELETE_FAST, name)]
-                start.append(with_label(make(Op.NOP), bound))
-        start += self._restored_stack()
-        # Last, and with the handler of the place it leads to: a signal can be seen here.
-        start.append(make(Op.RESUME, 0, entry.handler))
-        start.append(make(Op.JUMP, label))
-        others = [name for name in code.varnames if name not in self.parameters]
-        hidden = [name for name in self.temporaries if name not in self.parameters]
-        return replace(
-            code,
-            flags=code.flags & ~(CO_VARARGS | CO_VARKEYWORDS),
-            argcount=len(self.parameters),
-            posonly_argcount=0,
-            kwonly_argcount=0,
-            varnames=(*self.parameters, *others, *hidden),
-            instructions=prune(start + body, keep=len(start)),
-            # No docstring: that would be the first constant.
-            consts=(None,),
-        )
-
-    def _skipped_cells(self) -> list[Instruction]:
-        """MAKE_CELL for the cells that are passed, never executed: ``locals()`` scans for them."""
-        make = self._item
-        cells = [name for name in self.variables if name in self.code.cellvars]
-        if not cells:
-            return []
-        over = Label()
-        return [
-            make(Op.JUMP, over),
-            *(make(Op.MAKE_CELL, name) for name in cells),
-            with_label(make(Op.NOP), over),
-        ]
-
-    def _restored_stack(self) -> list[Instruction]:
-        """Push the entries again, letting go of the arguments."""
-        make = self._item
-        out: list[Instruction] = []
-        for name, kind in zip(self.temporaries, self.state.stack, strict=True):
-            if kind is Entry.NULL:
-                out.append(make(Op.PUSH_NULL))
-            elif kind is Entry.MAYBE_NULL:
-                given, done = Label(), Label()
-                out += [*self._jump_if_given(name, given), make(Op.PUSH_NULL)]
-                out.append(make(Op.JUMP, done))
-                out.append(with_label(make(Op.LOAD_FAST, name), given))
-                out.append(with_label(make(Op.DELETE_FAST, name), done))
-            else:
-                out.append(make(Op.LOAD_FAST_AND_CLEAR, name))
-        return out
-
-    def _jump_if_given(self, name: str, label: Label) -> list[Instruction]:
-        make = self._item
-        return [
-            make(Op.LOAD_FAST, name),
-            make(Op.LOAD_CONST, UNBOUND),
-            make(Op.IS_OP, 0),
-            make(Op.POP_JUMP_IF_FALSE, label),
-        ]

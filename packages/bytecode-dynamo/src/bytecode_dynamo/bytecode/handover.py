@@ -1,0 +1,329 @@
+"""Crossing from the first half of a cut function to the function that carries on: what is passed, and how it is taken up.
+
+See ``resume.py`` for the whole picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import CodeType
+from weakref import WeakValueDictionary
+
+from .analysis import Analysis, Entry, State, reachable
+from .decode import decode, remember
+from .encode import encode
+from .instruction import (
+    CO_VARARGS,
+    CO_VARKEYWORDS,
+    Call,
+    Code,
+    Handler,
+    Instruction,
+    Label,
+    Op,
+    Position,
+    with_label,
+)
+from .versions import RUNNING
+
+CLOSURE_FLAG = 8
+FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
+
+
+class Unbound:
+    """The type of ``UNBOUND``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<unbound>"
+
+    def __reduce__(self) -> str:
+        return "UNBOUND"
+
+
+UNBOUND = Unbound()
+"""Stands for an unbound variable or a NULL stack entry while they are passed to a resume function."""
+
+Continuation = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A function that carries on at one instruction of the original.
+
+    ``target`` is the index of that instruction in the original, ``variables`` the slots passed first, ``stack`` the kinds of
+    the stack entries there; those that are not ``Entry.NULL`` are passed after the variables, bottom first. ``native`` is the
+    code object (``decode(native) is code``): always the same one for one target of one original, while it lives.
+    """
+
+    code: Code
+    native: CodeType
+    target: int
+    variables: tuple[str, ...]
+    stack: tuple[Entry, ...]
+
+
+class Origin:
+    """A function that is cut, and the resume functions it has."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.natives: WeakValueDictionary[int, CodeType] = WeakValueDictionary()
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """The facts about the function."""
+        return Analysis(self.code)
+
+
+@dataclass(frozen=True, eq=False)
+class ResumeMark:
+    """The constant by which a resume function is known: what it carries on, where, and which instruction is which.
+
+    ``places`` maps indices into the resume function's instructions to indices into the origin's.
+    """
+
+    origin: Origin
+    target: int
+    places: Mapping[int, int]
+
+
+def resume_mark(code: Code) -> ResumeMark | None:
+    """The mark of a resume function; None for any other function."""
+    return next((const for const in code.consts if type(const) is ResumeMark), None)
+
+
+def origin_of(code: Code, analysis: Analysis | None = None) -> Origin:
+    """The origin that stands for a function which is not a resume function (made once for each ``Code``)."""
+    origin = code.__dict__.get("origin")
+    if origin is None:
+        origin = code.__dict__["origin"] = Origin(code)
+        if analysis is not None:
+            origin.__dict__["analysis"] = analysis
+    return origin
+
+
+def reads_frame(code: Code) -> bool:
+    """Whether a function mentions something that can look at all variables of its frame.
+
+    A resume function keeps the names of the original, for ``locals`` may be on the stack.
+    """
+    return not FRAME_READERS.isdisjoint(code.names)
+
+
+def prune(instructions: list[Instruction], keep: int = 0) -> list[Instruction]:
+    """Drop what cannot be reached, except the first ``keep`` instructions.
+
+    The interpreter sometimes looks for the handler of the code unit before the current instruction: when a signal is noticed
+    by a jump back to a loop's head, or (in the versions with ``looks_up_early``) when a called Python function raises. So
+    where the instruction before had another handler than the one now before, a NOP takes its place.
+    """
+    seen = reachable(instructions)
+    labels = {item.label for k, item in enumerate(instructions) if k in seen}
+    out: list[Instruction] = []
+    before: Instruction | None = None
+    for k, item in enumerate(instructions):
+        if k not in seen and k >= keep:
+            before = item
+            continue
+        if before is not None and out:
+            handler = before.handler
+            if handler is not None and handler.target not in labels:
+                handler = item.handler
+            if handler != out[-1].handler:
+                out.append(Instruction(Op.NOP, None, before.position, handler))
+        out.append(item)
+        before = None
+    return out
+
+
+class Handover:
+    """One crossing from a first half to its resume function."""
+
+    def __init__(self, origin: Origin, target: int, position: Position, continuation: Continuation | None = None) -> None:
+        analysis = origin.analysis
+        state = analysis.states[target]
+        if state is None:
+            raise ValueError(f"instruction {target} cannot be reached")
+        self.origin = origin
+        self.analysis = analysis
+        self.code = origin.code
+        self.target = target
+        self.position = position
+        self.continuation = continuation
+        self.state: State = state
+        taken = {*analysis.slots, *self.code.freevars}
+        prefix = "."
+        while any(name.startswith(prefix + "s") for name in taken):
+            prefix += "."
+        self.temporaries = [f"{prefix}s{k}" for k in range(len(state.stack))]
+        self.variables = self._variables()
+        passed = [name for name, kind in zip(self.temporaries, state.stack, strict=True) if kind is not Entry.NULL]
+        self.parameters = [*self.variables, *passed]
+        self.resume = self._find_resume()
+
+    def _variables(self) -> list[str]:
+        """Slots to pass: those that are perhaps bound and are read or overwritten later.
+
+        A dead variable stays in the first half, so that it lives as long as before; if it is
+        assigned or deleted later, its old value must be let go then, so it is passed too.
+        """
+        analysis, code = self.analysis, self.code
+        wanted = analysis.live[self.target] | analysis.written_after(self.target)
+        if reads_frame(code):
+            wanted = -1
+        names = analysis.names(wanted & self.state.maybe_bound)
+        if "__class__" in code.freevars and code.argcount:
+            # super() without arguments reads the first slot of the frame.
+            first = code.varnames[0]
+            names = [first, *(name for name in names if name != first)]
+        return names
+
+    def _item(self, op: Op, arg: object = None, handler: Handler | None = None) -> Instruction:
+        return Instruction(op, arg, self.position, handler)
+
+    def _is_bound(self, name: str) -> bool:
+        return bool(self.state.bound & self.analysis.bit[name])
+
+    def instructions(self) -> list[Instruction]:
+        """What the first half does from here: spill the stack, hand over, return.
+
+        None of it has an exception handler: what the resume function raises must pass by
+        the handlers of the first half, which the resume function has too.
+        """
+        make = self._item
+        out = [make(Op.STORE_FAST, name) for name in reversed(self.temporaries)]
+        callee = self._make_function()
+        if self.continuation is not None:
+            callee, function = [make(Op.LOAD_CONST, self.continuation)], callee
+        else:
+            function = []
+        null = make(Op.PUSH_NULL)
+        out += [null, *callee] if RUNNING.null_below_callable else [*callee, null]
+        out += function
+        first_depth = 3 if function else 2
+        late: list[Instruction] = []
+        entries = dict(zip(self.temporaries, self.state.stack, strict=True))
+        for depth, name in enumerate(self.parameters, start=first_depth):
+            entry = entries.get(name)
+            if entry is Entry.MAYBE_NULL or (entry is None and not self._is_bound(name)):
+                self._load_perhaps(name, depth, out, late)
+            else:
+                out.append(make(Op.LOAD_FAST_AND_CLEAR, name))
+        out.append(make(Op.CALL, Call(len(self.parameters) + bool(function))))
+        out.append(make(Op.RETURN_VALUE))
+        return out + late
+
+    def _make_function(self) -> list[Instruction]:
+        """Push the resume function; its free variables are this frame's."""
+        make = self._item
+        free = self.code.freevars
+        load = [make(Op.LOAD_CLOSURE, name) for name in free]
+        if free:
+            load.append(make(Op.BUILD_TUPLE, len(free)))
+        load.append(make(Op.LOAD_CONST, self.resume.native))
+        load.append(make(Op.MAKE_FUNCTION, CLOSURE_FLAG if free else 0))
+        return load
+
+    def _load_perhaps(self, name: str, depth: int, out: list[Instruction], late: list[Instruction]) -> None:
+        """Push a variable, or UNBOUND when reading it raises."""
+        handler = Handler(Label(), depth, False)
+        done = Label()
+        out.append(self._item(Op.LOAD_FAST_CHECK, name, handler))
+        out.append(self._item(Op.DELETE_FAST, name))
+        out.append(with_label(self._item(Op.NOP), done))
+        late.append(with_label(self._item(Op.POP_TOP), handler.target))
+        late.append(self._item(Op.LOAD_CONST, UNBOUND))
+        late.append(self._item(Op.JUMP, done))
+
+    def _find_resume(self) -> Resume:
+        """The function that carries on: the one that exists already, or a new one."""
+        native = self.origin.natives.get(self.target)
+        if native is None:
+            code = self._resume()
+            native = encode(code)
+            remember(native, code)
+            self.origin.natives[self.target] = native
+        return Resume(decode(native), native, self.target, tuple(self.variables), self.state.stack)
+
+    def _resume(self) -> Code:
+        code, make = self.code, self._item
+        body = list(code.instructions)
+        entry = body[self.target]
+        label = entry.label
+        if label is None:
+            label = Label()
+            body[self.target] = with_label(entry, label)
+        start: list[Instruction] = []
+        if code.freevars:
+            start.append(make(Op.COPY_FREE_VARS, len(code.freevars)))
+        start += self._skipped_cells()
+        for name in self.variables:
+            if not self._is_bound(name):
+                bound = Label()
+                start += [*self._jump_if_given(name, bound), make(Op.DELETE_FAST, name)]
+                start.append(with_label(make(Op.NOP), bound))
+        start += self._restored_stack()
+        # Last, and with the handler of the place it leads to: a signal can be seen here.
+        start.append(make(Op.RESUME, 0, entry.handler))
+        start.append(make(Op.JUMP, label))
+        places = {id(item): k for k, item in enumerate(body)}
+        instructions = prune(start + body, keep=len(start))
+        mark = ResumeMark(
+            self.origin, self.target, {j: places[id(item)] for j, item in enumerate(instructions) if id(item) in places}
+        )
+        others = [name for name in code.varnames if name not in self.parameters]
+        hidden = [name for name in self.temporaries if name not in self.parameters]
+        return replace(
+            code,
+            flags=code.flags & ~(CO_VARARGS | CO_VARKEYWORDS),
+            argcount=len(self.parameters),
+            posonly_argcount=0,
+            kwonly_argcount=0,
+            varnames=(*self.parameters, *others, *hidden),
+            instructions=instructions,
+            # No docstring: that would be the first constant.
+            consts=(None, mark),
+        )
+
+    def _skipped_cells(self) -> list[Instruction]:
+        """MAKE_CELL for the cells that are passed, never executed: ``locals()`` scans for them."""
+        make = self._item
+        cells = [name for name in self.variables if name in self.code.cellvars]
+        if not cells:
+            return []
+        over = Label()
+        return [
+            make(Op.JUMP, over),
+            *(make(Op.MAKE_CELL, name) for name in cells),
+            with_label(make(Op.NOP), over),
+        ]
+
+    def _restored_stack(self) -> list[Instruction]:
+        """Push the entries again, letting go of the arguments."""
+        make = self._item
+        out: list[Instruction] = []
+        for name, kind in zip(self.temporaries, self.state.stack, strict=True):
+            if kind is Entry.NULL:
+                out.append(make(Op.PUSH_NULL))
+            elif kind is Entry.MAYBE_NULL:
+                given, done = Label(), Label()
+                out += [*self._jump_if_given(name, given), make(Op.PUSH_NULL)]
+                out.append(make(Op.JUMP, done))
+                out.append(with_label(make(Op.LOAD_FAST, name), given))
+                out.append(with_label(make(Op.DELETE_FAST, name), done))
+            else:
+                out.append(make(Op.LOAD_FAST_AND_CLEAR, name))
+        return out
+
+    def _jump_if_given(self, name: str, label: Label) -> list[Instruction]:
+        make = self._item
+        return [
+            make(Op.LOAD_FAST, name),
+            make(Op.LOAD_CONST, UNBOUND),
+            make(Op.IS_OP, 0),
+            make(Op.POP_JUMP_IF_FALSE, label),
+        ]

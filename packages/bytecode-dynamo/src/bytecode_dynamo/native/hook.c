@@ -1,0 +1,544 @@
+/* The PEP 523 frame hook: decides at the start of each frame whether to run its code or a replacement.
+
+   A hit turns the fresh frame into a frame of the replacement, in place, and evaluates it: the function object, globals,
+   closure and arguments stay.  When the frame's chunk of stack lacks room, a function with the arguments in slot order is
+   called instead.  Frames of generators, class bodies and modules are never touched, nor frames that are resumed.
+
+   A thread has at most one active region.  While guards or the callback of a miss run, the thread has none. */
+#include "native.h"
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#endif
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+
+typedef _PyInterpreterFrame Frame;
+
+#if PY_VERSION_HEX >= 0x030D0000
+#define FRAME_CODE(frame) ((PyCodeObject *)(frame)->f_executable)
+#define FRAME_SET_CODE(frame, code) ((frame)->f_executable = (PyObject *)(code))
+#define FRAME_FUNCTION(frame) ((PyFunctionObject *)(frame)->f_funcobj)
+#define FRAME_REWIND(frame, code) ((frame)->instr_ptr = _PyCode_CODE(code))
+#elif PY_VERSION_HEX >= 0x030C0000
+#define FRAME_CODE(frame) ((frame)->f_code)
+#define FRAME_SET_CODE(frame, code) ((frame)->f_code = (code))
+#define FRAME_FUNCTION(frame) ((PyFunctionObject *)(frame)->f_funcobj)
+#define FRAME_REWIND(frame, code) ((frame)->prev_instr = _PyCode_CODE(code) - 1)
+#else
+#define FRAME_CODE(frame) ((frame)->f_code)
+#define FRAME_SET_CODE(frame, code) ((frame)->f_code = (code))
+#define FRAME_FUNCTION(frame) ((frame)->f_func)
+#define FRAME_REWIND(frame, code) ((frame)->prev_instr = _PyCode_CODE(code) - 1)
+#endif
+
+#if PY_VERSION_HEX >= 0x030C0000
+/* The evaluator clears the frame that it is given, and has to be given every frame. */
+#define CALLEE_CLEARS 1
+#define FRAME_SIZE(code) ((Py_ssize_t)(code)->co_framesize)
+#else
+#define CALLEE_CLEARS 0
+#define FRAME_SIZE(code) ((Py_ssize_t)((code)->co_nlocalsplus + (code)->co_stacksize + FRAME_SPECIALS_SIZE))
+#endif
+
+#define NOINLINE __attribute__((noinline))
+#define EVERY_KIND                                                                                                     \
+    (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)
+
+static _Thread_local Region *active_region = NULL;         /* strong */
+static _Thread_local Continuation *expected = NULL;        /* borrowed: the next frame of its function belongs to it */
+static int active_threads = 0;
+static _PyFrameEvalFunction previous_evaluator = NULL;
+static PyCodeObject *discard_code = NULL;                  /* returns its argument; has no RESUME, so tracing misses it */
+static PyTypeObject *frame_view_type, *activated_type;
+static PyObject *null_object, *skip_object, *run_once_object;
+static int in_place = 1;                                   /* tests turn it off */
+static unsigned long fallback_count = 0;
+
+/* ---- evaluation ---- */
+
+#if PY_VERSION_HEX >= 0x030C0000
+/* With a hook, every Python call takes two units of the small budget for C recursion.  They are lent back, up to a depth
+   that the C stack bears, so that sys.getrecursionlimit() is the limit that counts. */
+#define LEND_LIMIT 4000
+static _Thread_local int lent = 0;
+
+static inline PyObject *evaluate(PyThreadState *thread, Frame *frame) {
+    if (lent >= LEND_LIMIT)
+        return _PyEval_EvalFrameDefault(thread, frame, 0);
+    lent++;
+    thread->c_recursion_remaining += 2;
+    PyObject *result = _PyEval_EvalFrameDefault(thread, frame, 0);
+    thread->c_recursion_remaining -= 2;
+    lent--;
+    return result;
+}
+#else
+/* A tail call: deep recursion must not take more C stack than without the hook. */
+static inline PyObject *evaluate(PyThreadState *thread, Frame *frame) { return _PyEval_EvalFrameDefault(thread, frame, 0); }
+#endif
+
+/* Turns a fresh frame into one of `code`.  0: there is no room, or it is not the top frame. */
+static inline int retarget(PyThreadState *thread, Frame *frame, PyCodeObject *code) {
+    PyCodeObject *old = FRAME_CODE(frame);
+    PyObject **base = (PyObject **)frame, **top = base + FRAME_SIZE(code);
+    if (base + FRAME_SIZE(old) != thread->datastack_top || top >= thread->datastack_limit)
+        return 0;
+    for (int i = old->co_nlocalsplus; i < code->co_nlocalsplus; i++)
+        frame->localsplus[i] = NULL;
+    for (int i = code->co_nlocalsplus; i < old->co_nlocalsplus; i++)
+        Py_CLEAR(frame->localsplus[i]);
+    thread->datastack_top = top;
+    FRAME_SET_CODE(frame, (PyCodeObject *)Py_NewRef((PyObject *)code));
+    FRAME_REWIND(frame, code);
+    frame->stacktop = code->co_nlocalsplus;
+    Py_DECREF(old);
+    return 1;
+}
+
+/* Ends a frame that was not evaluated, with `result` or the current exception. */
+static NOINLINE PyObject *discard(PyThreadState *thread, Frame *frame, PyObject *result) {
+#if CALLEE_CLEARS
+    PyCodeObject *old = FRAME_CODE(frame);
+    PyObject *type = NULL, *value = NULL, *traceback = NULL;
+    if (result == NULL)
+        PyErr_Fetch(&type, &value, &traceback);
+    for (int i = 0; i < old->co_nlocalsplus; i++)
+        Py_CLEAR(frame->localsplus[i]);
+    /* Every frame has room for one slot and one stack entry. */
+    frame->localsplus[0] = result != NULL ? result : Py_NewRef(Py_None);
+    thread->datastack_top = (PyObject **)frame + FRAME_SIZE(discard_code);
+    FRAME_SET_CODE(frame, (PyCodeObject *)Py_NewRef((PyObject *)discard_code));
+    FRAME_REWIND(frame, discard_code);
+    frame->stacktop = discard_code->co_nlocalsplus;
+    Py_DECREF(old);
+    PyObject *returned = _PyEval_EvalFrameDefault(thread, frame, 0);
+    if (result == NULL) {
+        Py_XDECREF(returned);
+        PyErr_Restore(type, value, traceback);
+        return NULL;
+    }
+    return returned;
+#else
+    return result;
+#endif
+}
+
+/* Calls the entry as a function, because the frame could not be turned into a frame of its code. */
+static NOINLINE PyObject *call_flat(PyThreadState *thread, Frame *frame, Entry *entry) {
+    PyFunctionObject *function = FRAME_FUNCTION(frame);
+    fallback_count++;
+    PyCodeObject *flat = entry_flat_code(entry);
+    if (flat == NULL)
+        return discard(thread, frame, NULL);
+    PyObject *callee = PyFunction_New((PyObject *)flat, function->func_globals), *result = NULL;
+    if (callee != NULL && function->func_closure != NULL && flat->co_nfreevars != 0 &&
+        PyFunction_SetClosure(callee, function->func_closure) < 0)
+        Py_CLEAR(callee);
+    if (callee != NULL) {
+        result = PyObject_Vectorcall(callee, frame->localsplus, (size_t)argument_count(FRAME_CODE(frame)), NULL);
+        Py_DECREF(callee);
+    }
+    return discard(thread, frame, result);
+}
+
+/* Runs continuations until something else comes back.  Their frames return continuations instead of running them. */
+static NOINLINE PyObject *run_continuations(PyObject *result) {
+    while (result != NULL && Py_IS_TYPE(result, continuation_type)) {
+        Continuation *continuation = (Continuation *)result;
+        expected = continuation;
+        result = PyObject_Vectorcall(continuation->function, continuation->arguments, (size_t)Py_SIZE(continuation), NULL);
+        expected = NULL;
+        Py_DECREF(continuation);
+    }
+    return result;
+}
+
+/* Runs an entry that has to be kept alive meanwhile; takes the reference. */
+static NOINLINE PyObject *run_held(PyThreadState *thread, Frame *frame, Entry *entry, int bounce) {
+    PyObject *result =
+        in_place && retarget(thread, frame, entry->code) ? evaluate(thread, frame) : call_flat(thread, frame, entry);
+    if (entry->returns_continuation && !bounce)
+        result = run_continuations(result);
+    Py_DECREF(entry);
+    return result;
+}
+
+/* ---- guards and misses ---- */
+
+/* A guard that is a Python function: (function, *arguments) -> bool. */
+static NOINLINE int check_callable(PyObject *guard, Frame *frame, PyCodeObject *code) {
+    Py_ssize_t count = argument_count(code);
+    PyObject *few[16], **args = count + 1 <= 16 ? few : PyMem_Malloc((count + 1) * sizeof(PyObject *));
+    if (args == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    args[0] = (PyObject *)FRAME_FUNCTION(frame);
+    for (Py_ssize_t i = 0; i < count; i++)
+        args[i + 1] = frame->localsplus[i];
+    PyObject *result = PyObject_Vectorcall(guard, args, (size_t)count + 1, NULL);
+    if (args != few)
+        PyMem_Free(args);
+    if (result == NULL)
+        return -1;
+    int truth = PyObject_IsTrue(result);
+    Py_DECREF(result);
+    return truth;
+}
+
+static int check_entry(Entry *entry, Frame *frame, PyCodeObject *code) {
+    PyObject *guard = entry->guard;
+    if (guard == Py_None)
+        return 1;
+    if (Py_IS_TYPE(guard, guard_program_type))
+        return guard_program_check(guard, frame->localsplus, argument_count(code), FRAME_FUNCTION(frame));
+    Py_INCREF(guard);
+    int result = check_callable(guard, frame, code);
+    Py_DECREF(guard);
+    return result;
+}
+
+/* The entry that applies, as a new reference; NULL with or without an exception. */
+static Entry *find_entry(Cache *cache, Region *region, Frame *frame, PyCodeObject *code) {
+    for (Py_ssize_t i = 0; i < cache->count; i++) {
+        Entry *entry = (Entry *)Py_NewRef((PyObject *)cache->entries[i]);
+        uint64_t generation = cache_generation;
+        int holds = check_entry(entry, frame, code);
+        if (holds == 1 && entry->code != NULL) {
+            if (i > 0 && generation == cache_generation)
+                cache_move_to_front(cache, i);
+            return entry;
+        }
+        Py_DECREF(entry);
+        if (holds < 0)
+            return NULL;
+        if (generation != cache_generation) {
+            cache = cache_of(code, region, 0);
+            if (cache == NULL)
+                return NULL;
+        }
+    }
+    return NULL;
+}
+
+static PyObject *view_frame(Frame *frame, PyCodeObject *code) {
+    PyObject *view = PyStructSequence_New(frame_view_type);
+    if (view == NULL)
+        return NULL;
+    PyFunctionObject *function = FRAME_FUNCTION(frame);
+    Py_ssize_t given = argument_count(code), count = code->co_nlocals;
+    PyObject *locals = PyTuple_New(count);
+    PyObject *closure = function->func_closure != NULL ? Py_NewRef(function->func_closure) : PyTuple_New(0);
+    for (Py_ssize_t i = 0; locals != NULL && i < count; i++) {
+        PyObject *value = i < given ? frame->localsplus[i] : NULL;
+        PyTuple_SET_ITEM(locals, i, Py_NewRef(value != NULL ? value : null_object));
+    }
+    PyStructSequence_SetItem(view, 0, Py_NewRef((PyObject *)code));
+    PyStructSequence_SetItem(view, 1, Py_NewRef((PyObject *)function));
+    PyStructSequence_SetItem(view, 2, Py_NewRef(frame->f_globals));
+    PyStructSequence_SetItem(view, 3, Py_NewRef(frame->f_builtins));
+    PyStructSequence_SetItem(view, 4, closure);
+    PyStructSequence_SetItem(view, 5, locals);
+    if (locals == NULL || closure == NULL)
+        Py_CLEAR(view);
+    return view;
+}
+
+/* Asks the region's callback.  The entry to run as a new reference; NULL: run the original, or an exception. */
+static NOINLINE Entry *ask(Region *region, Frame *frame, PyCodeObject *code) {
+    PyObject *callback = Py_NewRef(region->callback);
+    PyObject *view = view_frame(frame, code);
+    PyObject *answer = view != NULL ? PyObject_CallOneArg(callback, view) : NULL;
+    Py_XDECREF(view);
+    Py_DECREF(callback);
+    if (answer == NULL)
+        return NULL;
+    if (answer == run_once_object) {
+        Py_DECREF(answer);
+        return NULL;
+    }
+    if (answer == skip_object) {
+        Py_DECREF(answer);
+        Cache *cache = cache_of(code, region, 1);
+        if (cache != NULL)
+            cache->skip = 1;
+        return NULL;
+    }
+    if (!Py_IS_TYPE(answer, entry_type)) {
+        PyErr_Format(PyExc_TypeError, "the callback must return an Entry, SKIP or RUN_ONCE, not %.100s", Py_TYPE(answer)->tp_name);
+        Py_DECREF(answer);
+        return NULL;
+    }
+    if (cache_add(code, region, (Entry *)answer) < 0)
+        Py_CLEAR(answer);
+    return (Entry *)answer;
+}
+
+static NOINLINE Entry *find_or_ask(Region *region, Cache *cache, Frame *frame, PyCodeObject *code) {
+    Py_INCREF(region);
+    Continuation *outer = expected;
+    expected = NULL;
+    active_region = NULL;
+    Entry *entry = cache != NULL ? find_entry(cache, region, frame, code) : NULL;
+    if (entry != NULL)
+        region->hits++;
+    else if (!PyErr_Occurred() && !region->run_only && region->callback != Py_None) {
+        region->misses++;
+        entry = ask(region, frame, code);
+    }
+    active_region = region;
+    expected = outer;
+    Py_DECREF(region);
+    return entry;
+}
+
+/* The slow part stands apart: its locals must not be on the C stack while the frame runs. */
+static NOINLINE PyObject *hook_region(PyThreadState *thread, Frame *frame, PyCodeObject *code, int bounce) {
+    Region *region = active_region;
+    CodeExtra *extra = code_extra(code, 0);
+    if (extra != NULL && extra->skip)
+        return evaluate(thread, frame);
+    Cache *cache = cache_find(extra, region);
+    if (cache != NULL && cache->skip)
+        return evaluate(thread, frame);
+    Entry *entry = find_or_ask(region, cache, frame, code);
+    if (entry == NULL)
+        return PyErr_Occurred() ? discard(thread, frame, NULL) : evaluate(thread, frame);
+    entry->hits++;
+    if (!entry->returns_continuation && in_place && retarget(thread, frame, entry->code)) {
+        Py_DECREF(entry);
+        return evaluate(thread, frame);
+    }
+    return run_held(thread, frame, entry, bounce);
+}
+
+static PyObject *hook(PyThreadState *thread, Frame *frame, int throwflag) {
+    if (throwflag)
+        return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+    int bounce = 0;
+    if (expected != NULL && (PyObject *)FRAME_FUNCTION(frame) == expected->function) {
+        bounce = 1;
+        continuation_release(expected);       /* the frame has references of its own */
+        expected = NULL;
+    }
+    if (active_region == NULL)
+        return evaluate(thread, frame);
+    PyCodeObject *code = FRAME_CODE(frame);
+    if ((code->co_flags & EVERY_KIND) != (CO_OPTIMIZED | CO_NEWLOCALS) || frame->owner != FRAME_OWNED_BY_THREAD)
+        return evaluate(thread, frame);
+    return hook_region(thread, frame, code, bounce);
+}
+
+/* ---- activation ---- */
+
+/* Makes a region (NULL: none) the active one of this thread; takes the reference and returns the one before. */
+static Region *activate(Region *region) {
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    Region *before = active_region;
+    if (region != NULL && before == NULL && active_threads++ == 0) {
+        _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+        if (current != hook) {
+            previous_evaluator = current;
+            _PyInterpreterState_SetEvalFrameFunc(interpreter, hook);
+        }
+    } else if (region == NULL && before != NULL && --active_threads == 0) {
+        /* Somebody else's hook, put on top of ours, is left alone: it will put ours back, which then does nothing. */
+        if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == hook)
+            _PyInterpreterState_SetEvalFrameFunc(interpreter, previous_evaluator);
+    }
+    active_region = region;
+    return before;
+}
+
+/* Activated(function, region): calls `function` with the region active. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *function;
+    Region *region;
+    vectorcallfunc vectorcall;
+    PyObject *dict, *weakrefs;
+} Activated;
+
+static PyObject *activated_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *keywords) {
+    Activated *self = (Activated *)callable;
+    PyObject *function = Py_NewRef(self->function);
+    Region *before = activate((Region *)Py_XNewRef((PyObject *)self->region));
+    PyObject *result = PyObject_Vectorcall(function, args, nargsf, keywords);
+    Py_XDECREF((PyObject *)activate(before));
+    Py_DECREF(function);
+    return result;
+}
+
+static PyObject *activated_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"function", "region", NULL};
+    PyObject *function, *region;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO", names, &function, &region))
+        return NULL;
+    if (region != Py_None && !Py_IS_TYPE(region, region_type))
+        return PyErr_Format(PyExc_TypeError, "region must be a Region or None");
+    if (!PyCallable_Check(function))
+        return PyErr_Format(PyExc_TypeError, "function must be callable");
+    Activated *self = (Activated *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->function = Py_NewRef(function);
+    self->region = region == Py_None ? NULL : (Region *)Py_NewRef(region);
+    self->vectorcall = activated_call;
+    return (PyObject *)self;
+}
+
+static int activated_traverse(Activated *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->function);
+    Py_VISIT(self->region);
+    Py_VISIT(self->dict);
+    return 0;
+}
+
+static int activated_clear(Activated *self) {
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->region);
+    Py_CLEAR(self->dict);
+    return 0;
+}
+
+static void activated_dealloc(Activated *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL)
+        PyObject_ClearWeakRefs((PyObject *)self);
+    activated_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *activated_get(PyObject *self, PyObject *instance, PyObject *owner) {
+    return instance != NULL && instance != Py_None ? PyMethod_New(self, instance) : Py_NewRef(self);
+}
+
+static PyMemberDef activated_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Activated, vectorcall), READONLY},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Activated, dict), READONLY},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Activated, weakrefs), READONLY},
+    {"function", T_OBJECT, offsetof(Activated, function), READONLY, "what is called"},
+    {"region", T_OBJECT, offsetof(Activated, region), READONLY, "the region active meanwhile, or None"},
+    {NULL}};
+static PyGetSetDef activated_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
+static PyType_Slot activated_slots[] = {
+    {Py_tp_doc, "Activated(function, region): calls the function with the region (None: no region) active. Binds like a function."},
+    {Py_tp_new, activated_new},
+    {Py_tp_dealloc, activated_dealloc},
+    {Py_tp_traverse, activated_traverse},
+    {Py_tp_clear, activated_clear},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_members, activated_members},
+    {Py_tp_getset, activated_getset},
+    {Py_tp_descr_get, activated_get},
+    {0, NULL}};
+static PyType_Spec activated_spec = {
+    "bytecode_dynamo._hook.Activated", sizeof(Activated), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, activated_slots};
+
+/* ---- module ---- */
+
+static PyObject *set_region(PyObject *module, PyObject *region) {
+    if (region != Py_None && !Py_IS_TYPE(region, region_type))
+        return PyErr_Format(PyExc_TypeError, "a Region or None is expected");
+    Region *before = activate(region == Py_None ? NULL : (Region *)Py_NewRef(region));
+    if (before == NULL)
+        Py_RETURN_NONE;
+    return (PyObject *)before;
+}
+
+static PyObject *get_region(PyObject *module, PyObject *ignored) {
+    return Py_NewRef(active_region != NULL ? (PyObject *)active_region : Py_None);
+}
+
+static PyObject *skip_code(PyObject *module, PyObject *args) {
+    PyObject *code;
+    int skip = 1;
+    if (!PyArg_ParseTuple(args, "O!|p", &PyCode_Type, &code, &skip))
+        return NULL;
+    CodeExtra *extra = code_extra((PyCodeObject *)code, 1);
+    if (extra == NULL)
+        return NULL;
+    extra->skip = skip;
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_in_place(PyObject *module, PyObject *value) {
+    int truth = PyObject_IsTrue(value);
+    if (truth < 0)
+        return NULL;
+    in_place = truth;
+    Py_RETURN_NONE;
+}
+
+static PyObject *status(PyObject *module, PyObject *ignored) {
+    int installed = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook;
+    return Py_BuildValue("{s:i,s:O,s:k}", "threads", active_threads, "installed", installed ? Py_True : Py_False,
+                         "fallback_calls", fallback_count);
+}
+
+static PyMethodDef methods[] = {
+    {"set_region", set_region, METH_O, "Make a region (or None) this thread's active one; returns the one before."},
+    {"get_region", get_region, METH_NOARGS, "This thread's active region, or None."},
+    {"skip_code", skip_code, METH_VARARGS, "skip_code(code, skip=True): never intercept this code object, in any region."},
+    {"set_in_place", set_in_place, METH_O, "False: run replacements as functions of their own (for tests)."},
+    {"status", status, METH_NOARGS, "Whether the hook is installed, how many threads have a region, calls of the fallback."},
+    {NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_hook",
+                                        "The frame hook, its caches and guard programs. See hook.py, cache.py and guards.py.", -1,
+                                        methods};
+
+static PyStructSequence_Field view_fields[] = {
+    {"code", "the code object"},
+    {"function", "the function object"},
+    {"globals", "its globals"},
+    {"builtins", "its built-ins"},
+    {"closure", "the cells of its free variables, in the order of co_freevars"},
+    {"locals", "the values of co_varnames; NULL where there is none yet"},
+    {NULL}};
+static PyStructSequence_Desc view_description = {"bytecode_dynamo._hook.FrameView", "A frame about to start.", view_fields, 6};
+
+static PyObject *sentinel(PyObject *module, const char *name) {
+    PyObject *value = PyObject_CallFunction((PyObject *)&PyBaseObject_Type, NULL);
+    if (value != NULL && PyModule_AddObjectRef(module, name, value) < 0)
+        Py_CLEAR(value);
+    return value;
+}
+
+static int make_discard_code(void) {
+    PyObject *space = PyDict_New();
+    if (space == NULL || PyDict_SetItemString(space, "__builtins__", PyEval_GetBuiltins()) < 0)
+        return -1;
+    PyObject *ran = PyRun_String("import opcode\n"
+                                 "def discard(result): return result\n"
+                                 "code = discard.__code__.replace(co_exceptiontable=b'', co_linetable=b'', co_code=bytes(\n"
+                                 "    [opcode.opmap['LOAD_FAST'], 0, opcode.opmap['RETURN_VALUE'], 0]))\n",
+                                 Py_file_input, space, space);
+    Py_XDECREF(ran);
+    if (ran != NULL)
+        discard_code = (PyCodeObject *)Py_XNewRef(PyDict_GetItemString(space, "code"));
+    Py_DECREF(space);
+    return discard_code == NULL ? -1 : 0;
+}
+
+PyMODINIT_FUNC PyInit__hook(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL)
+        return NULL;
+    frame_view_type = PyStructSequence_NewType(&view_description);
+    activated_type = (PyTypeObject *)PyType_FromSpec(&activated_spec);
+    if (frame_view_type == NULL || activated_type == NULL || continuation_init(module) < 0 || guards_init(module) < 0 ||
+        cache_init(module) < 0 || make_discard_code() < 0 ||
+        PyModule_AddObjectRef(module, "FrameView", (PyObject *)frame_view_type) < 0 ||
+        PyModule_AddObjectRef(module, "Activated", (PyObject *)activated_type) < 0 ||
+        (null_object = sentinel(module, "NULL")) == NULL || (skip_object = sentinel(module, "SKIP")) == NULL ||
+        (run_once_object = sentinel(module, "RUN_ONCE")) == NULL) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

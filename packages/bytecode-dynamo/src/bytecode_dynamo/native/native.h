@@ -1,0 +1,103 @@
+/* Shared declarations of the extension module bytecode_dynamo._hook (plain C, CPython 3.11 - 3.13 with the GIL). */
+#ifndef BYTECODE_DYNAMO_NATIVE_H
+#define BYTECODE_DYNAMO_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <structmember.h>
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "bytecode_dynamo supports CPython 3.11, 3.12 and 3.13 only"
+#endif
+#ifdef Py_GIL_DISABLED
+#error "bytecode_dynamo does not support free-threaded builds"
+#endif
+
+#if PY_VERSION_HEX >= 0x030C0000
+#define RequestCodeExtra PyUnstable_Eval_RequestCodeExtraIndex
+#define GetCodeExtra PyUnstable_Code_GetExtra
+#define SetCodeExtra PyUnstable_Code_SetExtra
+#else
+#define RequestCodeExtra _PyEval_RequestCodeExtraIndex
+#define GetCodeExtra _PyCode_GetExtra
+#define SetCodeExtra _PyCode_SetExtra
+#endif
+
+/* ---- cache.c: regions, entries, and the entries of a code object ---- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *guard;         /* None: always; a GuardProgram; or a callable (function, *arguments) -> bool */
+    PyCodeObject *code;      /* NULL once invalidated */
+    PyCodeObject *flat;      /* code with every argument positional, made when first needed */
+    int returns_continuation;
+    uint64_t hits;
+    struct Cache *cache;     /* where the entry stands, or NULL */
+    PyObject *weakrefs;
+} Entry;
+
+typedef struct Cache {
+    struct Region *region;           /* owner */
+    PyCodeObject *code;              /* borrowed: the code's extra refers back */
+    struct Cache *next_of_code;
+    struct Cache *next, *previous;   /* other codes of the region */
+    Py_ssize_t count, room;
+    Entry **entries;
+    int skip;
+} Cache;
+
+typedef struct Region {
+    PyObject_HEAD
+    PyObject *callback;      /* called on a miss; None: never compile */
+    PyObject *name;
+    Cache *caches;
+    char run_only;
+    uint64_t hits, misses, skips;
+    PyObject *weakrefs;
+} Region;
+
+typedef struct {
+    int skip;                /* skipped in every region */
+    Cache *first;
+} CodeExtra;
+
+extern PyTypeObject *entry_type, *region_type;
+extern Py_ssize_t extra_index;
+extern uint64_t cache_generation;    /* changes whenever any cache does */
+
+int cache_init(PyObject *module);
+CodeExtra *code_extra(PyCodeObject *code, int create);
+Cache *cache_find(CodeExtra *extra, Region *region);
+Cache *cache_of(PyCodeObject *code, Region *region, int create);
+int cache_add(PyCodeObject *code, Region *region, Entry *entry);
+void cache_move_to_front(Cache *cache, Py_ssize_t index);
+void entry_invalidate(Entry *entry);
+PyCodeObject *entry_flat_code(Entry *entry);
+
+static inline Py_ssize_t argument_count(PyCodeObject *code) {
+    return code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) +
+           !!(code->co_flags & CO_VARKEYWORDS);
+}
+
+/* ---- continuation.c ---- */
+
+typedef struct {
+    PyObject_VAR_HEAD
+    PyObject *function;
+    PyObject *arguments[1];
+} Continuation;
+
+extern PyTypeObject *continuation_type;
+int continuation_init(PyObject *module);
+void continuation_release(Continuation *continuation);   /* drop the arguments */
+
+/* ---- guards.c ---- */
+
+extern PyTypeObject *guard_program_type;
+int guards_init(PyObject *module);
+/* 1: all hold, 0: one fails, -1: exception.  `slots` are the arguments of a fresh frame. */
+int guard_program_check(PyObject *program, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function);
+void guard_program_set_owner(PyObject *program, Entry *entry);
+
+#endif
