@@ -1,0 +1,116 @@
+"""Compiling sources to machine code with Triton, on any machine; results are kept in the artifact store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loopir import ArtifactStore, BuildError, KernelSource
+
+from inductor_triton.codegen import LaunchSpec, launch_spec
+from inductor_triton.toolchain import execute_source, load_part, load_triton
+
+ALIGNMENT = 16
+FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What one compilation may rely on: 64-bit indices or not, and which arguments (by position) are multiples of 16."""
+
+    wide: bool
+    divisible: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Machine code of one variant and what a launch needs to know of it."""
+
+    name: str
+    image: bytes
+    shared: int
+    num_warps: int
+    scratch: int = 0
+    ptx: str = ""
+
+
+def argument_types(spec: LaunchSpec, wide: bool) -> dict[str, str]:
+    """Triton's signature: parameter position to type, for all run-time arguments."""
+    types = [*spec.signature, *(["i64" if wide else "i32"] * len(spec.sizes)), *(["*i32"] if spec.errors else [])]
+    return {str(position): kind for position, kind in enumerate(types)}
+
+
+def usual_variant(spec: LaunchSpec, sizes: Sequence[int] = ()) -> Variant:
+    """The variant of an ordinary call: aligned tensors, small sizes, and the divisibility of ``sizes``."""
+    known = [*(size % ALIGNMENT == 0 for size in sizes), *([False] * (len(spec.sizes) - len(sizes)))]
+    flags = [*([True] * len(spec.signature)), *known, *([True] if spec.errors else [])]
+    return Variant(wide=spec.index == "int64", divisible=tuple(flags))
+
+
+def compile_variant(source: KernelSource, variant: Variant, capability: int) -> Binary:
+    """Compiles ``source`` for the compute capability (``90`` for sm_90); raises :class:`BuildError` with the source and reason."""
+    triton = load_triton()
+    spec = launch_spec(source)
+    compiler, target_type = load_part("compiler"), load_part("backends.compiler").GPUTarget
+    language = load_part("language")
+    try:
+        function: Any = execute_source(source.text, spec.function)
+        types = list(argument_types(spec, variant.wide).values())
+        signature = dict(zip(function.arg_names, types))
+        constants: dict[str, object] = {}
+        if spec.index == "dynamic":
+            signature["INDEX"] = "constexpr"
+            constants["INDEX"] = language.int64 if variant.wide else language.int32
+        hints = [["tt.divisibility", ALIGNMENT]]
+        attributes = {(position,): hints for position, flag in enumerate(variant.divisible) if flag}
+        compiled = triton.compile(
+            compiler.ASTSource(function, signature, constants, attributes),
+            target=target_type("cuda", capability, 32),
+            options={"num_warps": spec.config.num_warps, "num_stages": spec.config.num_stages},
+        )
+    except Exception as error:
+        command = f"triton.compile({source.kernel.name}, sm_{capability})"
+        reason = f"{type(error).__name__}: {error}\n{source.text}"
+        raise BuildError(f"Triton can't compile {source.kernel.name}", command=command, output=reason) from error
+    metadata = compiled.metadata
+    scratch = getattr(metadata, "global_scratch_size", 0) or 0
+    ptx = compiled.asm["ptx"]
+    return Binary(metadata.name, compiled.asm["cubin"], metadata.shared, metadata.num_warps, scratch, ptx)
+
+
+def compile_ptx(source: KernelSource, capability: int = 90) -> str:
+    """The PTX of ``source`` for ``sm_<capability>``; needs Triton but no GPU."""
+    hints = dict(source.kernel.hints)
+    sizes = [hints[size] for size in source.kernel.sizes if size in hints]
+    return compile_variant(source, usual_variant(launch_spec(source), sizes), capability).ptx
+
+
+def variant_key(store: ArtifactStore, source: KernelSource, variant: Variant, capability: int) -> str:
+    """The store's key of one compilation."""
+    spec = launch_spec(source)
+    parts = (repr(spec.config), repr(spec.signature), spec.index, repr(variant), f"sm_{capability}", load_triton().__version__)
+    return store.key("triton", FORMAT, source.text, *parts)
+
+
+def load_or_compile(source: KernelSource, variant: Variant, capability: int, store: ArtifactStore) -> Binary:
+    """The binary from ``store``, compiled and put there on a miss."""
+    key = variant_key(store, source, variant, capability)
+    image, notes = store.get(key, ".cubin"), store.get(key, ".json")
+    if image is not None and notes is not None:
+        return Binary(image=image.read_bytes(), **json.loads(notes.read_text()))
+    binary = compile_variant(source, variant, capability)
+    facts = {name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")}
+    store.put(key, ".cubin", binary.image)
+    store.put(key, ".json", json.dumps(facts).encode())
+    return binary
+
+
+def compile_all(requests: Sequence[tuple[KernelSource, Variant]], capability: int, store: ArtifactStore) -> list[Binary]:
+    """All binaries, in order. Threads overlap the parts of a compilation that run outside Python (LLVM, ptxas)."""
+    if len(requests) < 2:
+        return [load_or_compile(source, variant, capability, store) for source, variant in requests]
+    with ThreadPoolExecutor(min(4, len(requests))) as pool:
+        return list(pool.map(lambda request: load_or_compile(*request, capability, store), requests))

@@ -1,0 +1,286 @@
+"""Device functions in Triton's language.
+
+This file is read as text (see ``library``) and never imported: the functions that a kernel uses are copied into its source.
+Errors are in units in the last place over the whole range and hold where ``tl.exp2`` is within 2 ulp. Functions that consist of
+one machine instruction are marked "primitive"; the interpreter has its own form of them in ``interpret``.
+"""
+
+import triton.language as tl
+
+
+def floor32(x):
+    """Primitive."""
+    return tl.inline_asm_elementwise("cvt.rmi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def ceil32(x):
+    """Primitive."""
+    return tl.inline_asm_elementwise("cvt.rpi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def trunc32(x):
+    """Primitive."""
+    return tl.inline_asm_elementwise("cvt.rzi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def round32(x):
+    """Primitive; half to even."""
+    return tl.inline_asm_elementwise("cvt.rni.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def floor64(x):
+    """Primitive."""
+    return tl.inline_asm_elementwise("cvt.rmi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+
+
+def ceil64(x):
+    """Primitive."""
+    return tl.inline_asm_elementwise("cvt.rpi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+
+
+def trunc64(x):
+    """Primitive."""
+    return tl.inline_asm_elementwise("cvt.rzi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+
+
+def round64(x):
+    """Primitive; half to even."""
+    return tl.inline_asm_elementwise("cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+
+
+def rsqrt32(x):
+    """Primitive; 2 ulp."""
+    return tl.inline_asm_elementwise("rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def fma32(x, y, z):
+    """Primitive; one rounding."""
+    return tl.fma(x, y, z)
+
+
+def to_bfloat16(x):
+    """Primitive; float32 to the nearest bfloat16, ties to even."""
+    return x.to(tl.bfloat16)
+
+
+def sign_float(x):
+    """-1, 0 or 1; NaN stays."""
+    positive = (x > 0).to(x.dtype)
+    negative = (x < 0).to(x.dtype)
+    return tl.where(x != x, x, positive - negative)
+
+
+def sign_int(x):
+    """-1, 0 or 1."""
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+def floordiv_int(a, b):
+    """Quotient rounded down; Triton's own truncates."""
+    inexact = (a % b != 0) & ((a < 0) != (b < 0))
+    return a // b - inexact.to(tl.int32)
+
+
+def remainder_int(a, b):
+    """Remainder with the sign of ``b``; Triton's own has that of ``a``."""
+    rest = a % b
+    wrong = (rest != 0) & ((rest < 0) != (b < 0))
+    return tl.where(wrong, rest + b, rest)
+
+
+def remainder_float(rest, b):
+    """The remainder with the sign of ``b`` from the one with the sign of the dividend."""
+    wrong = (rest != 0) & ((rest < 0) != (b < 0))
+    return tl.where(wrong, rest + b, rest)
+
+
+def exp32(x):
+    """e**x; 3 ulp, subnormal results are 0. The rounding error of x * log2(e) is carried along, as ``tl.exp`` does not."""
+    x = tl.minimum(tl.maximum(x, -150.0, propagate_nan=tl.PropagateNan.ALL), 100.0, propagate_nan=tl.PropagateNan.ALL)
+    high = x * 1.44269502
+    low = fma32(x, 1.44269502, -high) + x * 1.92596299e-8
+    return tl.exp2(high) * (1.0 + low * 0.693147182)
+
+
+def split_log32(x):
+    """(e, ln m) with x = m * 2**e and m in [0.75, 1.5), for positive finite x."""
+    small = x < 1.17549435e-38
+    bits = tl.where(small, x * 8388608.0, x).to(tl.int32, bitcast=True)
+    exponent = (bits - 0x3F400000) >> 23
+    f = (bits - (exponent << 23)).to(tl.float32, bitcast=True) - 1.0
+    z = f * f
+    p = f * -0.04515227 + 0.10472551
+    p = p * f - 0.13163936
+    p = p * f + 0.1447763
+    p = p * f - 0.16646878
+    p = p * f + 0.19990848
+    p = p * f - 0.2500011
+    p = p * f + 0.3333345
+    return exponent.to(tl.float32) - tl.where(small, 23.0, 0.0), f, p * f * z - 0.5 * z
+
+
+def special_log32(x, result):
+    """``result`` with the values of a logarithm at and beyond the ends of its domain."""
+    result = tl.where(x == 0.0, float("-inf"), result)
+    result = tl.where(x < 0.0, float("nan"), result)
+    return tl.where((x == float("inf")) | (x != x), x, result)
+
+
+def log32(x):
+    """ln x; 1 ulp."""
+    e, f, tail = split_log32(x)
+    return special_log32(x, (f + (tail + e * -2.12194440e-4)) + e * 0.693359375)
+
+
+def log2_32(x):
+    """Binary logarithm; 2 ulp, exact for powers of two."""
+    e, f, tail = split_log32(x)
+    return special_log32(x, fma32(f, 1.44269502, (f + tail) * 1.92596299e-8 + tail * 1.44269502) + e)
+
+
+def log1p32(x):
+    """ln(1 + x); 3 ulp. The rounding of 1 + x is undone by the factor x / ((1 + x) - 1)."""
+    u = 1.0 + x
+    result = log32(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0))
+    result = tl.where(u == 1.0, x, result)
+    return tl.where(u == float("inf"), x, result)
+
+
+def expm1_32(x):
+    """e**x - 1; 5 ulp. (u - 1) * x / ln u varies slowly, so the error of u = e**x cancels."""
+    z = x * x
+    p = x * 1.38888889e-3 + 8.33333333e-3
+    p = p * x + 4.16666667e-2
+    p = p * x + 0.166666667
+    p = p * x + 0.5
+    near = p * z + x
+    return tl.where(tl.abs(x) < 0.25, near, exp32(x) - 1.0)
+
+
+def tanh32(x):
+    """Hyperbolic tangent; 3 ulp."""
+    a = tl.abs(x)
+    z = x * x
+    p = z * -0.005514777 + 0.020469056
+    p = p * z - 0.05368791
+    p = p * z + 0.13330829
+    p = p * z - 0.3333326
+    near = p * z * x + x
+    far = 1.0 - 2.0 / (exp32(a + a) + 1.0)
+    return tl.where(a < 0.65, near, tl.where(x < 0.0, -far, far))
+
+
+def sinh32(x):
+    """Hyperbolic sine; 5 ulp. Built on e**(x/2), which does not overflow before the result does."""
+    z = x * x
+    p = z * 2.03721912e-4 + 8.33028376e-3
+    p = p * z + 0.166667160
+    near = p * z * x + x
+    a = tl.abs(x)
+    h = exp32(0.5 * a)
+    far = (0.5 * h) * h - (0.5 / h) / h
+    return tl.where(a < 1.0, near, tl.where(x < 0.0, -far, far))
+
+
+def cosh32(x):
+    """Hyperbolic cosine; 5 ulp."""
+    h = exp32(0.5 * tl.abs(x))
+    return (0.5 * h) * h + (0.5 / h) / h
+
+
+def erf32(x):
+    """Error function; 3 ulp."""
+    a = tl.abs(x)
+    z = x * x
+    p = z * -2.6800044e-05 - 0.0004812327
+    p = p * z + 0.004823365
+    p = p * z - 0.026661173
+    p = p * z + 0.11278966
+    p = p * z - 0.37612218
+    p = p * z + 1.1283791
+    t = tl.minimum(a, 4.0)
+    q = t * 2.0822488e-05 - 0.00043133643
+    q = q * t + 0.004156041
+    q = q * t - 0.025080202
+    q = q * t + 0.108219944
+    q = q * t + 0.6334011
+    q = q * t + 1.1294883
+    q = q * t - 0.00016920395
+    far = 1.0 - exp32(-q)
+    far = tl.where(x < 0.0, -far, far)
+    return tl.where(x != x, x, tl.where(a < 1.0, p * x, far))
+
+
+def uniform(seed, counter):
+    """float32 in [0, 1) from lane ``counter % 4`` of Philox4x32-10 at block ``counter // 4``."""
+    block = counter >> 2
+    c0 = block.to(tl.uint32)
+    c1 = (block >> 32).to(tl.uint32)
+    c2 = c0 * 0
+    c3 = c0 * 0
+    k0 = seed.to(tl.uint32)
+    k1 = (seed >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        d0 = tl.umulhi(c2, 0xCD9E8D57) ^ c1 ^ k0
+        d2 = tl.umulhi(c0, 0xD2511F53) ^ c3 ^ k1
+        c1 = c2 * 0xCD9E8D57
+        c3 = c0 * 0xD2511F53
+        c0 = d0
+        c2 = d2
+        k0 = k0 + 0x9E3779B9
+        k1 = k1 + 0xBB67AE85
+    lane = (counter & 3).to(tl.int32)
+    word = tl.where(lane < 2, tl.where(lane == 0, c0, c1), tl.where(lane == 2, c2, c3))
+    return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
+
+
+def check_index(index, size, active, errors):
+    """Whether ``index`` is within [0, size); sets the error flag where an active one is not."""
+    valid = (index >= 0) & (index < size)
+    wrong = active & (valid == 0)
+    tl.store(errors + wrong.to(tl.int32) * 0, 1, mask=wrong)
+    return valid
+
+
+def combine_sum(a, b):
+    """Sum."""
+    return a + b
+
+
+def combine_prod(a, b):
+    """Product."""
+    return a * b
+
+
+def combine_max(a, b):
+    """Maximum; NaN wins."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+def combine_min(a, b):
+    """Minimum; NaN wins."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+def combine_any(a, b):
+    """Or."""
+    return a | b
+
+
+def combine_all(a, b):
+    """And."""
+    return a & b
+
+
+def combine_argmax(a, i, b, j):
+    """The larger value and its position; NaN is the largest, the smaller position wins a tie."""
+    same = (a == b) | ((a != a) & (b != b))
+    first = (a > b) | ((a != a) & (b == b)) | (same & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)
+
+
+def combine_argmin(a, i, b, j):
+    """The smaller value and its position; NaN is the smallest, the smaller position wins a tie."""
+    same = (a == b) | ((a != a) & (b != b))
+    first = (a < b) | ((a != a) & (b == b)) | (same & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)

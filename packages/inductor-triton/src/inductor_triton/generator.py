@@ -1,0 +1,51 @@
+"""The code generator of CUDA devices, and compiling a graph with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import loopir
+import torch
+from loopir import ArtifactStore, Kernel, KernelSource
+
+from inductor_triton.codegen import generate_source
+from inductor_triton.interpret import build_interpreted
+from inductor_triton.launch import build_launchers
+
+
+@dataclass(frozen=True, slots=True)
+class TritonCodeGenerator:
+    """Turns kernels into Triton kernels (contract G).
+
+    With ``interpret`` they run in Triton's interpreter on CPU tensors, for ``device="cpu"`` kernels say, slowly and without a GPU.
+    ``synchronous_errors`` makes a launch wait for the device where an index may be out of range, so that the IndexError comes from
+    the launch that caused it and not from a later one.
+    """
+
+    device: str = "cuda"
+    interpret: bool = False
+    synchronous_errors: bool = False
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
+        return generate_source(kernel)
+
+    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> Sequence[Callable[..., None]]:
+        """One callable per source. Raises BuildError where Triton, the driver or a device is missing, or Triton fails."""
+        if self.interpret:
+            return build_interpreted(sources)
+        return build_launchers(sources, store, synchronous_errors=self.synchronous_errors)
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[object], *, interpret: bool = False
+) -> Callable[..., tuple | list]:
+    """``loopir.compile_graph`` with Triton kernels: a graph backend (contract B) for prim graphs on CUDA devices.
+
+    With ``interpret``, kernels of both device types run in Triton's interpreter on CPU tensors.
+    """
+    if interpret:
+        generator = TritonCodeGenerator(device="cpu", interpret=True)
+        return loopir.compile_graph(gm, example_inputs, codegens={"cpu": generator, "cuda": generator})
+    return loopir.compile_graph(gm, example_inputs, codegens={"cuda": TritonCodeGenerator()})

@@ -1,0 +1,96 @@
+"""Block sizes and warps without measuring.
+
+Measured on an H200 (share of copy bandwidth, one kernel at a time): 16 bytes of the widest type per thread and 4 warps reach the
+limit for pointwise kernels; twice that hides long arithmetic; one row per program beats a persistent loop over rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MULTIPROCESSORS = 132
+LONG_ARITHMETIC = 15
+PERSISTENT_BYTES = 32768
+TILE_ELEMENTS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A choice of blocks: elements per program along the point axes (``y``, ``x``) and the reduction (``r``), and warps.
+
+    ``persistent`` means that one block holds the whole reduction, so that inner values stay in registers between bodies.
+    """
+
+    x: int
+    y: int = 1
+    r: int = 1
+    persistent: bool = False
+    num_warps: int = 4
+    num_stages: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest moved type."""
+
+    points: int
+    reduction: int
+    itemsize: int
+    operations: int
+    inner_contiguous: bool = True
+    static: bool = True
+    inner_bodies: int = 1
+
+
+def next_power_of_two(value: int) -> int:
+    """The smallest power of two that is at least ``value`` and 1."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _clamp(value: int, low: int, high: int) -> int:
+    return max(low, min(high, value))
+
+
+def pointwise(work: Workload) -> Config:
+    """A flat block of points."""
+    block = 128 * max(1, 16 // work.itemsize)
+    if work.operations > LONG_ARITHMETIC:
+        block *= 2
+    while block > 128 and work.points < 2 * MULTIPROCESSORS * block:
+        block //= 2
+    block = min(block, max(16, next_power_of_two(work.points)))
+    return Config(x=block, num_warps=_clamp(block // 32, 1, 4))
+
+
+def tiled(work: Workload) -> Config:
+    """A square tile, whose both sides fill memory transactions."""
+    side = 64 if work.itemsize <= 2 else 32
+    return Config(x=side, y=side, num_warps=_clamp(side * side // 256, 1, 8))
+
+
+def reduction(work: Workload) -> Config:
+    """Rows by program where the reduction is contiguous, else columns side by side."""
+    return _row_reduction(work) if work.inner_contiguous else _column_reduction(work)
+
+
+def _row_reduction(work: Workload) -> Config:
+    length = next_power_of_two(work.reduction)
+    persistent = work.static and 0 < work.reduction and length * work.itemsize <= PERSISTENT_BYTES
+    if not persistent:
+        warps = 16 if work.inner_bodies > 1 else 8
+        block = min(length, warps * 32 * max(4, 32 // work.itemsize))
+        return Config(x=1, r=max(block, 16), num_warps=_clamp(block // 128, 1, warps))
+    rows = 1
+    if work.reduction < 512:
+        rows = min(TILE_ELEMENTS // length, next_power_of_two(max(1, work.points // (2 * MULTIPROCESSORS))))
+        rows = _clamp(rows, 1, next_power_of_two(work.points))
+    per_warp = 32 * (32 if work.itemsize <= 2 else 16)
+    return Config(x=rows, r=length, persistent=True, num_warps=_clamp(rows * length // per_warp, 1, 16))
+
+
+def _column_reduction(work: Workload) -> Config:
+    length = next_power_of_two(work.reduction)
+    columns = _clamp(next_power_of_two(work.points), 1, 64)
+    persistent = work.static and 0 < work.reduction and length <= 32
+    rows = length if persistent else min(length, TILE_ELEMENTS // columns)
+    return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 4))

@@ -1,0 +1,208 @@
+"""Index expressions: merging loops, strides, bounds, and their text in Triton."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import sympy
+from loopir import FloorDiv, Instruction, Kernel, Mod, Range
+
+INDEXED = {"load": 1, "store": 1, "index_expr": 0}
+"""Operations with an index expression, and where it stands in ``args``."""
+
+
+def index_of(step: Instruction) -> sympy.Expr | None:
+    """The index expression of a load, store or index_expr."""
+    position = INDEXED.get(step.op)
+    return None if position is None else sympy.sympify(step.args[position])
+
+
+def indices(kernel: Kernel) -> Iterator[sympy.Expr]:
+    """All index expressions of ``kernel``, in order."""
+    for body in kernel.bodies:
+        for step in body.instructions:
+            expr = index_of(step)
+            if expr is not None:
+                yield expr
+
+
+def stride(expr: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
+    """The coefficient of ``symbol`` in ``expr``; None where ``expr`` is not affine in it."""
+    if symbol not in expr.free_symbols:
+        return sympy.Integer(0)
+    expanded = sympy.expand(expr)
+    coefficient = expanded.coeff(symbol, 1)
+    rest = expanded - coefficient * symbol
+    if symbol in rest.free_symbols or symbol in coefficient.free_symbols:
+        return None
+    return coefficient
+
+
+def merge_loops(kernel: Kernel) -> Kernel:
+    """``kernel`` with adjacent loops made one wherever every index is a function of their flat position."""
+    changed = True
+    while changed:
+        changed = False
+        for loops in (kernel.ranges, kernel.reduction):
+            pair = _mergeable(loops, list(indices(kernel)))
+            if pair is not None:
+                kernel = _merged(kernel, *pair)
+                changed = True
+                break
+    return kernel
+
+
+def _mergeable(loops: tuple[Range, ...], expressions: list[sympy.Expr]) -> tuple[Range, Range] | None:
+    for outer, inner in zip(loops, loops[1:]):
+        if all(_is_flat(expr, outer, inner) for expr in expressions):
+            return outer, inner
+    return None
+
+
+def _is_flat(expr: sympy.Expr, outer: Range, inner: Range) -> bool:
+    if not expr.free_symbols & {outer.symbol, inner.symbol}:
+        return True
+    outer_stride, inner_stride = stride(expr, outer.symbol), stride(expr, inner.symbol)
+    if outer_stride is None or inner_stride is None:
+        return False
+    if outer_stride.free_symbols & {inner.symbol}:
+        return False
+    return sympy.expand(outer_stride - inner_stride * inner.extent) == 0
+
+
+def _merged(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
+    flat = Range(inner.symbol, sympy.expand(outer.extent * inner.extent))
+
+    def loops(items: tuple[Range, ...]) -> tuple[Range, ...]:
+        return tuple(flat if item is inner else item for item in items if item is not outer)
+
+    def step(instruction: Instruction) -> Instruction:
+        position = INDEXED.get(instruction.op)
+        if position is None:
+            return instruction
+        args = list(instruction.args)
+        args[position] = sympy.sympify(args[position]).subs(outer.symbol, 0)
+        return replace(instruction, args=tuple(args))
+
+    bodies = tuple(replace(body, instructions=tuple(map(step, body.instructions))) for body in kernel.bodies)
+    return replace(kernel, ranges=loops(kernel.ranges), reduction=loops(kernel.reduction), bodies=bodies)
+
+
+def product(values: Iterable[sympy.Expr | int]) -> sympy.Expr:
+    """The product of sizes."""
+    return sympy.expand(reduce(lambda a, b: a * b, values, sympy.Integer(1)))
+
+
+def flat_position(loops: Sequence[Range]) -> sympy.Expr:
+    """The row-major position over ``loops``."""
+    position = sympy.Integer(0)
+    for item in loops:
+        position = position * item.extent + item.symbol
+    return sympy.expand(position)
+
+
+Bounds = tuple[float, float]
+
+
+def bounds(expr: sympy.Expr, known: Mapping[sympy.Symbol, Bounds]) -> Bounds:
+    """An interval that holds ``expr``; unknown symbols are non-negative and unbounded."""
+    if isinstance(expr, sympy.Integer):
+        return (int(expr), int(expr))
+    if isinstance(expr, sympy.Symbol):
+        return known.get(expr, (0, math.inf))
+    parts = [bounds(arg, known) for arg in expr.args]  # type: ignore[arg-type]
+    if isinstance(expr, sympy.Add):
+        return (sum(low for low, _ in parts), sum(high for _, high in parts))
+    if isinstance(expr, sympy.Mul):
+        return reduce(_times, parts)
+    if isinstance(expr, FloorDiv):
+        (low, high), (least, _) = parts
+        return (_floor(low / max(least, 1)) if low < 0 else 0, high if least < 1 else _floor(high / least))
+    if isinstance(expr, Mod):
+        return (0, min(parts[1][1] - 1, parts[0][1] if parts[0][0] >= 0 else math.inf))
+    if isinstance(expr, sympy.Min | sympy.Max):
+        pick = min if isinstance(expr, sympy.Min) else max
+        return (pick(low for low, _ in parts), pick(high for _, high in parts))
+    if isinstance(expr, sympy.Pow) and parts[0][0] >= 0:
+        return (parts[0][0] ** parts[1][0], parts[0][1] ** parts[1][1])
+    return (-math.inf, math.inf)
+
+
+def _floor(value: float) -> float:
+    return math.floor(value) if math.isfinite(value) else value
+
+
+def _times(a: Bounds, b: Bounds) -> Bounds:
+    corners = [0.0 if 0 in (p, q) else p * q for p in a for q in b]
+    return (min(corners), max(corners))
+
+
+def integer(expr: sympy.Expr | int) -> int | None:
+    """The value of a constant expression, else None."""
+    value = sympy.sympify(expr)
+    return int(value) if isinstance(value, sympy.Integer) else None
+
+
+def host_text(expr: sympy.Expr | int) -> str:
+    """``expr`` as a Python expression over the size symbols."""
+    return format_index(sympy.sympify(expr), {}, floor="//", mod="%", extreme="{name}({args})")
+
+
+def format_index(
+    expr: sympy.Expr,
+    known: Mapping[sympy.Symbol, Bounds],
+    *,
+    name: Callable[[sympy.Symbol], str] = str,
+    floor: str | None = None,
+    mod: str | None = None,
+    extreme: str = "tl.{name}imum({args})",
+) -> str:
+    """``expr`` as source text. Without ``floor`` and ``mod``, Triton's: its ``//`` and ``%`` truncate, so where the operand may be
+    negative the device functions ``floordiv_int`` and ``remainder_int`` stand for them."""
+
+    def show(node: sympy.Expr, strength: int) -> str:
+        if isinstance(node, sympy.Symbol):
+            return name(node)
+        if isinstance(node, sympy.Integer):
+            return str(node) if node >= 0 or strength == 0 else f"({node})"
+        if isinstance(node, sympy.Add):
+            terms = sorted(node.args, key=lambda term: (isinstance(term, sympy.Integer), str(term)))
+            text = " + ".join(show(term, 0) for term in terms).replace("+ -", "- ")  # type: ignore[arg-type]
+            return f"({text})" if strength > 0 else text
+        if isinstance(node, sympy.Mul):
+            return factors(node, strength)
+        if isinstance(node, FloorDiv | Mod):
+            return division(node)
+        if isinstance(node, sympy.Min | sympy.Max):
+            kind = "min" if isinstance(node, sympy.Min) else "max"
+            pieces = sorted(show(arg, 0) for arg in node.args)  # type: ignore[arg-type]
+            return reduce(lambda a, b: extreme.format(name=kind, args=f"{a}, {b}"), pieces)
+        if isinstance(node, sympy.Pow) and isinstance(node.exp, sympy.Integer) and node.exp > 0:
+            return "(" + " * ".join([show(node.base, 2)] * int(node.exp)) + ")"
+        raise TypeError(f"not an index expression: {sympy.srepr(node)}")
+
+    def factors(node: sympy.Mul, strength: int) -> str:
+        coefficient, rest = node.as_coeff_mul()
+        if not isinstance(coefficient, sympy.Integer):
+            raise TypeError(f"not an index expression: {node}")
+        pieces = [show(factor, 2) for factor in sorted(rest, key=str)]  # type: ignore[arg-type]
+        if coefficient == -1:
+            return ("-" if strength == 0 else "(-") + " * ".join(pieces) + ("" if strength == 0 else ")")
+        if coefficient != 1:
+            pieces.insert(0, str(coefficient) if coefficient > 0 or strength == 0 else f"({coefficient})")
+        text = " * ".join(pieces)
+        return f"({text})" if strength > 1 else text
+
+    def division(node: sympy.Expr) -> str:
+        dividend, divisor = node.args
+        symbol = "//" if isinstance(node, FloorDiv) else "%"
+        own = floor if isinstance(node, FloorDiv) else mod
+        if own is None and bounds(dividend, known)[0] < 0:  # type: ignore[arg-type]
+            function = "floordiv_int" if isinstance(node, FloorDiv) else "remainder_int"
+            return f"{function}({show(dividend, 0)}, {show(divisor, 0)})"  # type: ignore[arg-type]
+        return f"({show(dividend, 2)} {own or symbol} {show(divisor, 2)})"  # type: ignore[arg-type]
+
+    return show(expr, 0)

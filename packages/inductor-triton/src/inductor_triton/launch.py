@@ -1,0 +1,159 @@
+"""Launching built kernels on a CUDA device.
+
+The call path is short on purpose: pick the variant, fetch its function, queue it on the current stream. A launch plan in C or a
+CUDA graph takes the place of :meth:`Launcher.__call__` by using :meth:`Launcher.prepare`, which says what would be launched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from loopir import ArtifactStore, BuildError, KernelSource
+
+from inductor_triton.codegen import launch_spec
+from inductor_triton.compile import ALIGNMENT, Binary, Variant, compile_all, load_or_compile, usual_variant
+from inductor_triton.driver import DeviceFunction
+from inductor_triton.grid import fits_int32, size_function
+
+WARP = 32
+Loader = Callable[[Binary], DeviceFunction]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch: what runs, how many programs, and its arguments (addresses, then ints)."""
+
+    function: DeviceFunction
+    programs: int
+    arguments: tuple[int, ...]
+
+
+def load_binary(binary: Binary) -> DeviceFunction:
+    """Loads ``binary`` into the current device's context."""
+    if binary.scratch:
+        raise BuildError(f"{binary.name} needs {binary.scratch} bytes of global scratch memory, which launches don't provide")
+    return DeviceFunction(binary.image, binary.name, binary.shared, binary.num_warps * WARP)
+
+
+@cache
+def capability_of(device: int) -> int:
+    """The compute capability of a device, as ``90`` for 9.0."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
+class ErrorFlag:
+    """A word of pinned host memory that kernels set when an index is out of range.
+
+    Reading it costs nothing, but a kernel sets it only when it runs: unless ``synchronous``, the error surfaces at a later launch.
+    """
+
+    def __init__(self, synchronous: bool) -> None:
+        self.synchronous = synchronous
+        self._word = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        self.address = self._word.data_ptr()
+        self._view = ctypes.c_int32.from_address(self.address)
+
+    def check(self, name: str) -> None:
+        """Raises IndexError, once, when a kernel has set the flag."""
+        if self._view.value:
+            self._view.value = 0
+            raise IndexError(f"index out of range in {name} or a kernel launched before it")
+
+
+class Launcher:
+    """A built kernel: called with its tensors, then its sizes (contract G)."""
+
+    def __init__(
+        self, source: KernelSource, store: ArtifactStore, flag: ErrorFlag | None = None, loader: Loader = load_binary
+    ) -> None:
+        self.source = source
+        self.spec = launch_spec(source)
+        self._store = store
+        self._flag = flag
+        self._loader = loader
+        self._functions: dict[tuple[int, Variant], DeviceFunction] = {}
+        self._tensors = len(self.spec.signature)
+        self._extents = size_function((self.spec.batch, *(extent for extent, _ in self.spec.blocks)), self.spec.sizes)
+        self._blocks = tuple(block for _, block in self.spec.blocks)
+        self._wide = self.spec.index == "int64"
+        self._name = source.kernel.name
+
+    def add(self, device: int, variant: Variant, binary: Binary) -> None:
+        """Provides the code of a variant that was compiled ahead."""
+        self._functions[device, variant] = self._loader(binary)
+
+    def prepare(self, arguments: Sequence[object], device: int) -> Launch | None:
+        """What a call with ``arguments`` launches on ``device``; None where there is no point."""
+        tensors: Sequence[torch.Tensor] = arguments[: self._tensors]  # type: ignore[assignment]
+        sizes: Sequence[int] = arguments[self._tensors :]  # type: ignore[assignment]
+        programs, *extents = self._extents(*sizes)
+        for extent, block in zip(extents, self._blocks):
+            programs *= -(-extent // block)
+        if programs == 0:
+            return None
+        values = (*(tensor.data_ptr() for tensor in tensors), *sizes)
+        if self._flag is not None:
+            values += (self._flag.address,)
+        wide = self._wide or (self.spec.index == "dynamic" and not fits_int32(self.spec, sizes))
+        variant = Variant(wide, tuple(value % ALIGNMENT == 0 for value in values))
+        function = self._functions.get((device, variant))
+        if function is None:
+            self.add(device, variant, load_or_compile(self.source, variant, capability_of(device), self._store))
+            function = self._functions[device, variant]
+        return Launch(function, programs, values)
+
+    def __call__(self, *arguments: object) -> None:
+        """Launches on the current stream of the tensors' device."""
+        first = arguments[0]
+        assert isinstance(first, torch.Tensor)
+        device = first.device.index
+        if device != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                self._launch(arguments, device)
+            return
+        self._launch(arguments, device)
+
+    def _launch(self, arguments: Sequence[object], device: int) -> None:
+        if self._flag is not None:
+            self._flag.check(self._name)
+        launch = self.prepare(arguments, device)
+        if launch is None:
+            return
+        stream = torch.cuda.current_stream(device)
+        launch.function.launch(launch.programs, stream.cuda_stream, launch.arguments)
+        if self._flag is not None and self._flag.synchronous:
+            stream.synchronize()
+            self._flag.check(self._name)
+
+
+def build_launchers(
+    sources: Sequence[KernelSource], store: ArtifactStore, *, synchronous_errors: bool = False
+) -> list[Launcher]:
+    """Compiles the usual variant of each source for the current device; others are compiled when a call needs them."""
+    if not torch.cuda.is_available():
+        raise BuildError(
+            "no CUDA device is available here; to run Triton kernels without one, use TritonCodeGenerator(interpret=True), "
+            "and to see their machine code, compile_ptx"
+        )
+    torch.cuda.init()
+    device = torch.cuda.current_device()
+    torch.cuda.current_stream(device).synchronize()
+    flag = ErrorFlag(synchronous_errors) if any(launch_spec(source).errors for source in sources) else None
+    variants = [usual_variant(launch_spec(source), _hinted_sizes(source)) for source in sources]
+    binaries = compile_all(list(zip(sources, variants)), capability_of(device), store)
+    launchers = []
+    for source, variant, binary in zip(sources, variants, binaries):
+        launcher = Launcher(source, store, flag if launch_spec(source).errors else None)
+        launcher.add(device, variant, binary)
+        launchers.append(launcher)
+    return launchers
+
+
+def _hinted_sizes(source: KernelSource) -> list[int]:
+    hints = dict(source.kernel.hints)
+    return [hints.get(size, 1) for size in source.kernel.sizes]

@@ -1,0 +1,127 @@
+"""Inner bodies: over one block that holds the whole reduction, or in a loop over blocks with accumulators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from loopir import Body, Instruction
+
+from inductor_triton import ops
+
+if TYPE_CHECKING:
+    from inductor_triton.codegen import Emitter, Term
+
+BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
+LAST_POSITION = 2**31 - 1
+
+
+def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
+    """Emits an inner body once; returns the results of its reductions."""
+    results = {}
+    for step in body.instructions:
+        if step.op == "reduce":
+            kind, value = _masked(emitter, step)
+            results[str(step.result)] = _combine(
+                emitter, step, kind, value, _positions(emitter) if kind.startswith("arg") else ""
+            )
+        elif step.op == "scan":
+            kind, value = _masked(emitter, step)
+            text = f"tl.associative_scan({value}, 1, combine_{kind})"
+            emitter.values[str(step.result)] = emitter.define(str(step.result), text, emitter.full, _dtype(step))
+        else:
+            emitter.step(step)
+    return results
+
+
+def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
+    """Emits a loop over blocks of the reduction; returns the results of its reductions, combined after it."""
+    axis = emitter.tiling.reduction
+    assert axis is not None
+    outside, computed = emitter.lines, emitter.computed
+    emitter.lines, emitter.computed = [], dict(computed)
+    emitter.indent += 1
+    emitter.reduction_header()
+    before: list[str] = []
+    pending: list[tuple[Instruction, str, str, str]] = []
+    for step in body.instructions:
+        if step.op == "reduce":
+            pending.append(_accumulate(emitter, step, before))
+        elif step.op == "scan":
+            _scan(emitter, step, before)
+        else:
+            emitter.step(step)
+    inside, emitter.lines, emitter.computed = emitter.lines, outside, computed
+    emitter.indent -= 1
+    for text in before:
+        emitter.line(text)
+    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}):")
+    emitter.lines += inside
+    return {str(step.result): _combine(emitter, step, kind, value, where) for step, kind, value, where in pending}
+
+
+def _dtype(step: Instruction) -> torch.dtype:
+    assert step.dtype is not None
+    return step.dtype
+
+
+def _positions(emitter: Emitter) -> str:
+    axis = emitter.tiling.reduction
+    assert axis is not None
+    return f"tl.broadcast_to({emitter.position(axis)}.to(tl.int32), {emitter.shape(emitter.full)})"
+
+
+def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
+    """The kind of combination and the operand, over the full block, with the kind's identity beyond the end."""
+    kind, term = str(step.args[0]), emitter.operand(step.args[1])
+    text, dtype = term.text, term.dtype
+    if dtype is torch.bool:
+        kind, text, dtype = BOOLEAN.get(kind, kind), f"{text}.to(tl.int32)", torch.int32
+    mask = emitter.masks(frozenset("r"))
+    if mask:
+        text = f"tl.where({mask[0]}, {text}, {ops.identity(kind, dtype)})"
+    if term.dims | (frozenset("r") if mask else frozenset()) != emitter.full:
+        text = f"tl.broadcast_to({text}, {emitter.shape(emitter.full)})"
+    return kind, text
+
+
+def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
+    dtype = emitter.operand(step.args[1]).dtype
+    return torch.int32 if dtype is torch.bool else dtype
+
+
+def _accumulate(emitter: Emitter, step: Instruction, before: list[str]) -> tuple[Instruction, str, str, str]:
+    kind, value = _masked(emitter, step)
+    dtype = _accumulator_dtype(emitter, step)
+    total, shape = f"{step.result}_acc", emitter.shape(emitter.full)
+    before.append(f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+    if not kind.startswith("arg"):
+        emitter.line(f"{total} = combine_{kind}({total}, {value})")
+        return step, kind, total, ""
+    where = f"{step.result}_at"
+    before.append(f"{where} = tl.full({shape}, {LAST_POSITION}, tl.int32)")
+    emitter.line(f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})")
+    return step, kind, total, where
+
+
+def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
+    name, outer = emitter.name(str(step.result)), emitter.full - {"r"}
+    if where:
+        emitter.line(f"{name}_value, {name}_at = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)")
+        return emitter.define(str(step.result), f"{name}_at.to(tl.int64)", outer, torch.int64)
+    text = f"tl.reduce({value}, 1, combine_{kind}, keep_dims=True)"
+    if emitter.operand(step.args[1]).dtype is torch.bool:
+        text += " != 0"
+    return emitter.define(str(step.result), text, outer, _dtype(step))
+
+
+def _scan(emitter: Emitter, step: Instruction, before: list[str]) -> None:
+    kind, value = _masked(emitter, step)
+    dtype, name = _dtype(step), emitter.name(str(step.result))
+    outer = emitter.shape(emitter.full - {"r"})
+    before.append(f"{name}_carry = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+    emitter.line(f"{name}_in = {value}")
+    scanned = f"combine_{kind}({name}_carry, tl.associative_scan({name}_in, 1, combine_{kind}))"
+    emitter.values[str(step.result)] = emitter.define(str(step.result), scanned, emitter.full, dtype)
+    total = f"tl.reduce({name}_in, 1, combine_{kind}, keep_dims=True)"
+    emitter.line(f"{name}_carry = combine_{kind}({name}_carry, {total})")

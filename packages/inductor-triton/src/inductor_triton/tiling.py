@@ -1,0 +1,148 @@
+"""How a kernel's loops are spread over programs and blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import sympy
+from loopir import Instruction, Kernel, Range
+
+from inductor_triton import heuristics
+from inductor_triton.heuristics import Config, Workload
+from inductor_triton.indexing import index_of, integer, product, stride
+
+LONG = frozenset(
+    "exp expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh erf lgamma pow atan2 fmod remainder uniform".split()
+)
+DEFAULT_HINT = 1024
+SMALLEST_TILE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank`` ones."""
+
+    name: str
+    loops: tuple[Range, ...]
+    block: int
+    position: int
+    rank: int
+
+    @property
+    def extent(self) -> sympy.Expr:
+        """The number of points."""
+        return product(item.extent for item in self.loops)
+
+    @property
+    def masked(self) -> bool:
+        """Whether a block can reach beyond the extent."""
+        extent = integer(self.extent)
+        return extent is None or extent % self.block != 0
+
+    @property
+    def block_name(self) -> str:
+        """The constant that holds the block size in the source."""
+        return f"{self.name.upper()}BLOCK"
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The axes in order of block dimensions, and the loops of which a program has one point (``batch``)."""
+
+    axes: tuple[Axis, ...]
+    batch: tuple[Range, ...]
+    config: Config
+
+    @property
+    def program_axes(self) -> tuple[Axis, ...]:
+        """The axes that are spread over programs."""
+        return tuple(axis for axis in self.axes if axis.name != "r")
+
+    @property
+    def reduction(self) -> Axis | None:
+        """The axis of the reduction."""
+        return next((axis for axis in self.axes if axis.name == "r"), None)
+
+
+def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
+    """The tiling of ``kernel``, with the blocks of ``config`` or of the heuristics."""
+    if kernel.reduction:
+        config = config or heuristics.reduction(describe(kernel))
+        axes = (Axis("x", kernel.ranges, config.x, 0, 2), Axis("r", kernel.reduction, config.r, 1, 2))
+        return Tiling(axes, (), config)
+    rows = transposed_loop(kernel)
+    if rows is None:
+        config = config or heuristics.pointwise(describe(kernel))
+        return Tiling((Axis("x", kernel.ranges, config.x, 0, 1),), (), config)
+    config = config or heuristics.tiled(describe(kernel))
+    columns = kernel.ranges[-1]
+    batch = tuple(item for item in kernel.ranges if item not in (rows, columns))
+    return Tiling((Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config)
+
+
+def accesses(kernel: Kernel) -> Iterator[sympy.Expr]:
+    """The index of every load and store."""
+    for step in steps(kernel):
+        expr = index_of(step)
+        if expr is not None and step.op != "index_expr":
+            yield expr
+
+
+def steps(kernel: Kernel) -> Iterator[Instruction]:
+    """All instructions in order."""
+    for body in kernel.bodies:
+        yield from body.instructions
+
+
+def transposed_loop(kernel: Kernel) -> Range | None:
+    """The loop along which some accesses are contiguous while others are along the last loop; None where a flat block does."""
+    if len(kernel.ranges) < 2:
+        return None
+    last = kernel.ranges[-1]
+    votes: Counter[Range] = Counter()
+    along_last = 0
+    for expr in set(accesses(kernel)):
+        if stride(expr, last.symbol) == 1:
+            along_last += 1
+            continue
+        if stride(expr, last.symbol) == 0:
+            continue
+        votes.update(item for item in kernel.ranges[:-1] if stride(expr, item.symbol) == 1)
+    if not votes or not along_last:
+        return None
+    rows = votes.most_common(1)[0][0]
+    return rows if min(hint(kernel, rows.extent), hint(kernel, last.extent)) >= SMALLEST_TILE else None
+
+
+def hint(kernel: Kernel, expr: sympy.Expr) -> int:
+    """The value of a size expression in the example call, or a guess."""
+    known = dict(kernel.hints)
+    values = {symbol: known.get(symbol, DEFAULT_HINT) for symbol in expr.free_symbols}
+    return int(expr.subs(values))
+
+
+def describe(kernel: Kernel) -> Workload:
+    """What the heuristics ask about ``kernel``."""
+    moved = {str(step.args[0]) for step in steps(kernel) if step.op in ("load", "store")}
+    sizes = [buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in moved and integer(buffer.numel) != 1]
+    work = sum(8 if step.op in LONG else 1 for step in steps(kernel))
+    contiguous = True
+    if kernel.reduction:
+        contiguous = _reads_along(kernel, kernel.reduction[-1]) or not kernel.ranges
+        contiguous = contiguous or not _reads_along(kernel, kernel.ranges[-1])
+    return Workload(
+        points=prod(hint(kernel, item.extent) for item in kernel.ranges),
+        reduction=prod(hint(kernel, item.extent) for item in kernel.reduction),
+        itemsize=max(sizes, default=4),
+        operations=work,
+        inner_contiguous=contiguous,
+        static=all(integer(item.extent) is not None for item in kernel.reduction),
+        inner_bodies=sum(body.inner for body in kernel.bodies),
+    )
+
+
+def _reads_along(kernel: Kernel, loop: Range) -> bool:
+    return any(stride(expr, loop.symbol) == 1 for expr in accesses(kernel))

@@ -1,0 +1,50 @@
+"""The only door to Triton, which is optional: everything else of this package works without it."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+from loopir import BuildError
+
+REQUIRED = (3, 6)
+
+
+@cache
+def load_triton() -> ModuleType:
+    """The ``triton`` module; raises :class:`BuildError` when it is not installed or too old."""
+    try:
+        triton = importlib.import_module("triton")
+    except ImportError as error:
+        raise BuildError(
+            f"kernels for CUDA devices need Triton, which can't be imported ({error}); install it with 'pip install triton'"
+        ) from error
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if version < REQUIRED:
+        raise BuildError(f"Triton {triton.__version__} is too old; {'.'.join(map(str, REQUIRED))} or newer is needed")
+    return triton
+
+
+def load_part(name: str) -> ModuleType:
+    """A submodule of Triton, such as ``runtime.interpreter``."""
+    load_triton()
+    return importlib.import_module(f"triton.{name}")
+
+
+def execute_source(text: str, function: str, **overrides: object) -> Callable[..., object]:
+    """Runs the source of a kernel and returns the function of that name.
+
+    Triton asks ``inspect`` for the source of functions, which finds it in ``linecache`` under a name that is no file.
+    ``overrides`` replace functions of the source.
+    """
+    name = f"<{function} {hash(text) & 0xFFFFFFFFFFFF:x}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    namespace: dict[str, object] = {"__name__": "inductor_triton_generated"}
+    exec(compile(text, name, "exec"), namespace)
+    namespace.update(overrides)
+    result = namespace[function]
+    assert callable(result)
+    return result
