@@ -1,0 +1,53 @@
+"""How an index moves along one iteration symbol, and what an instruction depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sympy
+from loopir import Instruction, Kernel, Value
+
+
+def stride_along(expr: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr | None:
+    """The constant step of ``expr`` per step of ``axis`` (0 if independent); None when the step varies."""
+    if axis not in expr.free_symbols:
+        return sympy.Integer(0)
+    step = sympy.expand(expr.xreplace({axis: axis + 1}) - expr)
+    if step.is_Integer:
+        return step
+    return None if axis in step.free_symbols or not _is_linear(expr, axis) else step
+
+
+def _is_linear(expr: sympy.Expr, axis: sympy.Symbol) -> bool:
+    """Whether ``axis`` occurs only in sums and products (FloorDiv, Mod, Min and Max bend an index)."""
+    if axis not in expr.free_symbols or isinstance(expr, sympy.Symbol):
+        return True
+    if isinstance(expr, sympy.Add | sympy.Mul):
+        return all(_is_linear(arg, axis) for arg in expr.args)
+    return False
+
+
+def index_expressions(instruction: Instruction) -> tuple[sympy.Expr, ...]:
+    """The index expressions among the operands, sizes of ``indirect`` included."""
+    return tuple(sympy.sympify(arg) for arg in instruction.args if isinstance(arg, sympy.Expr))
+
+
+def value_names(instruction: Instruction) -> tuple[str, ...]:
+    """Names of the values read: operands and the indirect symbols inside index expressions."""
+    names = [arg.name for arg in instruction.args if isinstance(arg, Value)]
+    for expr in index_expressions(instruction):
+        names += [symbol.name for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)]
+    return tuple(names)
+
+
+def stored_buffers(kernel: Kernel) -> frozenset[str]:
+    """Buffers that the kernel writes."""
+    return frozenset(str(step.args[0]) for body in kernel.bodies for step in body.instructions if step.op == "store")
+
+
+def accesses(kernel: Kernel) -> Iterable[tuple[Instruction, bool]]:
+    """Every load and store, with whether its body is an inner one."""
+    for body in kernel.bodies:
+        for step in body.instructions:
+            if step.op in ("load", "store"):
+                yield step, body.inner

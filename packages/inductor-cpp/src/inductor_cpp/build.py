@@ -1,0 +1,105 @@
+"""Translation units to callables: one compiler run per program, kept in the artifact store, loaded once per process."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from loopir import ArtifactStore, BuildError, Kernel, KernelSource
+
+from inductor_cpp.names import identifier, runtime_text
+from inductor_cpp.toolchain import HINT, Toolchain
+
+SPLIT_AT = 24
+PLACEHOLDER = "kernel_"
+_loaded: dict[str, ctypes.CDLL] = {}
+
+
+def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain) -> list[Callable[..., None]]:
+    """One callable per source. Kernels that differ only in their name are compiled once; more than SPLIT_AT distinct ones are
+    compiled as two units in parallel. Raises BuildError with the command and the compiler's output."""
+    bodies = [_nameless(source) for source in sources]
+    distinct = sorted(set(bodies))
+    if not distinct:
+        return []
+    middle = (len(distinct) + 1) // 2
+    units = [distinct[:middle], distinct[middle:]] if len(distinct) > SPLIT_AT else [distinct]
+    with ThreadPoolExecutor(len(units)) as pool:
+        libraries = list(pool.map(lambda unit: _library(unit, store, toolchain), units))
+    entries = {}
+    for unit, library in zip(units, libraries):
+        entries |= {body: library[entry_name(number)] for number, body in enumerate(unit)}
+    return [make_launcher(source.kernel, entries[body]) for source, body in zip(sources, bodies)]
+
+
+def entry_name(number: int) -> str:
+    """The C name of kernel ``number`` of a translation unit."""
+    return f"strata_kernel{number}"
+
+
+def _nameless(source: KernelSource) -> str:
+    """The code of a kernel without comments and without its name, by which equal kernels are found."""
+    code = "\n".join(line for line in source.text.splitlines() if not line.lstrip().startswith("//"))
+    name = re.escape(identifier(source.kernel.name))
+    return re.sub(rf"\b{name}(_units)?\b", lambda match: PLACEHOLDER + (match.group(1) or ""), code)
+
+
+def unit_text(bodies: Sequence[str]) -> str:
+    """A whole translation unit: the runtime header and the kernels under their entry names."""
+    named = (re.sub(rf"\b{PLACEHOLDER}(_units)?\b", lambda m, n=n: entry_name(n) + (m.group(1) or ""), body) for n, body in enumerate(bodies))
+    return runtime_text() + "\n" + "\n\n".join(named) + "\n"
+
+
+def _library(bodies: Sequence[str], store: ArtifactStore, toolchain: Toolchain) -> ctypes.CDLL:
+    text = unit_text(bodies)
+    key = store.key("inductor_cpp", text, *toolchain.identity())
+    if key not in _loaded:
+        path = store.get(key, ".so") or store.put(key, ".so", lambda target: compile_unit(text, target, toolchain))
+        _loaded[key] = ctypes.CDLL(str(path))
+    return _loaded[key]
+
+
+def compile_unit(text: str, target: Path, toolchain: Toolchain) -> None:
+    """Compiles ``text`` to the shared library ``target``."""
+    with tempfile.TemporaryDirectory(prefix="strata-cpp-") as directory:
+        source = Path(directory) / "kernels.cpp"
+        source.write_text(text)
+        command = toolchain.command(source, target)
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise BuildError(f"the C++ compiler can't be run: {error}. {HINT}", command=" ".join(command)) from error
+    if result.returncode:
+        message = f"the C++ compiler failed with exit status {result.returncode}. {HINT}"
+        raise BuildError(message, command=" ".join(command), output=result.stderr or result.stdout)
+
+
+def make_launcher(kernel: Kernel, function: Callable[..., int]) -> Callable[..., None]:
+    """A callable taking the buffers' tensors and the sizes; raises IndexError when the kernel met an index out of range.
+
+    ``launch.address`` is the entry's address and ``launch.argument_types`` one letter per argument (``p`` pointer, ``i`` int64),
+    for hosts that call without Python.
+    """
+    buffers, sizes = len(kernel.buffers), len(kernel.sizes)
+    function.argtypes = [ctypes.c_void_p] * buffers + [ctypes.c_int64] * sizes  # type: ignore[attr-defined]
+    function.restype = ctypes.c_int  # type: ignore[attr-defined]
+    tensors = [f"t{n}" for n in range(buffers)]
+    ints = [f"i{n}" for n in range(sizes)]
+    passed = ", ".join([*(f"{name}.data_ptr()" for name in tensors), *ints])
+    source = f"def launch({', '.join([*tensors, *ints])}):\n    if call({passed}):\n        fail()\n"
+
+    def fail() -> None:
+        raise IndexError(f"{kernel.name}: index out of range")
+
+    scope = {"call": function, "fail": fail}
+    exec(compile(source, f"<launcher of {kernel.name}>", "exec"), scope)
+    launch = scope["launch"]
+    launch.__name__ = kernel.name
+    launch.address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type, attr-defined]
+    launch.argument_types = "p" * buffers + "i" * sizes  # type: ignore[attr-defined]
+    return launch

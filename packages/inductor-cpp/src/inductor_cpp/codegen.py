@@ -1,0 +1,220 @@
+"""A kernel as one C++ function: loops around the emitted bodies, and an entry that shares units among threads."""
+
+from __future__ import annotations
+
+import math
+
+import sympy
+from loopir import Body, Kernel, Range, format_kernel
+
+from inductor_cpp import collective
+from inductor_cpp.dtypes import c_type
+from inductor_cpp.emit import RULES, Emitter
+from inductor_cpp.names import identifier
+from inductor_cpp.plan import BLOCK, TILE, Plan, Role, make_plan
+from inductor_cpp.printer import print_index
+from inductor_cpp.scope import Block
+
+RULES.update(collective.RULES)
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """The C++ source of ``kernel``: ``NAME_units`` does a range of units, ``NAME`` (C linkage) is the entry.
+
+    The entry takes the buffers' addresses and then the sizes as int64; it returns non-zero for an index out of range.
+    """
+    plan = make_plan(kernel)
+    name = identifier(kernel.name)
+    parameters = [*(_parameter(buffer) for buffer in kernel.buffers), *(f"i64 {identifier(size.name)}" for size in kernel.sizes)]
+    arguments = [identifier(item.name) for item in (*kernel.buffers, *kernel.sizes)]
+    units = Block(header=f"static __attribute__((noinline)) int {name}_units({', '.join(['i64 first', 'i64 last', 'bool shared', *parameters])}) {{", footer="}")
+    _write_units(kernel, plan, units)
+    entry = Block(header=f'extern "C" int {name}({", ".join(parameters)}) {{', footer="}")
+    call = ", ".join(["first", "last", "shared", *arguments])
+    entry.add(f"const i64 units = {_unit_count(plan)}, work = {print_index(plan.work)};")
+    entry.add(f"return parallel(units, work, [&](i64 first, i64 last, bool shared) LAMBDA {{ return {name}_units({call}); }});")
+    return "\n".join([*_comments(kernel), *units.render(), *entry.render(), ""])
+
+
+def _comments(kernel: Kernel) -> list[str]:
+    lines = format_kernel(kernel).splitlines()
+    return [f"// {line.lstrip('# ') if line.startswith('#') else line}".rstrip().removesuffix("\\") for line in lines]
+
+
+def _parameter(buffer) -> str:
+    const = "const " if buffer.role == "in" else ""
+    return f"{const}{c_type(buffer.dtype)}* {identifier(buffer.name)}"
+
+
+def _blocks(plan: Plan) -> str:
+    """How many units the vector axis is cut into."""
+    assert plan.axis is not None
+    size = f"({plan.step})"
+    return f"(({print_index(plan.axis.extent)} + {size} - 1) / {size})"
+
+
+def _unit_loops(plan: Plan) -> list[tuple[str, str]]:
+    """(variable, extent) of the loops over units, slowest first."""
+    loops = [(identifier(item.symbol.name), print_index(item.extent)) for item in plan.outer]
+    if plan.step is not None:
+        loops.insert(len(loops) - 1 if plan.tiled else len(loops), ("block", _blocks(plan)))
+    return loops
+
+
+def _unit_count(plan: Plan) -> str:
+    factors = [f"i64({extent})" for _, extent in _unit_loops(plan)]
+    if plan.role is Role.POINTS and plan.step is None:
+        assert plan.axis is not None
+        factors.append(f"i64({print_index(plan.axis.extent)} > 0)")
+    return " * ".join(factors) or "1"
+
+
+def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
+    if plan.role is not Role.NONE:
+        target.add(f"constexpr int W = {f'{plan.width} * LANES' if plan.width > 1 else 'LANES'};")
+    loops = _unit_loops(plan)
+    unit = target
+    if len(loops) == 1:
+        variable = loops[0][0]
+        unit = target.open(f"for (i64 {variable} = first; {variable} < last; ++{variable}) {{")
+    elif loops:
+        unit = _open_odometer(loops, target)
+    depth = {item.symbol.name: 0 for item in plan.outer}
+    emitter = Emitter(kernel, plan, [unit], depth)
+    if plan.role is Role.POINTS:
+        _open_lanes(emitter, unit)
+    for body in kernel.bodies:
+        if body.inner:
+            _write_inner(emitter, body)
+        else:
+            for step in body.instructions:
+                emitter.emit(step)
+    if plan.role is Role.POINTS:
+        emitter.levels[1].add("return 0;")
+    target.add("return 0;")
+
+
+def _open_odometer(loops: list[tuple[str, str]], target: Block) -> Block:
+    """Loop variables from the unit number, counted up afterwards: a division per unit would cost more than a short row."""
+    target.add("i64 rest = first;")
+    for variable, extent in reversed(loops[1:]):
+        target.add(f"i64 {variable} = rest % {_atom(extent)}; rest /= {_atom(extent)};")
+    target.add(f"i64 {loops[0][0]} = rest;")
+    loop = target.open("for (i64 unit = first; unit < last; ++unit) {")
+    inside = Block()
+    loop.add(inside)
+    carry = f"++{loops[0][0]};"
+    for variable, extent in loops[1:]:
+        carry = f"if (++{variable} == {extent}) {{ {variable} = 0; {carry} }}"
+    loop.add(carry)
+    return inside
+
+
+def _atom(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _open_lanes(emitter: Emitter, unit: Block) -> None:
+    """The vector loop of POINTS, as a lambda called with the first lane and the lanes that exist."""
+    plan = emitter.plan
+    assert plan.axis is not None
+    extent, variable = print_index(plan.axis.extent), identifier(plan.axis.symbol.name)
+    begin, end, divisor = "0", extent, plan.axis.extent
+    prelude = Block()
+    unit.add(prelude)
+    if plan.step is not None:
+        unit.add(f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, {extent});")
+        begin, end = "begin", "end"
+    header = f"{_lanes_call('lanes', divisor)}({begin}, {end}, [&](i64 {variable}, auto n) LAMBDA {{"
+    emitter.levels[0] = prelude
+    emitter.levels.append(unit.open(f"if ({header}", "})) return 1;"))
+    emitter.symbol_depth[plan.axis.symbol.name] = 1
+    emitter.count = "n"
+
+
+def _lanes_call(name: str, extent: sympy.Expr) -> str:
+    """``lanes<W, D>`` with D a number that divides the trip count (a block's size is a multiple of W or the rest)."""
+    divisor = int(extent) if extent.is_Integer and extent > 0 else 1
+    divisor = math.gcd(divisor, 1 << 12)
+    return f"{name}<W, {divisor}>" if divisor > 1 else f"{name}<W>"
+
+
+def _write_inner(emitter: Emitter, body: Body) -> None:
+    """One inner body: its reduction loops, with what does not depend on them hoisted out."""
+    plan, base = emitter.plan, len(emitter.levels) - 1
+    outer_levels, outer_count = list(emitter.levels), emitter.count
+    emitter.inner, emitter.epilogue, emitter.cascades = True, [], []
+    loops = [Block() for _ in plan.inner]
+    emitter.levels += loops
+    lanes_inside = plan.role is Role.REDUCTION
+    emitter.count = "n" if lanes_inside or plan.role is Role.POINTS else "full{}"
+    for number, item in enumerate(plan.inner):
+        emitter.symbol_depth[item.symbol.name] = base + 1 + number
+    emitter.guards = _guards(plan, base)
+    for step in body.instructions:
+        emitter.emit(step)
+    nest = _close_loops(emitter, loops)
+    outer_levels[-1].add(nest)
+    for line in emitter.epilogue:
+        outer_levels[-1].add(line)
+    emitter.levels, emitter.count = outer_levels, outer_count
+    emitter.inner, emitter.guards = False, {}
+
+
+def _guards(plan: Plan, base: int) -> dict[int, str]:
+    """For loads moved out of loops that may not run: the condition under which they are in bounds."""
+    guards: dict[int, str] = {}
+    for depth in range(base + len(plan.inner)):
+        loops = plan.inner[max(0, depth - base) :]
+        conditions = [f"{print_index(item.extent)} > 0" for item in loops if item.extent.is_positive is not True]
+        if conditions:
+            guards[depth] = " && ".join(conditions)
+    return guards
+
+
+def _close_loops(emitter: Emitter, loops: list[Block]) -> Block:
+    """Nests the reduction loops' blocks, innermost last, and flushes cascaded sums now and then."""
+    plan = emitter.plan
+    flushes = [f"{name}.flush();" for name in emitter.cascades]
+    nest = Block()
+    for number in reversed(range(len(loops))):
+        item, block = plan.inner[number], loops[number]
+        innermost = number == len(loops) - 1
+        outer = Block()
+        if innermost and plan.role is Role.REDUCTION:
+            _wrap_lanes(item, block, outer, flushes)
+        elif innermost and flushes:
+            _wrap_blocked(item, block, outer, flushes)
+        else:
+            variable, extent = identifier(item.symbol.name), print_index(item.extent)
+            block.header, block.footer = f"for (i64 {variable} = 0; {variable} < {extent}; ++{variable}) {{", "}"
+            outer.add(block)
+        if number:
+            loops[number - 1].add(outer)
+        else:
+            nest = outer
+    return nest
+
+
+def _wrap_lanes(item: Range, block: Block, outer: Block, flushes: list[str]) -> None:
+    variable, extent = identifier(item.symbol.name), print_index(item.extent)
+    call = _lanes_call("lanes_blocked" if flushes else "lanes", item.extent)
+    block.header = f"if ({call}(0, {extent}, [&](i64 {variable}, auto n) LAMBDA {{"
+    flush = f", [&]() LAMBDA {{ {' '.join(flushes)} }}" if flushes else ""
+    block.footer = f"}}{flush})) return 1;"
+    block.add("return 0;")
+    outer.add(block)
+
+
+def _wrap_blocked(item: Range, block: Block, outer: Block, flushes: list[str]) -> None:
+    variable, extent = identifier(item.symbol.name), print_index(item.extent)
+    start = f"{variable}_block"
+    blocked = outer.open(f"for (i64 {start} = 0; {start} < {extent}; {start} += BLOCK) {{")
+    block.header = f"for (i64 {variable} = {start}; {variable} < index_min({start} + BLOCK, {extent}); ++{variable}) {{"
+    block.footer = "}"
+    blocked.add(block)
+    for line in flushes:
+        blocked.add(line)
+
+
+assert BLOCK == 256 and TILE % 16 == 0  # the runtime header's BLOCK; a tile is whole vectors

@@ -1,0 +1,89 @@
+"""Reductions and scans: declaration before the loop, accumulation inside, result after it."""
+
+from __future__ import annotations
+
+import math
+
+import sympy
+import torch
+from loopir import Instruction
+
+from inductor_cpp.dtypes import c_type
+from inductor_cpp.emit import Emitter
+from inductor_cpp.names import identifier
+from inductor_cpp.plan import BLOCK, LANES_LOW, Role
+from inductor_cpp.printer import print_index
+from inductor_cpp.scope import Binding
+
+COMBINERS = {"sum": "plus", "prod": "times", "max": "greatest", "min": "least", "any": "either", "all": "both"}
+PLACES = {"argmax": "true", "argmin": "false"}
+
+
+def emit_reduce(e: Emitter, step: Instruction) -> None:
+    """Accumulates a value over the reduction loops of the current body."""
+    kind, value = str(step.args[0]), e.operand(step.args[1])
+    assert step.result is not None and step.dtype is not None
+    name, outside = identifier(step.result), e.levels[-1 - len(e.plan.inner)]
+    row = e.plan.role is Role.REDUCTION
+    vector = row or value.vector
+    width = "W" if vector else "1"
+    text = e.as_vector(value) if vector else value.text
+    if kind in PLACES:
+        position = _position(e)
+        place = f"iota<W>({position}, 1)" if row else f"splat<W>({position})" if vector else position
+        accumulator, count = f"{name}_place", e.count if row else "full{}"
+        outside.add(f"extreme_place<{PLACES[kind]}, {c_type(value.dtype)}, {width}> {accumulator};")
+        e.levels[-1].add(f"{accumulator}.add({text}, {place}, {count});")
+    else:
+        accumulator, count = f"{name}_{kind}", e.count if row else "full{}"
+        if value.dtype != step.dtype:
+            text = f"cast<{c_type(step.dtype)}>({text})"
+        outside.add(f"{_accumulator_type(e, kind, step.dtype, width)} {accumulator};")
+        e.levels[-1].add(f"{accumulator}.add({text}, {count});")
+        if _needs_cascade(e, kind, step.dtype):
+            e.cascades.append(accumulator)
+            e.epilogue.append(f"{accumulator}.finish();")
+    result_vector = vector and not row
+    declared = "auto" if result_vector else c_type(step.dtype)
+    e.epilogue.append(f"const {declared} {name} = {accumulator}.{'total()' if row else 'lanes'};")
+    depth = len(e.levels) - 1 - len(e.plan.inner)
+    e.bindings[step.result] = Binding(name, step.dtype, result_vector, depth)
+
+
+def _accumulator_type(e: Emitter, kind: str, dtype: torch.dtype, width: str) -> str:
+    if _needs_cascade(e, kind, dtype):
+        return f"cascade<{c_type(dtype)}, {width}>"
+    return f"fold<{COMBINERS[kind]}, {c_type(dtype)}, {width}>"
+
+
+def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
+    """Whether a lane may add up so many floats that rounding errors would pile up."""
+    if kind != "sum" or not dtype.is_floating_point:
+        return False
+    count = math.prod((item.extent for item in e.plan.inner), start=sympy.Integer(1))
+    lanes = LANES_LOW * e.plan.width if e.plan.role is Role.REDUCTION else 1
+    return not (count.is_Integer and int(count) <= 2 * BLOCK * lanes)
+
+
+def _position(e: Emitter) -> str:
+    """The row-major position of lane 0 over `reduction`."""
+    position: sympy.Expr = sympy.Integer(0)
+    for item in e.kernel.reduction:
+        position = position * item.extent + item.symbol
+    return f"i64({print_index(sympy.expand(position))})"
+
+
+def emit_scan(e: Emitter, step: Instruction) -> None:
+    """An inclusive prefix along the single reduction range."""
+    kind, value = COMBINERS[str(step.args[0])], e.operand(step.args[1])
+    assert step.result is not None and step.dtype is not None
+    name, outside = identifier(step.result), e.levels[-1 - len(e.plan.inner)]
+    element, row = c_type(step.dtype), e.plan.role is Role.REDUCTION
+    vector = row or value.vector
+    text = e.as_vector(value) if vector else value.text
+    owner = "prefix_over_lanes" if row else "prefix_over_rows"
+    outside.add(f"{owner}<{kind}, {element}, {'W' if vector else '1'}> {name}_scan;")
+    e.define(step, f"{name}_scan.next({text}{f', {e.count}' if row else ''})", vector=vector, depth=e.deepest)
+
+
+RULES = {"reduce": emit_reduce, "scan": emit_scan}

@@ -1,0 +1,245 @@
+"""Bodies to C++: every instruction goes to the outermost loop level at which its operands are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from loopir import Instruction, Kernel, Value
+
+from inductor_cpp.access import index_expressions, stored_buffers, stride_along, value_names
+from inductor_cpp.dtypes import c_type, literal
+from inductor_cpp.elementwise import expression
+from inductor_cpp.names import identifier
+from inductor_cpp.plan import Plan, Role
+from inductor_cpp.printer import print_index
+from inductor_cpp.scope import Binding, Block
+
+UNIT = 0
+
+
+@dataclass
+class Emitter:
+    """The state while one kernel is written. ``levels`` are the open blocks: the unit loop, the lanes of POINTS, then the
+    reduction loops of the current inner body. ``symbol_depth`` says at which level an iteration symbol is known."""
+
+    kernel: Kernel
+    plan: Plan
+    levels: list[Block]
+    symbol_depth: dict[str, int]
+    bindings: dict[str, Binding] = field(default_factory=dict)
+    count: str = "full{}"
+    inner: bool = False
+    guards: dict[int, str] = field(default_factory=dict)
+    epilogue: list[str] = field(default_factory=list)
+    cascades: list[str] = field(default_factory=list)
+    stored: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.stored = stored_buffers(self.kernel)
+
+    # ---- questions ----
+
+    @property
+    def deepest(self) -> int:
+        """The innermost open level."""
+        return len(self.levels) - 1
+
+    @property
+    def lanes_open(self) -> bool:
+        """Whether the current body runs once per vector step."""
+        return self.plan.role is Role.POINTS or (self.plan.role is Role.REDUCTION and self.inner)
+
+    def depth_of(self, step: Instruction) -> int:
+        """The outermost level at which the operands of ``step`` are known; effects stay where they are written."""
+        if step.op in ("store", "reduce", "scan", "indirect") or (step.op == "load" and step.args[0] in self.stored):
+            return self.deepest
+        depths = [self.bindings[name].depth for name in value_names(step) if name in self.bindings]
+        for expr in index_expressions(step):
+            depths += [self.symbol_depth.get(symbol.name, UNIT) for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)]
+        return max(depths, default=UNIT)
+
+    def varies(self, expr: sympy.Expr) -> bool:
+        """Whether an index differs between the lanes of a step."""
+        if not self.lanes_open or self.plan.axis is None:
+            return False
+        names = {symbol.name for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)}
+        return self.plan.axis.symbol.name in names or any(name in self.bindings and self.bindings[name].vector for name in names)
+
+    def operand(self, arg: object) -> Binding:
+        """The binding of a value operand."""
+        if not isinstance(arg, Value):
+            raise TypeError(f"{self.kernel.name}: {arg!r} is not a value")
+        return self.bindings[arg.name]
+
+    # ---- text of operands and indices ----
+
+    def as_vector(self, binding: Binding) -> str:
+        """The value in all lanes."""
+        return binding.text if binding.vector or not self.lanes_open else f"splat<W>({binding.text})"
+
+    def vector_type(self, dtype: torch.dtype) -> str:
+        """The type of a vector of ``dtype``."""
+        return f"vec<{c_type(dtype)}, W>"
+
+    def index(self, expr: object, lane: str | None = None) -> str:
+        """An index as text: of lane 0, or of the lane named ``lane``."""
+        symbols = {s.name: s for s in sympy.sympify(expr).free_symbols}
+        replaced = {}
+        for name, symbol in symbols.items():
+            binding = self.bindings.get(name)
+            if binding is not None:
+                replaced[symbol] = f"{binding.lane_array}[{lane or 0}]" if binding.vector else binding.text
+        if lane is not None and self.plan.axis is not None and self.plan.axis.symbol in symbols.values():
+            axis = self.plan.axis.symbol
+            replaced[axis] = f"({identifier(axis.name)} + {lane})"
+        return print_index(sympy.sympify(expr), replaced)
+
+    def is_contiguous(self, expr: sympy.Expr) -> bool:
+        """Whether consecutive lanes are consecutive elements."""
+        axis = self.plan.axis
+        if axis is None or any(self.bindings[s.name].vector for s in expr.free_symbols if s.name in self.bindings):  # type: ignore[attr-defined]
+            return False
+        return stride_along(expr, axis.symbol) == 1
+
+    # ---- definitions ----
+
+    def define(self, step: Instruction, text: str, *, vector: bool, depth: int, run_start: str | None = None) -> None:
+        """Writes ``const T name = text;`` at ``depth`` and binds the result."""
+        assert step.result is not None and step.dtype is not None
+        name = identifier(step.result)
+        kind = "auto" if vector else c_type(step.dtype)
+        self.levels[depth].add(f"const {kind} {name} = {text};")
+        self.bindings[step.result] = Binding(name, step.dtype, vector, depth, run_start)
+
+    def emit(self, step: Instruction) -> None:
+        """Writes one instruction."""
+        rule = RULES.get(step.op, emit_elementwise)
+        rule(self, step)
+
+
+def emit_elementwise(e: Emitter, step: Instruction) -> None:
+    """Scalar when all operands are; otherwise scalars are broadcast."""
+    operands = [e.operand(arg) for arg in step.args]
+    vector = any(operand.vector for operand in operands)
+    texts = [e.as_vector(operand) if vector else operand.text for operand in operands]
+    run_start = None
+    if step.op == "add" and vector:
+        starts = [operand.run_start if operand.vector else operand.text for operand in operands]
+        uniform = [operand for operand in operands if not operand.vector]
+        if len(uniform) == 1 and None not in starts:
+            run_start = f"({starts[0]} + {starts[1]})"
+    e.define(step, expression(step.op, texts, step.dtype), vector=vector, depth=e.depth_of(step), run_start=run_start)
+
+
+def emit_constant(e: Emitter, step: Instruction) -> None:
+    """A literal, used in place."""
+    assert step.result is not None and step.dtype is not None
+    e.bindings[step.result] = Binding(literal(step.args[0], step.dtype), step.dtype, False, UNIT)  # type: ignore[arg-type]
+
+
+def emit_index_expr(e: Emitter, step: Instruction) -> None:
+    """The value of an index: counted up along the lanes where it is linear, lane by lane elsewhere."""
+    expr, depth, kind = sympy.sympify(step.args[0]), e.depth_of(step), c_type(step.dtype)
+    if not e.varies(expr):
+        e.define(step, f"cast<{kind}>(i64({e.index(expr)}))", vector=False, depth=depth)
+        return
+    assert e.plan.axis is not None
+    stride = stride_along(expr, e.plan.axis.symbol)
+    bent = any(s.name in e.bindings and e.bindings[s.name].vector for s in expr.free_symbols)  # type: ignore[attr-defined]
+    if stride is None or bent:
+        text = f"gather<W, i64>({e.count}, [&](i64 k) LAMBDA -> i64 {{ return {e.index(expr, 'k')}; }})"
+        e.define(step, f"cast<{kind}>({text})", vector=True, depth=depth)
+        return
+    base = e.index(expr)
+    run_start = f"i64({base})" if stride == 1 and step.dtype is torch.int64 else None
+    e.define(step, f"cast<{kind}>(iota<W>({base}, {e.index(stride)}))", vector=True, depth=depth, run_start=run_start)
+
+
+def emit_load(e: Emitter, step: Instruction) -> None:
+    """Scalar, contiguous, masked or gathered."""
+    buffer, index, mask_arg, other = step.args
+    expr, depth = sympy.sympify(index), e.depth_of(step)
+    mask = e.operand(mask_arg) if mask_arg is not None else None
+    pointer, kind = identifier(str(buffer)), c_type(step.dtype)
+    filler = literal(other if other is not None else 0, step.dtype)  # type: ignore[arg-type]
+    vector_mask = mask is not None and mask.vector
+    if not e.varies(expr) and not vector_mask:
+        condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
+        text = f"{pointer}[{e.index(expr)}]"
+        e.define(step, f"{condition} ? {text} : {filler}" if condition else text, vector=False, depth=depth)
+        return
+    lane = f"[&](i64 k) LAMBDA -> {kind} {{ return {pointer}[{e.index(expr, 'k')}]; }}"
+    fill = f"splat<W>({filler})"
+    contiguous, address = e.is_contiguous(expr), f"{pointer} + {e.index(expr)}"
+    if vector_mask:
+        assert mask is not None
+        text = f"load_if<W>({address}, {e.count}, {mask.text}, {fill})" if contiguous else f"gather_if<W, {kind}>({e.count}, {mask.text}, {fill}, {lane})"
+    else:
+        text = f"load<W>({address}, {e.count})" if contiguous else f"gather<W, {kind}>({e.count}, {lane})"
+        condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
+        text = f"{condition} ? {text} : {fill}" if condition else text
+    e.define(step, text, vector=True, depth=depth)
+
+
+def emit_store(e: Emitter, step: Instruction) -> None:
+    """Contiguous, lane by lane, or added."""
+    buffer, index, value_arg, mode = step.args
+    expr, value = sympy.sympify(index), e.operand(value_arg)
+    pointer, target = identifier(str(buffer)), e.levels[e.deepest]
+    dtype = next(item.dtype for item in e.kernel.buffers if item.name == buffer)
+    kind = c_type(dtype)
+    if not e.lanes_open:
+        place = f"{pointer}[{e.index(expr)}]"
+        target.add(f"add_to({place}, {value.text}, shared);" if mode == "add" else f"{place} = {value.text};")
+        return
+    text, address = e.as_vector(value), f"{pointer} + {e.index(expr)}"
+    lane = f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
+    if e.is_contiguous(expr):
+        extra = ", shared" if mode == "add" else ""
+        target.add(f"{'add_lanes' if mode == 'add' else 'store'}<W, {kind}>({address}, {text}, {e.count}{extra});")
+    elif mode == "add":
+        target.add(f"scatter_add<W, {kind}>({e.count}, {text}, shared, {lane});")
+    else:
+        target.add(f"scatter<W, {kind}>({e.count}, {text}, {lane});")
+
+
+def emit_indirect(e: Emitter, step: Instruction) -> None:
+    """Checks the value and binds its index symbol."""
+    value, size = e.operand(step.args[0]), e.index(step.args[1])
+    assert step.result is not None
+    name, depth = identifier(step.result), e.deepest
+    block = e.levels[depth]
+    block.add(f"const {'auto' if value.vector else 'i64'} {name} = cast<i64>({value.text});")
+    if value.vector:
+        block.add(f"if (outside<W>({name}, {size}, {e.count})) return 1;")
+        block.add(f"const lane_array<i64, W> {name}_at({name});")
+    else:
+        block.add(f"if (outside({name}, {size})) return 1;")
+    e.bindings[step.result] = Binding(name, torch.int64, value.vector, depth, None, f"{name}_at" if value.vector else None)
+
+
+def emit_uniform(e: Emitter, step: Instruction) -> None:
+    """Random numbers; consecutive counters share their blocks."""
+    seed, counter = e.operand(step.args[0]), e.operand(step.args[1])
+    depth = e.depth_of(step)
+    if not (seed.vector or counter.vector):
+        e.define(step, f"uniform_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth)
+    elif seed.vector:
+        e.define(step, f"uniform_lanes<W>(cast<i64>({seed.text}), cast<i64>({e.as_vector(counter)}))", vector=True, depth=depth)
+    elif counter.run_start is not None:
+        e.define(step, f"uniform_run(i64({seed.text}), {counter.run_start}, vec<f32, W>{{}})", vector=True, depth=depth)
+    else:
+        e.define(step, f"uniform_of(i64({seed.text}), cast<i64>({counter.text}))", vector=True, depth=depth)
+
+
+RULES = {
+    "constant": emit_constant,
+    "index_expr": emit_index_expr,
+    "load": emit_load,
+    "store": emit_store,
+    "indirect": emit_indirect,
+    "uniform": emit_uniform,
+}
+"""Rules by operation; whatever is missing is elementwise. ``collective`` adds reduce and scan."""

@@ -1,0 +1,36 @@
+"""The code generator for the CPU (contract G) and the graph backend made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loopir import ArtifactStore, Kernel, KernelSource
+
+from inductor_cpp.build import build_kernels
+from inductor_cpp.codegen import kernel_text
+from inductor_cpp.toolchain import Toolchain, find_toolchain
+
+
+class CppCodeGenerator:
+    """Vectorised C++ with OpenMP. ``toolchain`` fixes compiler and instruction set; None finds them at the first build."""
+
+    device = "cpu"
+
+    def __init__(self, toolchain: Toolchain | None = None) -> None:
+        self._toolchain = toolchain
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """The compiler and instruction set in use. Raises BuildError when there is no compiler."""
+        if self._toolchain is None:
+            self._toolchain = find_toolchain()
+        return self._toolchain
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        """C++ text of ``kernel``; the same on every machine, since the lane count is the header's."""
+        return KernelSource(kernel, kernel_text(kernel))
+
+    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
+        """Compiles all kernels at once and returns one callable per source, taking the buffers' tensors in order and then an int
+        per size. Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an index out of range."""
+        return build_kernels(sources, store, self.toolchain) if sources else []

@@ -1,0 +1,154 @@
+"""Decisions taken before any text is written: which axis becomes vector lanes, how wide, and what a thread's unit of work is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import sympy
+import torch
+from loopir import Instruction, Kernel, Range
+
+from inductor_cpp.access import accesses, stride_along
+
+HINT = 64
+LANES_LOW = 4
+BLOCK = 256
+STEP = 4096
+TILE = 64
+ENOUGH_UNITS = 64
+
+HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform"])
+LIBM = frozenset(["tan", "asin", "acos", "atan", "sinh", "cosh", "lgamma", "pow", "atan2", "log2", "fmod", "remainder", "floordiv"])
+ORDERED_REDUCTIONS = ("argmax", "argmin")
+
+
+class Role(Enum):
+    """Where the vector axis lies."""
+
+    POINTS = "along one of `ranges`: every lane is a point"
+    REDUCTION = "along `reduction`: lanes accumulate partial results of one point"
+    NONE = "no vectors"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``outer`` are the loops over units, slowest first, without the vector axis; ``inner`` the reduction loops, axis last.
+    ``width`` counts leaves of LANES elements. ``step`` cuts the vector axis of POINTS into units (None: one unit holds it all);
+    ``tiled`` puts those blocks outside the last outer loop."""
+
+    role: Role
+    axis: Range | None
+    outer: tuple[Range, ...]
+    inner: tuple[Range, ...]
+    width: int
+    step: str | None
+    tiled: bool
+    work: sympy.Expr
+
+
+def make_plan(kernel: Kernel) -> Plan:
+    """The plan of ``kernel``; a kernel without a usable axis gets Role.NONE and scalar loops."""
+    axis = choose_axis(kernel)
+    if axis is None:
+        return Plan(Role.NONE, None, kernel.ranges, kernel.reduction, 0, None, False, total_work(kernel))
+    if axis in kernel.reduction:
+        inner = (*(item for item in kernel.reduction if item != axis), axis)
+        return Plan(Role.REDUCTION, axis, kernel.ranges, inner, choose_width(kernel, axis), None, False, total_work(kernel))
+    outer = tuple(item for item in kernel.ranges if item != axis)
+    transposed = _fast_row(kernel, axis, outer)
+    if transposed is not None:
+        outer = (*(item for item in outer if item != transposed), transposed)
+    width, reduces = choose_width(kernel, axis), bool(kernel.reduction)
+    step = _step(kernel, axis, outer, width, reduces, transposed is not None)
+    return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, transposed is not None and step is not None, total_work(kernel))
+
+
+def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
+    """An example value of a size expression."""
+    hints = dict(kernel.hints)
+    value = sympy.sympify(expr)
+    return int(value.subs({symbol: hints.get(symbol, HINT) for symbol in value.free_symbols}))  # type: ignore[call-overload]
+
+
+def choose_axis(kernel: Kernel) -> Range | None:
+    """The axis the scheduler named, unless an order forbids it; else the one with the cheapest accesses."""
+    if kernel.vector_axis is None:
+        return None
+    last_only = any(step.op == "scan" or (step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS) for step in instructions(kernel))
+    candidates = {item.symbol: item for item in kernel.ranges}
+    candidates |= {item.symbol: item for item in (kernel.reduction[-1:] if last_only else kernel.reduction)}
+    named = candidates.get(kernel.vector_axis)
+    if named is not None:
+        return named
+    scored = [(_axis_score(kernel, item), item) for item in candidates.values()]
+    return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+
+def _axis_score(kernel: Kernel, axis: Range) -> float:
+    score = min(hint_of(kernel, axis.extent), 64) / 64
+    for step, _ in accesses(kernel):
+        stride = stride_along(sympy.sympify(step.args[1]), axis.symbol)  # type: ignore[arg-type]
+        score += 2 if stride == 1 else 1 if stride == 0 else -2
+    return score
+
+
+def instructions(kernel: Kernel) -> list[Instruction]:
+    """All instructions in order."""
+    return [step for body in kernel.bodies for step in body.instructions]
+
+
+def choose_width(kernel: Kernel, axis: Range) -> int:
+    """Leaves per vector: more for short bodies (independent accumulators), fewer for long or wide ones (registers)."""
+    steps = instructions(kernel)
+    if any(step.op == "uniform" for step in steps):
+        width = 4  # one Philox block gives four elements
+    elif len(steps) > 60 or any(step.dtype in (torch.int64, torch.float64) and step.op != "indirect" for step in steps):
+        width = 1
+    elif kernel.reduction and len(steps) <= 10 and not any(step.op in HEAVY | LIBM for step in steps):
+        width = 4
+    else:
+        width = 2
+    if axis.extent.is_Integer:
+        while width > 1 and int(axis.extent) <= 8 * width:
+            width //= 2
+    return width
+
+
+def cost(step: Instruction) -> int:
+    """Work of one instruction in element operations."""
+    return 8 if step.op in HEAVY else 24 if step.op in LIBM else 1
+
+
+def total_work(kernel: Kernel) -> sympy.Expr:
+    """Element operations of one launch, as a size expression."""
+    points = math.prod((item.extent for item in kernel.ranges), start=sympy.Integer(1))
+    per_point = math.prod((item.extent for item in kernel.reduction), start=sympy.Integer(1))
+    outer = sum(cost(step) for body in kernel.bodies if not body.inner for step in body.instructions)
+    inner = sum(cost(step) for body in kernel.bodies if body.inner for step in body.instructions)
+    return sympy.expand(points * (outer + inner * per_point))
+
+
+def _fast_row(kernel: Kernel, axis: Range, outer: tuple[Range, ...]) -> Range | None:
+    """The loop along which accesses that jump along ``axis`` are contiguous: neighbouring iterations share their cache lines."""
+    for step, _ in accesses(kernel):
+        index = sympy.sympify(step.args[1])  # type: ignore[arg-type]
+        if stride_along(index, axis.symbol) in (0, 1):
+            continue
+        for item in outer:
+            if stride_along(index, item.symbol) == 1:
+                return item
+    return None
+
+
+def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, reduces: bool, transposed: bool) -> str | None:
+    lanes = f"{width} * LANES" if width > 1 else "LANES"
+    if reduces:
+        return lanes
+    if transposed:
+        return str(TILE)
+    units = math.prod(hint_of(kernel, item.extent) for item in outer)
+    if units >= ENOUGH_UNITS or (axis.extent.is_Integer and int(axis.extent) <= STEP):
+        return None
+    return str(STEP)

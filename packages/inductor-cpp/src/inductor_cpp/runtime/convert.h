@@ -1,0 +1,123 @@
+// Conversions by ATen's rules: float to integer truncates (through int32 or int64, so that narrower ones wrap), anything to bool is != 0.
+INLINE vf raise(vbf x) { return (vf)(CONVERT(x.bits, vu) << 16); }
+INLINE f32 raise(bf16 x) { return __builtin_bit_cast(f32, (u32)x.bits << 16); }
+INLINE vbf to_bf16(vf x) {                                   // round to nearest even; a NaN stays one
+  vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+  return {CONVERT((x != x) ? (vu)(vi{} + 0x7fc0) : r, vh)};
+}
+INLINE bf16 to_bf16(f32 x) {
+  u32 u = __builtin_bit_cast(u32, x);
+  return {x != x ? (u16)0x7fc0 : (u16)((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};
+}
+INLINE f32 raise(f16 x) {
+  u32 sign = (u32)(x.bits & 0x8000) << 16, rest = x.bits & 0x7fff;
+  if (rest >= 0x7c00) return __builtin_bit_cast(f32, sign | 0x7f800000u | (rest & 0x3ff) << 13);
+  f32 magnitude = __builtin_bit_cast(f32, rest << 13) * 0x1p112f;   // also exact for subnormals
+  return __builtin_bit_cast(f32, sign | __builtin_bit_cast(u32, magnitude));
+}
+INLINE f16 to_f16(f32 x) {
+  u32 u = __builtin_bit_cast(u32, x), sign = (u >> 16) & 0x8000, rest = u & 0x7fffffff;
+  if (rest > 0x7f800000) return {(u16)(sign | 0x7e00)};
+  if (rest >= 0x477ff000) return {(u16)(sign | 0x7c00)};             // rounds to at least 65520
+  if (rest < 0x38800000)                                              // subnormal: the addition rounds
+    return {(u16)(sign | (__builtin_bit_cast(u32, __builtin_bit_cast(f32, rest) + 0.5f) - 0x3f000000u))};
+  return {(u16)(sign | ((rest - 0x38000000u + 0xfffu + ((rest >> 13) & 1)) >> 13))};
+}
+#if HAVE_AVX512
+INLINE vf raise(vhf x) { return __builtin_ia32_vcvtph2ps512_mask((VECTOR(i16, 16))x.bits, vf{}, -1, 4); }
+INLINE vhf to_f16(vf x) { return {(vh)__builtin_ia32_vcvtps2ph512_mask(x, 0, (VECTOR(i16, 16)){}, -1)}; }
+#elif HAVE_AVX2 && defined(__F16C__)
+INLINE vf raise(vhf x) { return __builtin_ia32_vcvtph2ps256((VECTOR(i16, 8))x.bits); }
+INLINE vhf to_f16(vf x) { return {(vh)__builtin_ia32_vcvtps2ph256(x, 0)}; }
+#else
+INLINE vf raise(vhf x) { vf r; for (int i = 0; i < LANES; i++) r[i] = raise(f16{x.bits[i]}); return r; }
+INLINE vhf to_f16(vf x) { vhf r; for (int i = 0; i < LANES; i++) r.bits[i] = to_f16(x[i]).bits; return r; }
+#endif
+
+INLINE vi as_int(vm x) { return x.bits & 1; }
+// Every pair of leaf types: 4-byte and shorter types convert directly or through int32, 8-byte ones half by half.
+#define SHORT_TO(V, T) \
+  INLINE V to(tag<T>, vi x) { return CONVERT(x, V); } INLINE V to(tag<T>, vs x) { return CONVERT(x, V); } \
+  INLINE V to(tag<T>, vb x) { return CONVERT(x, V); } INLINE V to(tag<T>, vub x) { return CONVERT(x, V); } \
+  INLINE V to(tag<T>, vm x) { return CONVERT(as_int(x), V); } INLINE V to(tag<T>, vqq x) { return CONVERT(narrow(x), V); }
+SHORT_TO(vi, i32) SHORT_TO(vs, i16) SHORT_TO(vb, i8) SHORT_TO(vub, u8)
+#define FLOAT_TO(V, T) \
+  INLINE V to(tag<T>, vf x) { return CONVERT(CONVERT(x, vi), V); } \
+  INLINE V to(tag<T>, vdd x) { return CONVERT(join(CONVERT(x.a, half_i), CONVERT(x.b, half_i)), V); }
+FLOAT_TO(vi, i32) FLOAT_TO(vs, i16) FLOAT_TO(vb, i8) FLOAT_TO(vub, u8)
+INLINE vf to(tag<f32>, vf x) { return x; }
+INLINE vf to(tag<f32>, vi x) { return CONVERT(x, vf); }
+INLINE vf to(tag<f32>, vm x) { return CONVERT(as_int(x), vf); }
+INLINE vf to(tag<f32>, vs x) { return CONVERT(CONVERT(x, vi), vf); }
+INLINE vf to(tag<f32>, vb x) { return CONVERT(CONVERT(x, vi), vf); }
+INLINE vf to(tag<f32>, vub x) { return CONVERT(CONVERT(x, vi), vf); }
+INLINE vf to(tag<f32>, vdd x) { return join(CONVERT(x.a, half_f), CONVERT(x.b, half_f)); }
+INLINE vf to(tag<f32>, vqq x) { return join(CONVERT(x.a, half_f), CONVERT(x.b, half_f)); }
+INLINE vf to(tag<f32>, vbf x) { return raise(x); }
+INLINE vf to(tag<f32>, vhf x) { return raise(x); }
+INLINE vdd to(tag<f64>, vf x) { return {CONVERT(low_half(x), vd), CONVERT(high_half(x), vd)}; }
+INLINE vdd to(tag<f64>, vi x) { return {CONVERT(low_half(x), vd), CONVERT(high_half(x), vd)}; }
+INLINE vdd to(tag<f64>, vdd x) { return x; }
+INLINE vdd to(tag<f64>, vqq x) { return {CONVERT(x.a, vd), CONVERT(x.b, vd)}; }
+INLINE vqq to(tag<i64>, vf x) { return {CONVERT(low_half(x), vq), CONVERT(high_half(x), vq)}; }
+INLINE vqq to(tag<i64>, vi x) { return widen(x); }
+INLINE vqq to(tag<i64>, vdd x) { return {CONVERT(x.a, vq), CONVERT(x.b, vq)}; }
+INLINE vqq to(tag<i64>, vqq x) { return x; }
+INLINE vm to(tag<bool>, vm x) { return x; }
+#define THROUGH(T, V, first) INLINE auto to(tag<T>, V x) { return to(tag<T>{}, first); }
+#define THROUGH_INT(T) THROUGH(T, vs, CONVERT(x, vi)) THROUGH(T, vb, CONVERT(x, vi)) THROUGH(T, vub, CONVERT(x, vi)) THROUGH(T, vm, as_int(x))
+THROUGH_INT(f64) THROUGH_INT(i64)
+#define THROUGH_FLOAT(T) THROUGH(T, vbf, raise(x)) THROUGH(T, vhf, raise(x))
+THROUGH_FLOAT(f64) THROUGH_FLOAT(i64) THROUGH_FLOAT(i32) THROUGH_FLOAT(i16) THROUGH_FLOAT(i8) THROUGH_FLOAT(u8)
+#define IS_TRUE(V) INLINE vm to(tag<bool>, V x) { return ne(x, V{}); }
+IS_TRUE(vf) IS_TRUE(vi) IS_TRUE(vs) IS_TRUE(vb) IS_TRUE(vub) IS_TRUE(vdd) IS_TRUE(vqq)
+THROUGH_FLOAT(bool)
+#define TO_HALF(V) \
+  INLINE vbf to(tag<bf16>, V x) { return to_bf16(to(tag<f32>{}, x)); } INLINE vhf to(tag<f16>, V x) { return to_f16(to(tag<f32>{}, x)); }
+TO_HALF(vf) TO_HALF(vi) TO_HALF(vs) TO_HALF(vb) TO_HALF(vub) TO_HALF(vdd) TO_HALF(vqq) TO_HALF(vm)
+INLINE vbf to(tag<bf16>, vhf x) { return to_bf16(raise(x)); }
+INLINE vhf to(tag<f16>, vbf x) { return to_f16(raise(x)); }
+INLINE vbf to(tag<bf16>, vbf x) { return x; }
+INLINE vhf to(tag<f16>, vhf x) { return x; }
+template <class T, class H> INLINE auto to(tag<T> t, two<two<H>> x) { return pair(to(t, x.a), to(t, x.b)); }
+#define PAIRS_OF(V) template <class T> INLINE auto to(tag<T> t, two<V> x) { return pair(to(t, x.a), to(t, x.b)); }
+PAIRS_OF(vf) PAIRS_OF(vi) PAIRS_OF(vs) PAIRS_OF(vb) PAIRS_OF(vub) PAIRS_OF(vm) PAIRS_OF(vbf) PAIRS_OF(vhf)
+
+#define SCALAR_TO(S) \
+  INLINE f32 to(tag<f32>, S x) { return (f32)x; } INLINE f64 to(tag<f64>, S x) { return (f64)x; } INLINE bool to(tag<bool>, S x) { return x != 0; } \
+  INLINE i64 to(tag<i64>, S x) { return (i64)x; } INLINE i32 to(tag<i32>, S x) { return (i32)x; } INLINE i16 to(tag<i16>, S x) { return (i16)(i32)x; } \
+  INLINE i8 to(tag<i8>, S x) { return (i8)(i32)x; } INLINE u8 to(tag<u8>, S x) { return (u8)(i32)x; } \
+  INLINE bf16 to(tag<bf16>, S x) { return to_bf16((f32)x); } INLINE f16 to(tag<f16>, S x) { return to_f16((f32)x); }
+SCALAR_TO(f32) SCALAR_TO(f64) SCALAR_TO(i64) SCALAR_TO(i32) SCALAR_TO(i16) SCALAR_TO(i8) SCALAR_TO(u8) SCALAR_TO(bool)
+template <class T> INLINE T to(tag<T> t, bf16 x) { return to(t, raise(x)); }
+template <class T> INLINE T to(tag<T> t, f16 x) { return to(t, raise(x)); }
+INLINE bf16 to(tag<bf16>, bf16 x) { return x; }
+INLINE f16 to(tag<f16>, f16 x) { return x; }
+template <class T, class V> INLINE auto cast(V x) { return to(tag<T>{}, x); }
+
+#define COMPARE_HALF(f) \
+  INLINE vm f(vbf x, vbf y) { return f(raise(x), raise(y)); } INLINE vm f(vhf x, vhf y) { return f(raise(x), raise(y)); } \
+  INLINE bool f(bf16 x, bf16 y) { return f(raise(x), raise(y)); } INLINE bool f(f16 x, f16 y) { return f(raise(x), raise(y)); }
+COMPARE_HALF(eq) COMPARE_HALF(ne) COMPARE_HALF(lt) COMPARE_HALF(le)
+
+// ---- same bits, another type of the same width ----
+INLINE vf same_bits(tag<f32>, vi x) { return (vf)x; }
+INLINE vi same_bits(tag<i32>, vf x) { return (vi)x; }
+INLINE vdd same_bits(tag<f64>, vqq x) { return {(vd)x.a, (vd)x.b}; }
+INLINE vqq same_bits(tag<i64>, vdd x) { return {(vq)x.a, (vq)x.b}; }
+INLINE vs same_bits(tag<i16>, vbf x) { return (vs)x.bits; }
+INLINE vs same_bits(tag<i16>, vhf x) { return (vs)x.bits; }
+INLINE vbf same_bits(tag<bf16>, vs x) { return {(vh)x}; }
+INLINE vhf same_bits(tag<f16>, vs x) { return {(vh)x}; }
+INLINE vbf same_bits(tag<bf16>, vhf x) { return {x.bits}; }
+INLINE vhf same_bits(tag<f16>, vbf x) { return {x.bits}; }
+INLINE vb same_bits(tag<i8>, vub x) { return (vb)x; }
+INLINE vub same_bits(tag<u8>, vb x) { return (vub)x; }
+INLINE vb same_bits(tag<i8>, vm x) { return to(tag<i8>{}, x); }
+INLINE vub same_bits(tag<u8>, vm x) { return to(tag<u8>{}, x); }
+INLINE vm same_bits(tag<bool>, vb x) { return ne(x, vb{}); }
+INLINE vm same_bits(tag<bool>, vub x) { return ne(x, vub{}); }
+template <class T> INLINE vec<T, LANES> same_bits(tag<T>, vec<T, LANES> x) { return x; }
+template <class T, class H> INLINE auto same_bits(tag<T> t, two<H> x) { return pair(same_bits(t, x.a), same_bits(t, x.b)); }
+template <class T, class S> INLINE T same_bits(tag<T>, S x) { return __builtin_bit_cast(T, x); }
+template <class T, class V> INLINE auto bitcast(V x) { return same_bits(tag<T>{}, x); }

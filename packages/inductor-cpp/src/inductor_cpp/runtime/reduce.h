@@ -1,0 +1,113 @@
+// Reductions: every lane accumulates by itself, lanes are combined at the end by halves. `part` steps add nothing for missing lanes.
+#if LANES == 16
+#define ROTATIONS(X) X(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7) X(4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11) \
+  X(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13) X(1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#elif LANES == 8
+#define ROTATIONS(X) X(4, 5, 6, 7, 0, 1, 2, 3) X(2, 3, 0, 1, 6, 7, 4, 5) X(1, 0, 3, 2, 5, 4, 7, 6)
+#else
+#define ROTATIONS(X) X(2, 3, 0, 1) X(1, 0, 3, 2)
+#endif
+const f32 INF32 = __builtin_inff();
+const f64 INF64 = __builtin_inf();
+template <class T> INLINE T lowest(tag<T>) { return (T)-1 < 0 ? (T)(1ull << (sizeof(T) * 8 - 1)) : (T)0; }
+INLINE f32 lowest(tag<f32>) { return -INF32; }
+INLINE f64 lowest(tag<f64>) { return -INF64; }
+INLINE bool lowest(tag<bool>) { return false; }
+template <class T> INLINE T highest(tag<T> t) { return (T)~lowest(t); }
+INLINE f32 highest(tag<f32>) { return INF32; }
+INLINE f64 highest(tag<f64>) { return INF64; }
+INLINE bool highest(tag<bool>) { return true; }
+struct plus { template <class V> static inline LAMBDA V apply(V a, V b) { return a + b; } template <class T> static inline LAMBDA T start(tag<T>) { return 0; } };
+struct times { template <class V> static inline LAMBDA V apply(V a, V b) { return a * b; } template <class T> static inline LAMBDA T start(tag<T>) { return 1; } };
+struct greatest { template <class V> static inline LAMBDA V apply(V a, V b) { return maximum(a, b); } template <class T> static inline LAMBDA T start(tag<T> t) { return lowest(t); } };
+struct least { template <class V> static inline LAMBDA V apply(V a, V b) { return minimum(a, b); } template <class T> static inline LAMBDA T start(tag<T> t) { return highest(t); } };
+struct either { template <class V> static inline LAMBDA V apply(V a, V b) { return a | b; } static inline LAMBDA bool start(tag<bool>) { return false; } };
+struct both { template <class V> static inline LAMBDA V apply(V a, V b) { return a & b; } static inline LAMBDA bool start(tag<bool>) { return true; } };
+
+template <class Op, class T, int W> struct combine {
+  static inline LAMBDA T all(vec<T, W> v) { return combine<Op, T, W / 2>::all(Op::apply(v.a, v.b)); }
+};
+template <class Op, class T> struct combine<Op, T, LANES> {
+  static inline LAMBDA T all(vec<T, LANES> v) {
+    lane_array<T, LANES> r(v);
+    for (int h = LANES / 2; h > 0; h /= 2) for (int i = 0; i < h; i++) r.item[i] = Op::apply(r.item[i], r.item[i + h]);
+    return r.item[0];
+  }
+};
+#define ROTATE(...) v = Op::apply(v, __builtin_shufflevector(v, v, __VA_ARGS__));
+template <class Op> struct combine<Op, f32, LANES> { static inline LAMBDA f32 all(vf v) { ROTATIONS(ROTATE) return v[0]; } };
+template <class Op> struct combine<Op, i32, LANES> { static inline LAMBDA i32 all(vi v) { ROTATIONS(ROTATE) return v[0]; } };
+template <class Op, class T> struct combine<Op, T, 1> { static inline LAMBDA T all(T v) { return v; } };
+
+template <class Op, class T, int W> struct fold {
+  typedef vec<T, W> V;
+  V lanes;
+  LAMBDA fold() : lanes(splat<W>(Op::start(tag<T>{}))) {}
+  LAMBDA void add(V v, full) { lanes = Op::apply(lanes, v); }
+  LAMBDA void add(V v, part n) { lanes = Op::apply(lanes, where(present<W>(n), v, splat<W>(Op::start(tag<T>{})))); }
+  LAMBDA T total() const { return combine<Op, T, W>::all(lanes); }
+};
+// Sums of many floats: after BLOCK additions a lane's partial sum moves up one level, which bounds the error as pairwise summation does.
+const i64 BLOCK = 256;
+template <class T, int W> struct cascade {
+  typedef vec<T, W> V;
+  V lanes, middle, high;
+  i64 flushes = 0;
+  LAMBDA cascade() : lanes(splat<W>((T)0)), middle(lanes), high(lanes) {}
+  LAMBDA void add(V v, full) { lanes = lanes + v; }
+  LAMBDA void add(V v, part n) { lanes = lanes + where(present<W>(n), v, splat<W>((T)0)); }
+  LAMBDA void flush() {
+    middle = middle + lanes; lanes = splat<W>((T)0);
+    if (++flushes % BLOCK == 0) { high = high + middle; middle = splat<W>((T)0); }
+  }
+  LAMBDA void finish() { lanes = lanes + middle + high; }
+  LAMBDA T total() const { return combine<plus, T, W>::all(lanes); }
+};
+template <int W, i64 D = 1, class F, class G> INLINE int lanes_blocked(i64 begin, i64 end, F step, G flush) {
+  for (i64 b = begin; b < end; b += BLOCK * W) { if (lanes<W, D>(b, index_min(b + BLOCK * W, end), step)) return 1; flush(); }
+  return 0;
+}
+
+// Position of the first greatest (or least) value; NaN counts as the most extreme one.
+template <bool greater, class T, int W> struct extreme_place {
+  typedef vec<T, W> V;
+  V value;
+  vec<i64, W> lanes;
+  LAMBDA extreme_place() : value(splat<W>((T)0)), lanes(splat<W>((i64)-1)) {}
+  template <class M> static inline LAMBDA auto beats(M a, M b) { return (greater ? lt(b, a) : lt(a, b)) | (ne(a, a) & eq(b, b)); }
+  template <class N> LAMBDA void add(V v, vec<i64, W> place, N n) {
+    auto take = (beats(v, value) | lt(lanes, splat<W>((i64)0))) & present<W>(n);
+    value = where(take, v, value);
+    lanes = where(take, place, lanes);
+  }
+  LAMBDA i64 total() const {
+    lane_array<T, W> v(value); lane_array<i64, W> p(lanes);
+    T best = v.item[0]; i64 place = p.item[0];
+    for (int i = 1; i < W; i++) {
+      if (p.item[i] < 0) continue;
+      bool tie = !beats(best, v.item[i]) && p.item[i] < place;
+      if (place < 0 || beats(v.item[i], best) || tie) { best = v.item[i]; place = p.item[i]; }
+    }
+    return place;
+  }
+};
+
+// ---- inclusive prefixes in order; float32 accumulates in float64, as ATen does ----
+template <class T> struct wider { typedef T type; };
+template <> struct wider<f32> { typedef f64 type; };
+template <class Op, class T, int W> struct prefix_over_rows {                          // each lane scans its own sequence
+  typedef typename wider<T>::type A;
+  vec<A, W> carry;
+  LAMBDA prefix_over_rows() : carry(splat<W>(Op::start(tag<A>{}))) {}
+  LAMBDA vec<T, W> next(vec<T, W> v) { carry = Op::apply(carry, cast<A>(v)); return cast<T>(carry); }
+};
+template <class Op, class T, int W> struct prefix_over_lanes {                         // lanes are consecutive
+  typedef typename wider<T>::type A;
+  A carry;
+  LAMBDA prefix_over_lanes() : carry(Op::start(tag<A>{})) {}
+  template <class N> LAMBDA vec<T, W> next(vec<T, W> v, N n) {
+    lane_array<T, W> r(v);
+    for (int i = 0; i < count_of<W>(n); i++) { carry = Op::apply(carry, (A)r.item[i]); r.item[i] = (T)carry; }
+    return load<W>((const T*)r.item, full{});
+  }
+};

@@ -1,0 +1,49 @@
+"""Where text goes: nested blocks of lines, and what is known about each emitted value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+INDENT = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text of lane 0 when the lanes
+    count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only)."""
+
+    text: str
+    dtype: torch.dtype
+    vector: bool
+    depth: int
+    run_start: str | None = None
+    lane_array: str | None = None
+
+
+@dataclass
+class Block:
+    """Lines, with nested blocks indented under their header."""
+
+    lines: list[str | Block] = field(default_factory=list)
+    header: str = ""
+    footer: str = ""
+
+    def add(self, line: str | Block) -> None:
+        """Appends a line or a nested block."""
+        self.lines.append(line)
+
+    def open(self, header: str, footer: str = "}") -> Block:
+        """Appends an empty nested block and returns it."""
+        block = Block(header=header, footer=footer)
+        self.lines.append(block)
+        return block
+
+    def render(self, depth: int = 0) -> list[str]:
+        """The text, indented."""
+        inside = depth + 1 if self.header else depth
+        result = [INDENT * depth + self.header] if self.header else []
+        for line in self.lines:
+            result += line.render(inside) if isinstance(line, Block) else [INDENT * inside + line]
+        return [*result, INDENT * depth + self.footer] if self.header else result

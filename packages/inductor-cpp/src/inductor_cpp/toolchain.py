@@ -1,0 +1,123 @@
+"""The C++ compiler, the instruction set and the flags: found once, without trial builds."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from loopir import BuildError
+
+ISAS = ("avx512", "avx2", "scalar")
+MACHINE_FLAGS: dict[str, tuple[str, ...]] = {
+    "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    "avx2": ("-march=x86-64-v3",),
+    "scalar": (),
+}
+FLAGS = (
+    "-std=c++17", "-O2", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fwrapv", "-fno-exceptions", "-fno-rtti",
+    "-fno-builtin-sinf", "-fno-builtin-cosf", "-fno-builtin-sin", "-fno-builtin-cos", "-Wno-psabi", "-Wno-ignored-attributes",
+    "-fopenmp", "-fPIC",
+)  # fmt: skip
+"""Contraction stays off so that ``a * b - c`` equals eager's; the runtime header asks for fused operations where it wants them."""
+LINK_FLAGS = ("-shared", "-nostdlib")
+LIBRARIES = ("-lm", "-lgcc")
+CANDIDATES = ("g++", "c++", "clang++")
+HINT = "Install a C++ compiler (Debian and Ubuntu: apt-get install g++), or name one in the environment variable STRATA_CXX."
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A compiler with what identifies it, the instruction set to compile for, and the OpenMP runtime to link."""
+
+    compiler: str
+    version: str
+    isa: str
+    openmp: str
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All flags that decide the machine code."""
+        return (*FLAGS, *MACHINE_FLAGS[self.isa])
+
+    def identity(self) -> tuple[str, ...]:
+        """What the result of a build depends on, besides its source."""
+        return (self.version, self.isa, platform.machine(), Path(self.openmp).name, *self.flags, *LINK_FLAGS, *LIBRARIES)
+
+    def command(self, source: Path, output: Path) -> list[str]:
+        """The one command that compiles and links ``source``."""
+        return [self.compiler, *self.flags, *LINK_FLAGS, str(source), "-o", str(output), self.openmp, *LIBRARIES]
+
+
+@cache
+def find_compiler(named: str | None, path: str | None) -> tuple[str, str]:
+    """The compiler's path and version line. Raises BuildError when there is none or it does not answer."""
+    for candidate in [named] if named else CANDIDATES:
+        found = shutil.which(candidate, path=path)
+        if found is None:
+            continue
+        command = [found, "--version"]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise BuildError(f"the C++ compiler {found} can't be run: {error}. {HINT}", command=" ".join(command)) from error
+        if answer.returncode:
+            raise BuildError(f"{found} is not a usable C++ compiler. {HINT}", command=" ".join(command), output=answer.stderr)
+        return found, answer.stdout.splitlines()[0] if answer.stdout else found
+    wanted = f"the C++ compiler {named!r} (from STRATA_CXX or CXX)" if named else f"a C++ compiler ({', '.join(CANDIDATES)})"
+    raise BuildError(f"can't find {wanted} on PATH. {HINT}")
+
+
+def detect_isa() -> str:
+    """The best of ISAS that this processor has; STRATA_CPU_ISA narrows it."""
+    best = {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "scalar")
+    if best != "scalar" and not _has_fused_multiply_add():
+        best = "scalar"
+    asked = os.environ.get("STRATA_CPU_ISA", "").lower()
+    if not asked:
+        return best
+    if asked not in ISAS:
+        raise BuildError(f"STRATA_CPU_ISA={asked!r}: unknown instruction set; one of {', '.join(ISAS)}")
+    if ISAS.index(asked) < ISAS.index(best):
+        raise BuildError(f"STRATA_CPU_ISA={asked!r}: this processor only has {best!r}")
+    return asked
+
+
+@cache
+def _has_fused_multiply_add() -> bool:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return True
+    return any("fma" in line.split() for line in text.splitlines() if line.startswith("flags"))
+
+
+@cache
+def find_openmp() -> str:
+    """libtorch's own OpenMP runtime: a second one in the process would fight it for the cores."""
+    directory = Path(torch.__file__).parent / "lib"
+    beside = Path(torch.__file__).parent.parent / "torch.libs"
+    found = sorted([*directory.glob("libgomp*.so*"), *beside.glob("libgomp*.so*"), *directory.glob("libiomp5.so*")])
+    return str(found[0]) if found else "-lgomp"
+
+
+def find_toolchain() -> Toolchain:
+    """The toolchain of this process, from STRATA_CXX, CXX, or the first of g++, c++, clang++ on PATH."""
+    named = os.environ.get("STRATA_CXX") or os.environ.get("CXX") or None
+    compiler, version = find_compiler(named, os.environ.get("PATH"))
+    return Toolchain(compiler, version, detect_isa(), find_openmp())
+
+
+def doctor() -> dict[str, str]:
+    """What a build would use, as text: compiler, version, instruction set, OpenMP runtime, threads, and the problem if any."""
+    report = {"isa": detect_isa(), "openmp": find_openmp(), "threads": str(torch.get_num_threads())}
+    try:
+        toolchain = find_toolchain()
+    except BuildError as error:
+        return {"compiler": "missing", "problem": str(error), **report}
+    return {"compiler": toolchain.compiler, "version": toolchain.version, **report}
