@@ -140,13 +140,17 @@ class ShapeEnv:
 
     def wrap(self, expr: Any, pytype: type = int) -> Any:
         """``expr`` as a SymInt/SymFloat/SymBool, or a Python number when it is constant."""
-        expr = self.simplify(sympy.sympify(expr))
+        expr = sympy.sympify(expr)
         value = python_value(expr)
         if value is not None:
             return pytype(value)
-        hint = None if expr.free_symbols & self.unbacked else pytype(self.evaluate(expr, self.hints))
-        node = SymNode(expr, self, pytype, hint)
-        return {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}[pytype](node)
+        node = self._nodes.get((pytype, expr))
+        if node is None:
+            hint = None if expr.free_symbols & self.unbacked else self.evaluate(expr, self.hints)
+            node = self.make((pytype, expr), lambda: self.simplify(expr), pytype, hint)
+        if node.constant is not None:
+            return node.constant
+        return _SYM_TYPES[pytype](node)
 
     # -- what is known -------------------------------------------------------------------------------------------
 
@@ -403,6 +407,7 @@ class ShapeEnv:
 
 
 builtin_max, builtin_min = max, min
+_SYM_TYPES: dict[type, Callable[[SymNode], Any]] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
 
 
 def _symbol(name: str, lower: int | None) -> sympy.Symbol:

@@ -231,6 +231,18 @@ class FakeTensorMode(TorchDispatchMode):
                 self.in_kernel = previous
         return self._wrap_result(out, device or CPU)
 
+    def run_native(self, func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device) -> Any:
+        """Runs an op's C++ meta kernel, which must know symbolic sizes; cheaper than ``run_meta``."""
+        no_dispatch, no_python = torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher()
+        with no_dispatch, no_python, torch._C._PreserveDispatchKeyGuard():
+            previous, self.in_kernel = self.in_kernel, True
+            torch._C._set_meta_in_tls_dispatch_include(True)
+            try:
+                out = func(*args, **kwargs)
+            finally:
+                self.in_kernel = previous
+        return self._wrap_result(out, device)
+
     def _wrap_result(self, out: Any, device: torch.device) -> Any:
         if isinstance(out, torch.Tensor):
             return out if isinstance(out, FakeTensor) else FakeTensor(out, device, self)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 from sympy import S
 
-from .expr import number
+from .expr import FloorDiv, Mod, number
 from .ranges import INF, Interval, bound
 
 if TYPE_CHECKING:
@@ -135,10 +135,29 @@ def _fact_bound(env: ShapeEnv, expr: Any, interval: Any) -> float:
     """A lower bound through one recorded fact ``f >= 0``: of ``expr - f``."""
     symbols = expr.free_symbols
     best: float = -INF
-    for fact in [f for f in env.facts if f.free_symbols & symbols][:_MAX_FACTS]:
+    recorded = [f for f in env.facts if f.free_symbols & symbols]
+    for fact in (*recorded[:_MAX_FACTS], *_rounding_facts(expr, interval)):
         rest = expr - fact
         best = max(best, bound(rest, interval).lo, _coefficient_bound(rest, interval))
     return best
+
+
+def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
+    """``a - b*(a//b) >= 0``, ``b*(a//b) + b - 1 - a >= 0``, and what Max and Min say about their arguments."""
+    facts: list[Any] = []
+    for atom in sorted(expr.atoms(FloorDiv, Mod, sympy.Max, sympy.Min), key=str)[: _MAX_FACTS // 4]:
+        if isinstance(atom, (sympy.Max, sympy.Min)):
+            sign = 1 if isinstance(atom, sympy.Max) else -1
+            facts += [sign * (atom - a) for a in atom.args]
+            continue
+        a, b = atom.args
+        if bound(b, interval).lo < 1:
+            continue
+        if isinstance(atom, FloorDiv):
+            facts += [a - b * atom, b * atom + b - 1 - a]
+        elif bound(a, interval).lo >= 0:
+            facts.append(a - atom)
+    return facts
 
 
 def nonnegative_fact(expr: Any) -> Any:

@@ -5,9 +5,17 @@ A rule is ``(mode, func, args, kwargs) -> result``; it returns NotImplemented fo
 
 from __future__ import annotations
 
-from . import convolution, creation, data_dependent, pointwise
+from . import convolution, creation, data_dependent, matmul, pointwise, reduction, view
 from .registry import Rule, RuleTable
 
-RULES = RuleTable.merged(creation.RULES, data_dependent.RULES, pointwise.RULES, convolution.RULES)
+RULES = RuleTable.merged(
+    creation.RULES,
+    view.RULES,
+    pointwise.RULES,
+    reduction.RULES,
+    matmul.RULES,
+    convolution.RULES,
+    data_dependent.RULES,
+)
 
 __all__ = ["RULES", "Rule", "RuleTable"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import sympy
 import torch
 
-from .format import expr, format_strides, has_channels_last_strides, is_fake, restrided, same_size
+from .format import format_strides, has_channels_last_strides, is_fake, known_at_least, restrided, same_size
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -51,8 +50,7 @@ def _output_sizes(mode: Any, args: tuple) -> list[Any] | None:
             out.append((size - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d])
         else:
             out.append((size + 2 * padding[d] - reach) // stride[d] + 1)
-    known = mode.shape_env.statically_known
-    return out if all(known(sympy.Ge(expr(s), 1)) is True for s in out[1:]) else None
+    return out if all(known_at_least(mode.shape_env, s, 1) for s in out[1:]) else None
 
 
 def _per_dim(value: Any, rank: int) -> list[Any]:

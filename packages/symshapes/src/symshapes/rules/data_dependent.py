@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from symshapes.errors import DataDependentError
+
 from .registry import RuleTable
 
 aten = torch.ops.aten

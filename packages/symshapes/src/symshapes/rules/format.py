@@ -15,6 +15,13 @@ def expr(x: Any) -> Any:
     return sympy.Integer(x) if type(x) is int else x.node.expr
 
 
+def known_at_least(env: Any, size: Any, least: int) -> bool:
+    """Whether a size is at least ``least`` for all admissible sizes; never records a guard."""
+    if type(size) is int:
+        return size >= least
+    return env.bounds(expr(size))[0] >= least or env.statically_known(sympy.Ge(expr(size), least)) is True
+
+
 def same_size(x: Any, y: Any) -> bool:
     """Whether two sizes are structurally equal."""
     if type(x) is int or type(y) is int:

@@ -1,37 +1,153 @@
-"""Elementwise ops."""
+"""Elementwise ops: broadcast sizes, promoted dtype, and the tensor iterator's strides."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from .registry import RuleTable
+from .broadcast import broadcast_sizes, result_strides
+from .format import is_fake, same_sizes
+from .promotion import result_dtype
+from .registry import Rule, RuleTable
 
 aten = torch.ops.aten
 RULES = RuleTable()
 
-
-def _same(x: Any, y: Any) -> bool:
-    if type(x) is int or type(y) is int:
-        return type(x) is type(y) and x == y
-    return x.node._expr == y.node._expr
+Dtype = Callable[[Sequence[Any]], torch.dtype | None]
 
 
-def same_layout(a: Any, b: Any) -> bool:
-    """Whether two fakes have structurally equal sizes and strides."""
-    return a.dim() == b.dim() and all(map(_same, a.shape, b.shape)) and all(map(_same, a.stride(), b.stride()))
+def _promoted(operands: Sequence[Any]) -> torch.dtype:
+    return result_dtype(operands)
 
 
-@RULES.register(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
-def binary(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Equal dtype, device, sizes and contiguous strides: the result is laid out like the operands."""
-    a, b = args
-    fake = type(a)
-    if not hasattr(fake, "fake_device") and type(b) is not fake:
+def _float(operands: Sequence[Any]) -> torch.dtype:
+    dtype = result_dtype(operands)
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def _bool(operands: Sequence[Any]) -> torch.dtype:
+    return torch.bool
+
+
+def _same(operands: Sequence[Any]) -> torch.dtype:
+    return operands[0].dtype
+
+
+def _only_float(operands: Sequence[Any]) -> torch.dtype | None:
+    dtype = result_dtype(operands)
+    return dtype if dtype.is_floating_point else None
+
+
+def _only_numeric(operands: Sequence[Any]) -> torch.dtype | None:
+    dtype = result_dtype(operands)
+    return None if dtype is torch.bool else dtype
+
+
+def _agreeing(operands: Sequence[Any]) -> torch.dtype | None:
+    """Backward formulas take operands of one floating dtype."""
+    first = operands[0].dtype
+    same = all(x.dtype is first for x in operands if isinstance(x, torch.Tensor))
+    return first if same and first.is_floating_point else None
+
+
+def _strides(mode: Any, tensors: Sequence[Any], sizes: Any) -> Any:
+    return result_strides(mode, tensors, sizes)
+
+
+def elementwise(dtype_of: Dtype, count: int) -> Rule:
+    """A rule for ops whose first ``count`` arguments are tensors or numbers and the rest parameters."""
+
+    def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        operands = args[:count]
+        tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+        if len(args) < count or not tensors or any(not is_fake(t) or t.dtype.is_complex for t in tensors):
+            return NotImplemented
+        dtype = dtype_of(operands)
+        if dtype is None or dtype.is_complex:
+            return NotImplemented
+        device = mode.common_device(func, args, {})
+        if len(tensors) == 1 or all(t is tensors[0] for t in tensors):
+            sizes = tensors[0].shape
+        else:
+            sizes = broadcast_sizes(mode.shape_env, tensors)
+        return mode.empty(sizes, _strides(mode, tensors, sizes), dtype=dtype, device=device)
+
+    return rule
+
+
+def in_place(count: int) -> Rule:
+    """A rule for in-place ops: ``self`` after checking that the operands fit into it."""
+
+    def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        target = args[0]
+        tensors = [x for x in args[:count] if isinstance(x, torch.Tensor)]
+        if any(not is_fake(t) or t.dtype.is_complex for t in tensors) or target.constant is not None:
+            return NotImplemented
+        if not torch.can_cast(result_dtype(args[:count]), target.dtype):
+            return NotImplemented
+        mode.common_device(func, args, {})
+        others = [t for t in tensors if t is not target and not same_sizes(t.shape, target.shape)]
+        if others and not same_sizes(broadcast_sizes(mode.shape_env, [target, *others]), target.shape):
+            return NotImplemented
+        return target
+
+    return rule
+
+
+def _table(names: str, dtype: Dtype, count: int) -> None:
+    RULES.register(*(_op(name) for name in names.split()))(elementwise(dtype, count))
+
+
+def _op(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(aten, packet), overload or "default")
+
+
+_table("abs neg sign square floor ceil round trunc", _only_numeric, 1)
+_table("relu", _only_numeric, 1)
+_table("bitwise_not", _same, 1)
+_table(
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "sigmoid erf erfc reciprocal",
+    _float,
+    1,
+)
+_table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardtanh", _only_float, 1)
+_table("logical_not isnan isinf", _bool, 1)
+_table("add.Tensor mul.Tensor maximum minimum", _promoted, 2)
+_table("sub.Tensor remainder.Tensor fmod.Tensor", _only_numeric, 2)
+_table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", _promoted, 2)
+_table("sub.Scalar remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
+_table("div.Tensor div.Scalar atan2", _float, 2)
+_table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
+_table("logical_and logical_or logical_xor", _bool, 2)
+_table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
+_table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
+
+
+@RULES.register(aten.where.self)
+def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    condition, a, b = args
+    if not all(map(is_fake, args)) or condition.dtype is not torch.bool or a.dtype.is_complex or b.dtype.is_complex:
         return NotImplemented
-    if type(b) is not fake or a.dtype is not b.dtype or a.fake_device != b.fake_device:
+    sizes = broadcast_sizes(mode.shape_env, args)
+    device = mode.common_device(func, args, {})
+    return mode.empty(sizes, _strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device)
+
+
+@RULES.register(aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default)
+def clamp(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    operands = [x for x in (*args, *kwargs.values()) if x is not None]
+    if not is_fake(args[0]) or len(operands) < 2:
         return NotImplemented
-    if not same_layout(a, b) or not a.is_contiguous():
-        return NotImplemented
-    return mode.empty(a.shape, dtype=a.dtype, device=a.fake_device)
+    return elementwise(_only_numeric, len(operands))(mode, func, tuple(operands), {})
+
+
+RULES.register(
+    *(_op(f"{n}_.Tensor") for n in ("add", "sub", "mul", "div")),
+    *(_op(f"{n}_.Scalar") for n in ("add", "sub", "mul")),
+)(in_place(2))
+RULES.register(*(_op(f"{n}_.default") for n in ("relu", "sigmoid", "tanh", "exp", "sqrt", "neg", "zero", "silu")))(in_place(1))
+RULES.register(aten.addcmul_.default, aten.addcdiv_.default)(in_place(3))

@@ -1,0 +1,117 @@
+"""Broadcast sizes and result strides of elementwise ops, as ATen's tensor iterator computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+from symshapes.layout import dense_strides
+
+from .format import expr, format_strides, require_equal, same_size, same_sizes
+
+
+def broadcast_sizes(env: Any, tensors: Sequence[Any]) -> list[Any]:
+    """The common size of all operands.
+
+    Raises RuntimeError when they don't broadcast; sizes that are equal only in the example call get a guard.
+    """
+    rank = max(t.dim() for t in tensors)
+    out: list[Any] = [1] * rank
+    for t in tensors:
+        shape = t.shape
+        for i in range(1, len(shape) + 1):
+            out[-i] = _merge(env, out[-i], shape[-i], rank - i)
+    return out
+
+
+def _merge(env: Any, a: Any, b: Any, dim: int) -> Any:
+    if same_size(a, b) or _is_one(env, b):
+        return a
+    if _is_one(env, a):
+        return b
+    if require_equal(env, a, b):
+        return a if type(a) is int else b if type(b) is int else a
+    raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}")
+
+
+def _is_one(env: Any, size: Any) -> bool:
+    return size == 1 if type(size) is int else env.known(sympy.Eq(expr(size), 1))
+
+
+def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
+    """Strides of a new result: the operands' common layout, else dense in the order of the operands' strides."""
+    ranked = [t for t in tensors if t.dim() == len(sizes) and same_sizes(t.shape, sizes)]
+    if len(ranked) == len(tensors):
+        if all(t.is_contiguous() for t in tensors):
+            return format_strides(sizes, False)
+        first = tensors[0]
+        if all(same_sizes(t.stride(), first.stride()) for t in tensors) and _is_dense(mode, first):
+            return first.stride()
+    return dense_strides(sizes, _order(mode.shape_env, tensors, sizes))
+
+
+def _is_dense(mode: Any, t: Any) -> bool:
+    node = next((s.node for s in (*t.shape, *t.stride()) if type(s) is not int), None)
+    if node is None:
+        expected = 1
+        for stride, size in sorted(zip(t.stride(), t.shape)):
+            if size != 1:
+                if stride != expected:
+                    return False
+                expected *= size
+        return True
+    wrap = [[s.node if type(s) is not int else node.wrap_int(s) for s in v] for v in (t.shape, t.stride())]
+    return bool(node.is_non_overlapping_and_dense(*wrap).guard_bool())
+
+
+def _order(env: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[int]:
+    """Dimensions from innermost to outermost, by an insertion sort in which an operand with stride 0 has no say."""
+    rank = len(sizes)
+    strides = [_broadcast_strides(env, t, sizes) for t in tensors]
+    order = list(range(rank - 1, -1, -1))
+    for i in range(1, rank):
+        at = i
+        for j in range(i - 1, -1, -1):
+            sign = _compare(env, strides, sizes, order[j], order[at])
+            if sign > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif sign < 0:
+                break
+    return order
+
+
+def _broadcast_strides(env: Any, t: Any, sizes: Sequence[Any]) -> list[Any]:
+    missing = len(sizes) - t.dim()
+    out: list[Any] = [0] * missing
+    for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
+        stretched = type(size) is int and size == 1 and not same_size(sizes[missing + d], 1)
+        out.append(0 if stretched else stride)
+    return out
+
+
+def _compare(env: Any, strides: Sequence[Sequence[Any]], sizes: Sequence[Any], a: int, b: int) -> int:
+    """1 when dimension ``a`` should lie outside ``b``, -1 when inside, 0 when no operand can tell."""
+    for stride in strides:
+        x, y = stride[a], stride[b]
+        if _is_zero(env, x) or _is_zero(env, y):
+            continue
+        if _less(env, x, y):
+            return -1
+        if _less(env, y, x):
+            return 1
+        if _less(env, sizes[b], sizes[a]):
+            return 1
+    return 0
+
+
+def _is_zero(env: Any, x: Any) -> bool:
+    return x == 0 if type(x) is int else env.known(sympy.Eq(expr(x), 0))
+
+
+def _less(env: Any, x: Any, y: Any) -> bool:
+    if type(x) is int and type(y) is int:
+        return x < y
+    return not same_size(x, y) and env.known(sympy.Lt(expr(x), expr(y)))

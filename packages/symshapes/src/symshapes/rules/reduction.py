@@ -1,0 +1,131 @@
+"""Reductions, softmax and layer norm: results are contiguous, whatever the operand's strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .format import is_fake, require_equal
+from .registry import RuleTable
+
+aten = torch.ops.aten
+RULES = RuleTable()
+
+
+def reduced_sizes(x: Any, dims: Any, keepdim: bool) -> list[Any] | None:
+    """Sizes after reducing ``dims`` (all when None or empty), or None for a bad dimension."""
+    rank = x.dim()
+    if dims is None or dims == []:
+        dims = range(rank)
+    if any(not -max(rank, 1) <= d < max(rank, 1) for d in dims):
+        return None
+    gone = {d % max(rank, 1) for d in dims}
+    if len(gone) != len(list(dims)):
+        return None
+    if keepdim:
+        return [1 if d in gone else s for d, s in enumerate(x.shape)]
+    return [s for d, s in enumerate(x.shape) if d not in gone]
+
+
+def _argument(func: Any, args: tuple, kwargs: dict[str, Any], name: str) -> Any:
+    """The value of a parameter, by the op's schema."""
+    for i, a in enumerate(func._schema.arguments):
+        if a.name == name:
+            return args[i] if i < len(args) and not a.kwarg_only else kwargs.get(name, a.default_value)
+    return None
+
+
+def _reduce(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
+    x = args[0]
+    dims = _argument(func, args, kwargs, "dim")
+    sizes = reduced_sizes(x, [dims] if isinstance(dims, int) else dims, bool(_argument(func, args, kwargs, "keepdim")))
+    return NotImplemented if sizes is None else mode.empty(sizes, dtype=dtype, device=x.fake_device)
+
+
+@RULES.register(aten.sum.default, aten.sum.dim_IntList, aten.prod.default, aten.prod.dim_int)
+def total(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Integers add up in int64."""
+    x = args[0]
+    own = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
+    return _reduce(mode, func, args, kwargs, kwargs.get("dtype") or own)
+
+
+@RULES.register(aten.mean.default, aten.mean.dim, aten.var.correction, aten.std.correction)
+def mean(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    dtype = kwargs.get("dtype") or args[0].dtype
+    return _reduce(mode, func, args, kwargs, dtype) if dtype.is_floating_point else NotImplemented
+
+
+@RULES.register(aten.var_mean.correction)
+def var_mean(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    first, second = (mean(mode, func, args, kwargs) for _ in range(2))
+    return NotImplemented if first is NotImplemented else (first, second)
+
+
+def _all_nonempty(x: Any) -> bool:
+    return all(type(s) is not int or s > 0 for s in x.shape) and not any(
+        type(s) is not int and s.node.hint is None for s in x.shape
+    )
+
+
+@RULES.register(aten.amax.default, aten.amin.default)
+def extremum(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return _reduce(mode, func, args, kwargs, args[0].dtype) if _all_nonempty(args[0]) else NotImplemented
+
+
+@RULES.register(aten.any.default, aten.all.default, aten.any.dim, aten.all.dim)
+def truth(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return NotImplemented if args[0].dtype is torch.uint8 else _reduce(mode, func, args, kwargs, torch.bool)
+
+
+@RULES.register(aten.argmax.default, aten.argmin.default)
+def position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return _reduce(mode, func, args, kwargs, torch.int64) if _all_nonempty(args[0]) else NotImplemented
+
+
+@RULES.register(aten.max.dim, aten.min.dim)
+def extremum_with_position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    x = args[0]
+    if not _all_nonempty(x):
+        return NotImplemented
+    values, places = _reduce(mode, func, args, kwargs, x.dtype), _reduce(mode, func, args, kwargs, torch.int64)
+    return NotImplemented if values is NotImplemented else (values, places)
+
+
+@RULES.register(aten._softmax.default, aten._log_softmax.default)
+def softmax(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    x, dim, half_to_float = args
+    if half_to_float or not x.dtype.is_floating_point or not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
+        return NotImplemented
+    return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
+
+
+@RULES.register(aten.native_layer_norm.default)
+def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """One dtype for all operands: output like the input, statistics over the outer dimensions."""
+    x, normalized, weight, bias, _ = args
+    rank = len(normalized)
+    if any(p is not None and p.dtype is not x.dtype for p in (weight, bias)) or not 1 <= rank <= x.dim():
+        return NotImplemented
+    if x.fake_device.type != "cpu" and x.dtype in (torch.float16, torch.bfloat16):
+        return NotImplemented  # CUDA keeps statistics in float32
+    shapes = [x.shape[-rank:], *(p.shape for p in (weight, bias) if p is not None)]
+    for shape in shapes:
+        if len(shape) != rank or not all(require_equal(mode.shape_env, a, b) for a, b in zip(shape, normalized)):
+            return NotImplemented
+    statistics = [*x.shape[:-rank], *[1] * rank]
+    make = [mode.empty(s, dtype=x.dtype, device=x.fake_device) for s in (x.shape, statistics, statistics)]
+    return tuple(make)
+
+
+@RULES.register(aten.native_layer_norm_backward.default)
+def native_layer_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    _, x, _, _, _, weight, bias, mask = args
+    if not is_fake(x) or any(p is not None and p.dtype is not x.dtype for p in (weight, bias)):
+        return NotImplemented
+    sources = (x, weight, bias)
+    return tuple(
+        mode.empty(s.shape, dtype=s.dtype, device=x.fake_device) if wanted and s is not None else None
+        for s, wanted in zip(sources, mask)
+    )

@@ -1,0 +1,205 @@
+"""View ops. Static ones run C++ alone; common symbolic ones are computed here; the rest go to torch's meta kernels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+
+from symshapes.expr import FloorDiv
+
+from .format import expr, format_strides, is_fake, known_at_least, require_equal
+from .registry import RuleTable
+
+aten = torch.ops.aten
+RULES = RuleTable()
+
+Geometry = tuple[list[Any], list[Any], Any]
+_SYMBOLIC: dict[Any, Callable[..., Geometry | None]] = {}
+
+
+def _symbolic(op: Any) -> Callable[[Callable[..., Geometry | None]], Callable[..., Geometry | None]]:
+    def add(function: Callable[..., Geometry | None]) -> Callable[..., Geometry | None]:
+        _SYMBOLIC[op] = function
+        return function
+
+    return add
+
+
+@RULES.register(
+    aten.view.default,
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.expand.default,
+    aten.unsqueeze.default,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.unbind.int,
+    aten.as_strided.default,
+    aten.diagonal.default,
+    aten.detach.default,
+    aten.alias.default,
+)
+def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A fake over the same storage; keeps the value of a small constant."""
+    base = args[0]
+    if not is_fake(base) or base.fake_mode is not mode:
+        return NotImplemented
+    if func in _NATIVE or not _has_symbols(base, args):
+        out = mode.run_native(func, args, kwargs, base.fake_device)
+        if base.constant is not None and is_fake(out):
+            with torch._C._DisableTorchDispatch():
+                out.constant = func(base.constant, *args[1:], **kwargs)
+        return out
+    compute = _SYMBOLIC.get(func)
+    geometry = None if compute is None or kwargs else compute(mode, *args)
+    if geometry is None:
+        return NotImplemented
+    return mode.run_native(aten.as_strided.default, (base, *geometry), {}, base.fake_device)
+
+
+_NATIVE = {aten.detach.default, aten.alias.default, aten.as_strided.default}
+
+
+def _has_symbols(base: Any, args: tuple) -> bool:
+    if base._has_symbolic_sizes_strides:
+        return True
+    for a in args[1:]:
+        if type(a) is torch.SymInt or (isinstance(a, (list, tuple)) and any(type(x) is torch.SymInt for x in a)):
+            return True
+    return False
+
+
+def _geometry(x: Any) -> Geometry:
+    return list(x.shape), list(x.stride()), x.storage_offset()
+
+
+@_symbolic(aten.permute.default)
+def permute(mode: Any, x: Any, dims: list[int]) -> Geometry | None:
+    sizes, strides, offset = _geometry(x)
+    rank = len(sizes)
+    dims = [d % rank for d in dims if -rank <= d < rank]
+    if sorted(dims) != list(range(rank)):
+        return None
+    return [sizes[d] for d in dims], [strides[d] for d in dims], offset
+
+
+@_symbolic(aten.transpose.int)
+def transpose(mode: Any, x: Any, a: int, b: int) -> Geometry | None:
+    rank = x.dim()
+    if not (-rank <= a < rank and -rank <= b < rank):
+        return None
+    order = list(range(rank))
+    order[a], order[b] = order[b], order[a]
+    return permute(mode, x, order)
+
+
+@_symbolic(aten.t.default)
+def t(mode: Any, x: Any) -> Geometry | None:
+    return permute(mode, x, [1, 0]) if x.dim() == 2 else None
+
+
+@_symbolic(aten.unsqueeze.default)
+def unsqueeze(mode: Any, x: Any, dim: int) -> Geometry | None:
+    sizes, strides, offset = _geometry(x)
+    rank = len(sizes)
+    if not -rank - 1 <= dim <= rank:
+        return None
+    dim %= rank + 1
+    strides.insert(dim, sizes[dim] * strides[dim] if dim < rank else 1)
+    sizes.insert(dim, 1)
+    return sizes, strides, offset
+
+
+@_symbolic(aten.select.int)
+def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
+    sizes, strides, offset = _geometry(x)
+    rank = len(sizes)
+    if not -rank <= dim < rank or type(index) is not int:
+        return None
+    size, stride = sizes.pop(dim), strides.pop(dim)
+    if not known_at_least(mode.shape_env, size, index + 1 if index >= 0 else -index):
+        return None
+    return sizes, strides, offset + (index if index >= 0 else size + index) * stride
+
+
+@_symbolic(aten.slice.Tensor)
+def slice_(mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Geometry | None:
+    """Bounds must be plain, and known to lie within a symbolic dimension."""
+    sizes, strides, offset = _geometry(x)
+    rank = len(sizes)
+    start, end = 0 if start is None else start, sys.maxsize if end is None else end
+    if not -rank <= dim < rank or any(type(v) is not int for v in (start, end, step)) or step < 1:
+        return None
+    size = sizes[dim]
+    if type(size) is int:
+        first, last, step = slice(start, end, step).indices(size)
+        length: Any = max(0, -(-(last - first) // step))
+    else:
+        reach = max(start if start >= 0 else -start, 0 if end == sys.maxsize else end if end >= 0 else -end)
+        if not known_at_least(mode.shape_env, size, reach):
+            return None
+        first = start if start >= 0 else size + start
+        last = size if end == sys.maxsize else end if end >= 0 else size + end
+        if not known_at_least(mode.shape_env, last - first, 0):
+            return None
+        length = (last - first + step - 1) // step
+    sizes[dim] = length
+    offset = offset + first * strides[dim]
+    strides[dim] = strides[dim] * step
+    return sizes, strides, offset
+
+
+@_symbolic(aten.expand.default)
+def expand(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
+    sizes, strides, offset = _geometry(x)
+    extra = len(target) - len(sizes)
+    if extra < 0:
+        return None
+    out_sizes, out_strides = list(target), [0] * extra
+    for d, (size, stride) in enumerate(zip(sizes, strides)):
+        wanted = target[extra + d]
+        if type(wanted) is int and wanted == -1:
+            out_sizes[extra + d] = size
+            out_strides.append(stride)
+        elif type(size) is int and size == 1:
+            out_strides.append(0 if not (type(wanted) is int and wanted == 1) else stride)
+        elif require_equal(mode.shape_env, size, wanted):
+            out_strides.append(stride)
+        else:
+            return None
+    return out_sizes, out_strides, offset
+
+
+@_symbolic(aten.view.default)
+def view_contiguous(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
+    """A contiguous tensor in another shape; one ``-1`` is inferred."""
+    if not x.is_contiguous():
+        return None
+    env, sizes, total = mode.shape_env, list(target), sympy.Integer(1)
+    for s in x.shape:
+        total = total * expr(s)
+    holes = [d for d, s in enumerate(sizes) if type(s) is int and s == -1]
+    if len(holes) > 1:
+        return None
+    rest = sympy.Integer(1)
+    for d, s in enumerate(sizes):
+        rest = rest if d in holes else rest * expr(s)
+    if holes:
+        if not known_at_least(env, env.wrap(rest), 1):
+            return None
+        quotient = FloorDiv(total, rest)
+        sizes[holes[0]] = env.wrap(quotient)
+        rest = rest * quotient
+    if not require_equal(env, env.wrap(rest), env.wrap(total)):
+        return None
+    return sizes, format_strides(sizes, False), x.storage_offset()
