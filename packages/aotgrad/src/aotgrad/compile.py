@@ -1,0 +1,90 @@
+"""One traced program through passes, partition and compilers to a callable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .double import DoubleBackward
+from .errors import AotError, CompilerError
+from .joint import Joint
+from .partition import Partitioner
+from .passes import clean, separate_outputs
+from .plan import Slot, View
+from .runtime import Runtime, build_inference, build_training
+from .split import JointView, extract_forward, split_joint
+from .verify import check_functional
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The arguments of ``aot_backend``, resolved."""
+
+    forward_compiler: Callable[..., Any]
+    backward_compiler: Callable[..., Any]
+    inference_compiler: Callable[..., Any]
+    passes: tuple[Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None], ...]
+    partition: Partitioner
+    fallback_random: bool
+    on_artifact: Callable[[str, str], None]
+
+
+def optimise_joint(joint: Joint, options: Options) -> None:
+    """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
+    clean(joint.gm.graph, keep_random=options.fallback_random)
+    for rewrite in options.passes:
+        joint.gm = rewrite(joint.gm) or joint.gm
+    separate_outputs(joint.gm.graph, _owned_slots(joint))
+    joint.gm.recompile()
+    options.on_artifact("joint", joint.gm.print_readable(print_output=False))
+
+
+def _owned_slots(joint: Joint) -> list[int]:
+    """Values that the caller or autograd gets to hold; the others are only read by the epilogue."""
+    plan = joint.plan
+    held = {o.index for o in plan.outputs if isinstance(o, Slot)}
+    held |= {o.base.index for o in plan.outputs if isinstance(o, View) and isinstance(o.base, Slot)}
+    return sorted(held | set(plan.differentiable))
+
+
+def compile_joint(joint: Joint, run: Runtime, options: Options) -> Callable[..., Any]:
+    """The callable of a joint graph that ``optimise_joint`` has seen."""
+    if not joint.has_backward:
+        values = joint.gm.graph.output_node().args[0]
+        nodes = dict.fromkeys(v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder")  # type: ignore[union-attr]
+        forward = _compile(options.inference_compiler, extract_forward(joint, nodes), "inference", options, bool(nodes))
+        call, text = build_inference(run, tuple(nodes), forward)
+    else:
+        view = JointView.of(joint)
+        partition = options.partition(view)
+        options.on_artifact("partition", str(partition))
+        split = split_joint(view, partition.saved)
+        forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
+        backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
+        run.double = DoubleBackward(joint, run.eager) if not run.lifted and DoubleBackward.applies_to(joint) else None
+        call, text = build_training(run, split, forward, backward)
+    options.on_artifact("runtime", text)
+    return call
+
+
+def _compile(compiler: Callable[..., Any], gm: torch.fx.GraphModule, what: str, options: Options, wanted: bool) -> Any:
+    if os.environ.get("STRATA_VERIFY") == "1":
+        check_functional(gm)
+    options.on_artifact(what, gm.print_readable(print_output=False))
+    if not wanted:
+        return None
+    examples: Sequence[Any] = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]
+    name = getattr(compiler, "__name__", repr(compiler))
+    try:
+        compiled = compiler(gm, examples)
+    except AotError:
+        raise
+    except Exception as error:
+        raise CompilerError(f"B4: the {what} compiler {name} raised {type(error).__name__}: {error}") from error
+    if not callable(compiled):
+        raise CompilerError(f"B4: the {what} compiler {name} returned {compiled!r}, which cannot be called")
+    return compiled

@@ -1,0 +1,180 @@
+"""Reads a traced program's effects off its functional wrappers: mutations, aliases, identities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from symshapes import expr_of, is_symbolic
+from torch.utils import _pytree as pytree
+
+from .errors import Unsupported
+from .functional import current_value, is_functional, storage_id
+from .plan import Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View
+from .tracer import Tracer
+from .views import view_chain, view_root
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTensor:
+    """A tensor that existed before the call: an input or a constant.
+
+    Attributes:
+        target: which one.
+        before: the fake with its value before the program ran.
+        wrapper: the functional wrapper that the program used.
+        version: the wrapper's version counter before.
+        edge: its gradient edge before, None when no gradient with respect to it is wanted.
+    """
+
+    target: Target
+    before: torch.Tensor
+    wrapper: torch.Tensor
+    version: int
+    edge: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TracedProgram:
+    """The live objects of a forward trace: tensors from before the call, and the flat outputs."""
+
+    tensors: tuple[TracedTensor, ...]
+    outputs: tuple[Any, ...]
+    out_spec: pytree.TreeSpec
+
+
+def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, list[Any]]:
+    """The plan, and the values (wrappers, SymInts) that its slots stand for."""
+    planner = _Planner(traced, tracer)
+    mutations = tuple(m for t in traced.tensors if (m := planner.mutation(t)) is not None)
+    outputs = planner.outputs()
+    differentiable = tuple(
+        i for i, v in enumerate(planner.values) if is_functional(v) and v.requires_grad and i in planner.tracked
+    )
+    return EffectPlan(outputs, mutations, differentiable), planner.values
+
+
+class _Planner:
+    def __init__(self, traced: TracedProgram, tracer: Tracer) -> None:
+        self.traced = traced
+        self.tracer = tracer
+        self.values: list[Any] = []
+        self.tracked: set[int] = set()  # slots that autograd must see if they require grad
+        self._slot_of: dict[int, Slot] = {}
+
+    def node(self, wrapper: torch.Tensor) -> torch.fx.Node:
+        return self.tracer.node_of(current_value(wrapper))
+
+    def slot(self, value: Any, *, tracked: bool = True) -> Slot:
+        slot = self._slot_of.get(id(value))
+        if slot is None:
+            slot = self._slot_of[id(value)] = Slot(len(self.values))
+            self.values.append(value)
+        if tracked:
+            self.tracked.add(slot.index)
+        return slot
+
+    # -- mutations -----------------------------------------------------------------------------------------------
+
+    def mutation(self, t: TracedTensor) -> Mutation | None:
+        wrapper = t.wrapper
+        if torch._functionalize_was_storage_changed(wrapper):  # type: ignore[attr-defined]
+            raise Unsupported("AG020", "the program replaces the storage of an input (set_ or .data assignment)")
+        root, _ = view_chain(self.node(wrapper))
+        written = root is not self.tracer.node_of(t.before)
+        layout = _layout_change(t.before, wrapper)
+        if wrapper.requires_grad != t.before.requires_grad and not written:
+            raise Unsupported("AG021", "the program changes requires_grad of an input")
+        if not written and layout is None:
+            return None
+        differentiable = wrapper.requires_grad and (t.edge is None or gradient_edge(wrapper) != t.edge)
+        slot = self.slot(wrapper, tracked=differentiable) if written else None
+        return Mutation(t.target, slot, differentiable, wrapper._version - t.version, layout)
+
+    # -- outputs -------------------------------------------------------------------------------------------------
+
+    def outputs(self) -> tuple[Output, ...]:
+        owners = {storage_id(t.wrapper): (t.target, t.wrapper) for t in self.traced.tensors}
+        groups: dict[int, list[torch.Tensor]] = {}
+        for o in self.traced.outputs:
+            if is_functional(o) and all(o is not other for other in groups.get(storage_id(o), ())):
+                groups.setdefault(storage_id(o), []).append(o)
+        bases = {s: self._base_of(members) for s, members in groups.items() if s not in owners and len(members) > 1}
+        found: list[Output] = []
+        first: dict[int, int] = {}
+        for i, o in enumerate(self.traced.outputs):
+            if isinstance(o, torch.Tensor) and id(o) in first:
+                found.append(SameAs(first[id(o)]))
+                continue
+            first[id(o)] = i
+            found.append(self._output(o, owners, bases))
+        return tuple(found)
+
+    def _output(self, o: Any, owners: dict[int, tuple[Target, torch.Tensor]], bases: dict[int, torch.Tensor | None]) -> Output:
+        if is_symbolic(o):
+            return self.slot(o)
+        if not isinstance(o, torch.Tensor):
+            return Constant(o)
+        if not is_functional(o):
+            return self.slot(self.tracer.lift(o))
+        self._refuse_new_leaf(o)
+        owner = owners.get(storage_id(o))
+        if owner is not None:
+            target, wrapper = owner
+            return target if o is wrapper else self._view(o, target, wrapper)
+        base = bases.get(storage_id(o))
+        if base is None or base is o:
+            return self.slot(o)
+        return self._view(o, self.slot(base), base)
+
+    def _view(self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor) -> View:
+        stop = self.node(base_wrapper)
+        root, steps = view_chain(self.node(o), stop)
+        if root is not stop:
+            raise Unsupported("AG022", "an output is a view whose relation to its base is not a chain of views", node=root)
+        if o.requires_grad and not base_wrapper.requires_grad:
+            raise Unsupported("AG023", "an output requires grad although its base does not", node=root)
+        detach = base_wrapper.requires_grad and not o.requires_grad
+        return View(base, steps, detach)
+
+    def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
+        """The wrapper that shows the whole memory of several outputs: one of them, or what they are views of."""
+        roots = {view_root(self.node(m)) for m in members}
+        if len(roots) != 1:
+            raise Unsupported("AG024", "outputs share memory but are not views of one value")
+        (root,) = roots
+        candidates = [*members, *(m._base for m in members if m._is_view() and m._base is not None)]
+        whole = [c for c in candidates if is_functional(c) and self.node(c) is root]
+        whole.sort(key=lambda c: not c.requires_grad)
+        if not whole:
+            raise Unsupported("AG024", "outputs share memory with a value that is out of reach", node=root)
+        return whole[0]
+
+    def _refuse_new_leaf(self, o: torch.Tensor) -> None:
+        if o.requires_grad and o.grad_fn is None:
+            raise Unsupported("AG025", "an output is a new leaf that requires grad")
+
+
+def gradient_edge(wrapper: torch.Tensor) -> Any:
+    """Where a gradient of the wrapper's present value would arrive."""
+    return torch.autograd.graph.get_gradient_edge(wrapper)
+
+
+def _layout_change(before: torch.Tensor, wrapper: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...], Any] | None:
+    now = current_value(wrapper)
+    old, new = _layout(before), _layout(now)
+    if old == new:
+        return None
+    if _extent(new) != _extent(old):
+        raise Unsupported("AG026", "the program changes how many elements an input shows (resize_)")
+    return new[0], new[1], new[2] - old[2]
+
+
+def _layout(t: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
+    return tuple(expr_of(s) for s in t.shape), tuple(expr_of(s) for s in t.stride()), expr_of(t.storage_offset())
+
+
+def _extent(layout: tuple[tuple[Any, ...], tuple[Any, ...], Any]) -> Any:
+    sizes, strides, _ = layout
+    return sum((size - 1) * stride for size, stride in zip(sizes, strides))

@@ -1,0 +1,180 @@
+"""Writes the Python source of one graph's prologue and epilogue: only what this graph needs, nothing per call in loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from symshapes import expr_of, is_symbolic, python_text
+
+from .joint import Joint
+from .plan import Constant, InputSpec, Mutation, Output, SameAs, Slot, Target, View, ViewStep
+
+
+@dataclass(slots=True)
+class Source:
+    """Python text under construction, and the objects that it names.
+
+    Attributes:
+        lines: the text.
+        namespace: global names of the text.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    namespace: dict[str, Any] = field(default_factory=dict)
+    _indent: int = 0
+
+    def __call__(self, line: str = "") -> None:
+        self.lines.append("    " * self._indent + line if line else "")
+
+    def enter(self, line: str) -> None:
+        """A line that opens a block."""
+        self(line)
+        self._indent += 1
+
+    def leave(self) -> None:
+        """Closes a block."""
+        self._indent -= 1
+
+    def name(self, stem: str, value: Any) -> str:
+        """A global name for an object; the same object keeps its name."""
+        stem = "".join(c if c.isalnum() else "_" for c in stem)
+        name, n = stem, 0
+        while name in self.namespace and self.namespace[name] is not value:
+            n += 1
+            name = f"{stem}_{n}"
+        self.namespace[name] = value
+        return name
+
+    def text(self) -> str:
+        """The whole text."""
+        return "\n".join(self.lines) + "\n"
+
+
+def tuple_text(items: Iterable[str]) -> str:
+    """Python text of a tuple."""
+    items = list(items)
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+class EffectWriter:
+    """Writes the epilogue: write-backs, then outputs."""
+
+    def __init__(self, out: Source, joint: Joint, values: dict[int, str], inputs: tuple[InputSpec, ...]) -> None:
+        self.out = out
+        self.joint = joint
+        self.values = values  # slot -> Python text
+        self.inputs = inputs
+        self.symbols = {expr_of(s.value): s.name for s in inputs if is_symbolic(s.value)}
+
+    def target(self, target: Target) -> str:
+        """Text that names a tensor from before the call."""
+        if target.index >= 0:
+            return self.inputs[target.index].name
+        return self.out.name(target.constant, getattr(self.joint.gm, target.constant))
+
+    def size(self, value: Any) -> str:
+        """Text of a size, or of any other argument of a view op."""
+        if isinstance(value, sympy.Basic):
+            return python_text(value, self.symbols)
+        if isinstance(value, tuple):
+            return "[" + ", ".join(self.size(v) for v in value) + "]"
+        if isinstance(value, (torch.dtype, torch.device, torch.memory_format, torch.layout)):
+            return self.out.name(str(value), value)
+        return repr(value)
+
+    # -- write-backs ---------------------------------------------------------------------------------------------
+
+    def mutations(self) -> None:
+        """Writes every mutation; plain copies go in one call."""
+        plain = [m for m in self.joint.plan.mutations if _is_plain(m)]
+        others = [m for m in self.joint.plan.mutations if not _is_plain(m)]
+        if len(plain) == 1:
+            others, plain = [*plain, *others], []
+        if plain:
+            self._copy_together(plain)
+        for mutation in others:
+            self._mutate(mutation)
+
+    def _copy_together(self, plain: list[Mutation]) -> None:
+        copy = self.out.name("foreach_copy_", torch._foreach_copy_)
+        targets = ", ".join(self._written(m) for m in plain)
+        values = ", ".join(self.values[m.slot.index] for m in plain if m.slot is not None)
+        needs_guard = any(self._requires_grad(m) for m in plain)
+        self._under_no_grad(needs_guard, [f"{copy}([{targets}], [{values}])"])
+
+    def _mutate(self, m: Mutation) -> None:
+        name = self.target(m.target)
+        lines = []
+        if m.layout is not None:
+            sizes, strides, offset = m.layout
+            moved = "" if offset == 0 else f", {name}.storage_offset() + {self.size(offset)}"
+            lines.append(f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})")
+        if m.slot is not None:
+            lines.append(f"{self._written(m)}.copy_({self.values[m.slot.index]})")
+        extra = m.bumps - len(lines)
+        if extra > 0:
+            bump = self.out.name("increment_version", torch._C._increment_version)
+            lines.append(f"{bump}(({name},) * {extra})")
+        self._under_no_grad(not m.differentiable and self._requires_grad(m), lines)
+
+    def _written(self, m: Mutation) -> str:
+        """Text of the tensor to copy into; ``.data`` where eager writes without counting a version (batch norm)."""
+        return self.target(m.target) + (".data" if m.bumps == 0 else "")
+
+    def _requires_grad(self, m: Mutation) -> bool:
+        return m.target.index >= 0 and self.inputs[m.target.index].requires_grad
+
+    def _under_no_grad(self, needed: bool, lines: list[str]) -> None:
+        if needed:
+            self.out.enter(f"with {self.out.name('no_grad', torch.no_grad)}():")
+        for line in lines:
+            self.out(line)
+        if needed:
+            self.out.leave()
+
+    # -- outputs -------------------------------------------------------------------------------------------------
+
+    def outputs(self) -> list[str]:
+        """Writes the regenerated views; the text of each program output."""
+        texts: list[str] = []
+        for i, output in enumerate(self.joint.plan.outputs):
+            texts.append(self._output(i, output, texts))
+        return texts
+
+    def _output(self, i: int, output: Output, earlier: list[str]) -> str:
+        match output:
+            case Slot(index):
+                return self.values[index]
+            case Target():
+                return self.target(output)
+            case SameAs(other):
+                return earlier[other]
+            case Constant(value):
+                is_literal = value is None or type(value) in (bool, int, str)
+                return repr(value) if is_literal else self.out.name(f"constant_output_{i}", value)
+            case View(base, steps, detach):
+                name = f"o{i}"
+                self.out(f"{name} = {self._view(base, steps, detach)}")
+                return name
+
+    def _view(self, base: Target | Slot, steps: tuple[ViewStep, ...], detach: bool) -> str:
+        text = self.values[base.index] if isinstance(base, Slot) else self.target(base)
+        if detach:
+            text = f"{text}.detach()"
+        elif not steps:
+            text = f"{text}.view_as({text})"
+        for step in steps:
+            function = self.out.name(str(step.target), step.target)
+            arguments = [text, *(self.size(a) for a in step.args), *(f"{k}={self.size(v)}" for k, v in step.kwargs)]
+            text = f"{function}({', '.join(arguments)})"
+            if step.item is not None:
+                text += f"[{step.item}]"
+        return text
+
+
+def _is_plain(m: Mutation) -> bool:
+    return m.slot is not None and m.layout is None and not m.differentiable and m.bumps <= 1

@@ -1,0 +1,49 @@
+"""Functional wrappers: mutation and views of fakes become values, by torch's C++ functionalisation.
+
+Order of a traced op: autograd, then functionalisation, then the tracer, then the fake mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def to_functional(fake: torch.Tensor) -> torch.Tensor:
+    """A wrapper of a fake; it requires grad when the fake does, and then accepts in-place ops like a non-leaf."""
+    wrapper = torch._to_functional_tensor(fake)
+    torch._mirror_autograd_meta_to(fake, wrapper)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def is_functional(value: object) -> bool:
+    """Whether ``value`` is a functional wrapper."""
+    return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
+
+
+def current_value(wrapper: torch.Tensor) -> torch.Tensor:
+    """The fake that holds a wrapper's value after all writes so far."""
+    torch._sync(wrapper)
+    return torch._from_functional_tensor(wrapper)
+
+
+def storage_id(wrapper: torch.Tensor) -> int:
+    """Identity of the storage: equal for a wrapper and its views."""
+    return wrapper.untyped_storage()._cdata
+
+
+@contextmanager
+def functionalising() -> Iterator[None]:
+    """Ops on plain tensors give functional wrappers, too; views are replayed as views, not copies."""
+    torch._enable_functionalization(reapply_views=True)
+    try:
+        yield
+    finally:
+        torch._disable_functionalization()
+
+
+def below_functionalisation() -> torch._C._ExcludeDispatchKeyGuard:
+    """A context in which tensors made are plain fakes again."""
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))

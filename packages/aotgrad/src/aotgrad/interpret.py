@@ -1,0 +1,61 @@
+"""Runs a captured graph node by node, so that what each node records can be traced back to it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx.node import map_arg
+
+from .errors import AotError
+
+
+def run_captured(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    enter: Callable[[torch.fx.Node], None] = lambda node: None,
+    wrap_constant: Callable[[torch.Tensor], torch.Tensor] = lambda t: t,
+) -> Any:
+    """The value of the graph's output node.
+
+    Args:
+        gm: a captured graph (C1), or any GraphModule.
+        inputs: one value per placeholder.
+        enter: called with each node before it runs.
+        wrap_constant: applied to tensors read by ``get_attr``.
+    """
+    values: dict[torch.fx.Node, Any] = {}
+    feed = iter(inputs)
+    for node in gm.graph.nodes:
+        enter(node)
+        try:
+            values[node] = _run_node(gm, node, values, feed, wrap_constant)
+        except AotError:
+            raise
+        except Exception as error:
+            error.add_note(f"while running {node.format_node()}\n{node.meta.get('stack_trace') or ''}".rstrip())
+            raise
+        if node.op == "output":
+            return values[node]
+    return None
+
+
+def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.fx.Node, Any], feed: Any, wrap: Any) -> Any:
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    match node.op:
+        case "placeholder":
+            return next(feed)
+        case "get_attr":
+            found = operator.attrgetter(str(node.target))(gm)
+            return wrap(found) if isinstance(found, torch.Tensor) else found
+        case "call_function":
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+        case "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        case "call_module":
+            return gm.get_submodule(str(node.target))(*args, **kwargs)
+        case _:
+            return args[0]

@@ -1,0 +1,167 @@
+"""Traces a program forward and backward into one functional graph, with a plan of its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from symshapes import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
+from .errors import Unsupported
+from .functional import below_functionalisation, current_value, functionalising, is_functional, to_functional
+from .interpret import run_captured
+from .plan import EffectPlan, InputSpec, Target
+from .tracer import Tracer
+
+Program = Callable[[Sequence[Any], Tracer, Callable[[torch.Tensor], torch.Tensor]], Any]
+
+
+@dataclass(slots=True)
+class Joint:
+    """A joint graph: placeholders are inputs then tangents; outputs are forward values then gradients.
+
+    Attributes:
+        gm: the graph (C2).
+        inputs: one per leading placeholder.
+        num_values: how many leading outputs are forward values.
+        plan: how the values become what the program returned and wrote.
+        gradients_of: indices of the inputs that the trailing outputs are gradients of.
+        out_spec: pytree of the program's outputs.
+    """
+
+    gm: torch.fx.GraphModule
+    inputs: tuple[InputSpec, ...]
+    num_values: int
+    plan: EffectPlan
+    gradients_of: tuple[int, ...]
+    out_spec: pytree.TreeSpec
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether any output is differentiable."""
+        return bool(self.plan.differentiable)
+
+
+def captured_program(gm: torch.fx.GraphModule) -> Program:
+    """A program that runs a captured graph, so that every op knows the captured node that it came from."""
+
+    def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        def enter(node: torch.fx.Node) -> None:
+            tracer.origin = node
+
+        return run_captured(gm, inputs, enter=enter, wrap_constant=wrap_constant)
+
+    return program
+
+
+def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode, *, grad_enabled: bool) -> Joint:
+    """Runs ``program`` on fakes under autograd and records what happens, backward included.
+
+    Args:
+        program: called with (inputs, tracer, wrap_constant).
+        inputs: their tensors are fakes of ``fake_mode``, made for this trace only.
+        fake_mode: the mode that runs the ops.
+        grad_enabled: the grad mode that the program starts in.
+
+    Raises Unsupported for what the runtime could not reproduce, and whatever eager raises for a wrong program.
+    """
+    tracer = Tracer(fake_mode)
+    for spec in inputs:
+        tracer.add_placeholder(spec.name, spec.value)
+    with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
+        traced = _run_forward(program, inputs, tracer)
+        plan, values = plan_effects(traced, tracer)
+        wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad) if plan.differentiable else ()
+        if plan.differentiable and not wanted:
+            raise Unsupported("AG025", "an output requires grad although no input does")
+        gradients = _run_backward(traced, plan, values, wanted, tracer) if wanted else []
+        outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
+    tracer.graph.output(outputs)
+    gm = torch.fx.GraphModule(tracer.root, tracer.graph, "Joint")
+    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec)
+
+
+def _fake(value: Any) -> Any:
+    return current_value(value) if is_functional(value) else value
+
+
+def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) -> TracedProgram:
+    tensors: list[TracedTensor] = []
+    constants: dict[int, torch.Tensor] = {}
+
+    def wrap(fake: torch.Tensor, target: Target, requires_grad: bool = False) -> torch.Tensor:
+        wrapper = to_functional(fake)
+        edge = gradient_edge(wrapper) if requires_grad else None
+        tensors.append(TracedTensor(target, fake, wrapper, wrapper._version, edge))
+        return wrapper
+
+    def wrap_constant(real: torch.Tensor) -> torch.Tensor:
+        if id(real) not in constants:
+            fake = tracer.lift(real)
+            constants[id(real)] = wrap(fake, Target(constant=str(tracer.node_of(fake).target)))
+        return constants[id(real)]
+
+    given = [wrap(s.value, Target(i), s.requires_grad) if s.is_tensor else s.value for i, s in enumerate(inputs)]
+    result = program(given, tracer, wrap_constant)
+    outputs, out_spec = pytree.tree_flatten(result if isinstance(result, (tuple, list)) else (result,))
+    tracer.origin = None
+    return TracedProgram(tuple(tensors), tuple(outputs), out_spec)
+
+
+def _run_backward(
+    traced: TracedProgram, plan: EffectPlan, values: list[Any], wanted: tuple[int, ...], tracer: Tracer
+) -> list[torch.Tensor | None]:
+    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value."""
+    outs = [values[slot] for slot in plan.differentiable]
+    tangents = []
+    with _placeholders_after_inputs(tracer):
+        for slot, out in zip(plan.differentiable, outs):
+            with below_functionalisation():
+                fake = tangent_like(current_value(out), tracer.fake_mode)
+            tracer.add_placeholder(f"tangent_{slot}", fake)
+            tangents.append(to_functional(fake))
+    edges = {t.target.index: t.edge for t in traced.tensors}
+    tracer.in_backward = True
+    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+        grads = torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True)
+    return list(grads)
+
+
+def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
+    """A fake with the layout in which a gradient of ``value`` is handed to the backward graph: dense, dimensions nested
+    as in ``value``."""
+    layout = dense_strides(value)
+    return fake_mode.empty(value.shape, layout, dtype=value.dtype, device=value.device)
+
+
+def dense_strides(value: torch.Tensor) -> list[Any]:
+    """Strides of a dense tensor whose dimensions are nested in the order of ``value``'s strides."""
+    strides: list[Any] = [1] * value.dim()
+    product: Any = 1
+    for d in sorted(range(value.dim()), key=lambda d: (_hint(value.stride(d)), -d)):
+        strides[d] = product
+        product = product * value.shape[d] if _hint(value.shape[d]) != 0 else product
+    return strides
+
+
+def _hint(size: Any) -> int:
+    node = getattr(size, "node", None)
+    if node is None:
+        return size
+    return node.hint if node.hint is not None else 1 << 30
+
+
+@contextmanager
+def _placeholders_after_inputs(tracer: Tracer) -> Iterator[None]:
+    last = None
+    for node in tracer.graph.nodes:
+        if node.op != "placeholder":
+            break
+        last = node
+    with tracer.graph.inserting_after(last) if last is not None else tracer.graph.inserting_before():
+        yield

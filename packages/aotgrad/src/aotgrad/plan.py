@@ -1,0 +1,115 @@
+"""What a traced program owes its caller beyond plain values: write-backs, views, identities. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input of a traced program.
+
+    Attributes:
+        name: a Python identifier.
+        value: its fake tensor, SymInt, or Python number.
+        static: a parameter or buffer.
+        requires_grad: whether gradients with respect to it are wanted.
+    """
+
+    name: str
+    value: Any
+    static: bool = False
+    requires_grad: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the input is a tensor."""
+        return isinstance(self.value, torch.Tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A tensor that outlives the call: input ``index``, or constant ``name`` of the traced module."""
+
+    index: int = -1
+    constant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Value number ``index`` of the forward graph."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStep:
+    """One view op; ``args`` follow the base. Sizes are ints or SymPy expressions. ``item`` picks from several results."""
+
+    target: torch._ops.OpOverload
+    args: tuple[Any, ...] = ()
+    kwargs: tuple[tuple[str, Any], ...] = ()
+    item: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A real view of ``base``, made anew on every call. ``detach``: of the detached base."""
+
+    base: Target | Slot
+    steps: tuple[ViewStep, ...]
+    detach: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SameAs:
+    """The same object as an earlier output."""
+
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value known when the program was traced."""
+
+    value: Any
+
+
+Output = Target | Slot | View | SameAs | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """What the program did to ``target`` in place.
+
+    Attributes:
+        target: the tensor.
+        slot: value to copy into it, None when only its metadata changed.
+        differentiable: autograd sees the write (the target gets a new history).
+        bumps: by how much its version counter grew.
+        layout: new (sizes, strides, change of the storage offset), None when unchanged.
+    """
+
+    target: Target
+    slot: Slot | None
+    differentiable: bool
+    bumps: int
+    layout: tuple[tuple[Any, ...], tuple[Any, ...], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectPlan:
+    """Everything the epilogue of a call does.
+
+    Attributes:
+        outputs: one per program output.
+        mutations: in any order; no two have one target.
+        differentiable: slots that autograd must see, in tangent order.
+    """
+
+    outputs: tuple[Output, ...]
+    mutations: tuple[Mutation, ...]
+    differentiable: tuple[int, ...]

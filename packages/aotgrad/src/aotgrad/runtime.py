@@ -1,0 +1,317 @@
+"""Assembles the callable of one traced program: compiled graphs inside a generated prologue and epilogue."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .double import DoubleBackward
+from .emit import EffectWriter, Source, tuple_text
+from .errors import ContractError
+from .joint import Joint
+from .plan import InputSpec
+from .split import Split
+from .tangent import restride
+from .views import view_root, view_source
+
+Compiled = Callable[..., Sequence[Any]]
+
+
+@dataclass(slots=True)
+class Runtime:
+    """What a call needs beside the compiled graphs.
+
+    Attributes:
+        joint: the traced program.
+        lifted: real tensors of the leading inputs, which the caller does not pass.
+        eager: runs the original program on (caller's) inputs; used when inputs that are written share memory.
+        other_mode: called instead when the grad mode is not the one that was traced; None when it makes no difference.
+        grad_enabled: the grad mode that was traced.
+        in_autocast: whether the trace ran under autocast.
+        double: makes backward differentiable.
+    """
+
+    joint: Joint
+    lifted: tuple[torch.Tensor, ...]
+    eager: Callable[..., Sequence[Any]]
+    other_mode: Callable[..., Sequence[Any]] | None
+    grad_enabled: bool
+    in_autocast: bool
+    double: DoubleBackward | None = None
+
+    @property
+    def parameters(self) -> tuple[InputSpec, ...]:
+        """The inputs that the caller passes."""
+        return self.joint.inputs[len(self.lifted) :]
+
+
+def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
+    """The error for a compiled graph that returns the wrong number of values."""
+    count = len(got) if isinstance(got, (tuple, list)) else f"a {type(got).__name__}"
+    return ContractError("B1", f"the compiled {what} graph returned {count} values instead of {expected}")
+
+
+def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Compiled) -> tuple[Callable[..., Any], str]:
+    """The callable of a program without differentiable outputs, and its source."""
+    out = _start(run)
+    values = _value_texts(run.joint, results, {})
+    _open_call(out, run)
+    needs_guard = run.grad_enabled and any(s.requires_grad for s in run.joint.inputs)
+    if needs_guard:
+        out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
+    call = f"{out.name('forward', forward)}({', '.join(s.name for s in run.joint.inputs)})"
+    _call_compiled(out, "forward", call, [f"v{i}" for i in range(len(results))], autocast_off=run.in_autocast)
+    if needs_guard:
+        out.leave()
+        _drop_view_tracking(out, run.joint, results, values)
+    _finish_call(out, run, values)
+    return _load(out, "call")
+
+
+def build_training(run: Runtime, split: Split, forward: Compiled, backward: Compiled) -> tuple[Callable[..., Any], str]:
+    """The callable of a program with differentiable outputs, as a torch.autograd.Function, and its source."""
+    out = _start(run)
+    joint, plan = run.joint, run.joint.plan
+    taken = [s.name for s in joint.inputs if s.requires_grad]
+    boxed = [s.name for s in joint.inputs if not s.requires_grad]
+    values = _value_texts(joint, split.results, {})
+    carried = _carried(joint, split, values)
+
+    out.enter(f"def function_forward(ctx, box, {', '.join(taken)}):")
+    if boxed:
+        out(f"{', '.join(boxed)}, = box")
+    call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
+    _call_compiled(out, "forward", call, [f"v{i}" for i in range(len(split.results))], autocast_off=run.in_autocast)
+    _drop_view_tracking(out, joint, split.results, values)
+    saved = _saved_texts(joint, split)
+    sentinels = _sentinels(joint, split, values, saved)
+    if saved or sentinels:
+        out(f"ctx.save_for_backward({', '.join([*saved, *sentinels])})")
+    sizes = [_node_text(joint, split, n) for n in split.sizes]
+    if sizes:
+        out(f"ctx.sizes = {tuple_text(sizes)}")
+    if run.double is not None:
+        out(f"ctx.primals = {run.double.keep_text(out, joint, saved)}")
+    out(f"box[:] = {tuple_text(carried)}")
+    returned = [values[i] for i in plan.differentiable]
+    out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
+    out.leave()
+    out()
+    _write_backward(out, run, split, backward, len(sentinels))
+    _write_training_call(out, run, boxed, taken, carried, values)
+
+    namespace: dict[str, Any] = {}
+    out.namespace["make_apply"] = lambda: namespace["apply"]
+    call, text = _load(out, "call")
+    members = {name: staticmethod(call.__globals__[f"function_{name}"]) for name in ("forward", "backward")}  # type: ignore[attr-defined]
+    function = type("CompiledGraph", (torch.autograd.Function,), members)
+    # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
+    call.__globals__["apply"] = super(torch.autograd.Function, function).apply  # type: ignore[attr-defined, misc]
+    return call, text
+
+
+def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled, num_sentinels: int) -> None:
+    joint = run.joint
+    tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+    names = [t.name for t in tangents]
+    out.enter(f"def function_backward(ctx, {', '.join(names)}):")
+    out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
+    if run.double is not None:
+        out(f"return (None, *{out.name('double_backward', run.double)}(ctx, {tuple_text(names)}))")
+    else:
+        out(f"{out.name('refuse_double_backward', DoubleBackward.refuse)}()")
+    out.leave()
+    saved = [n.name for n in split.saved] + ["_"] * num_sentinels
+    if saved:
+        out(f"{', '.join(saved)}, = ctx.saved_tensors")
+    if split.sizes:
+        out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
+    used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
+    used |= {g.name for g in _gradient_nodes(joint) if isinstance(g, torch.fx.Node)}
+    symbols = EffectWriter(out, joint, {}, joint.inputs)
+    symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
+    for tangent in tangents:
+        value = tangent.meta["val"]
+        if tangent.name not in used or value.dim() == 0:
+            continue
+        strides = tuple_text(symbols.size(_expr(s)) for s in value.stride())
+        out.enter(f"if {tangent.name}.stride() != {strides}:")
+        out(f"{tangent.name} = {out.name('restride', restride)}({tangent.name}, {strides})")
+        out.leave()
+    arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *names]
+    call = f"{out.name('backward', backward)}({', '.join(arguments)})"
+    if split.gradients:
+        results = [f"d{i}" for i in range(len(split.gradients))]
+        out.enter(f"if {out.name('autocast_enabled', torch._C._is_any_autocast_enabled)}():")
+        _call_compiled(out, "backward", call, results, autocast_off=True)
+        out.leave()
+        out.enter("else:")
+        _call_compiled(out, "backward", call, results, autocast_off=False)
+        out.leave()
+    position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
+    texts = []
+    for gradient in _gradient_nodes(joint):
+        is_node = isinstance(gradient, torch.fx.Node)
+        texts.append(position.get(gradient, gradient.name) if is_node else repr(gradient))
+    out(f"return (None, {', '.join(texts)})")
+    out.leave()
+    out()
+
+
+def _write_training_call(
+    out: Source, run: Runtime, boxed: list[str], taken: list[str], carried: list[str], values: dict[int, str]
+) -> None:
+    _open_call(out, run)
+    if not run.grad_enabled:
+        out.enter(f"with {out.name('enable_grad', torch.enable_grad)}():")
+    out(f"box = [{', '.join(boxed)}]")
+    returned = [f"y{i}" for i in run.joint.plan.differentiable]
+    out(f"{', '.join(returned)} = apply(box, {', '.join(taken)})")
+    texts = {i: f"y{i}" for i in run.joint.plan.differentiable}
+    if carried:
+        out(f"{', '.join(f'b{i}' for i in range(len(carried)))}, = box")
+        names = {text: f"b{i}" for i, text in enumerate(carried)}
+        texts |= {i: names[text] for i, text in values.items() if i not in texts and text in names}
+    texts = {i: texts.get(i, text) for i, text in values.items()}
+    _finish_call(out, run, texts)
+    if not run.grad_enabled:
+        out.leave()
+
+
+def _start(run: Runtime) -> Source:
+    out = Source()
+    out.namespace["torch"] = torch
+    reserved = {s.name for s in run.joint.inputs}
+    for spec, real in zip(run.joint.inputs, run.lifted):
+        out.namespace[spec.name] = real
+    if any(name.startswith("__") for name in reserved):
+        raise ContractError("C1.4", "an input's name is not usable")
+    return out
+
+
+def _open_call(out: Source, run: Runtime) -> None:
+    arguments = ", ".join(s.name for s in run.parameters)
+    out.enter(f"def call({arguments}):")
+    if run.other_mode is not None:
+        negate = "not " if run.grad_enabled else ""
+        out.enter(f"if {negate}{out.name('grad_enabled', torch.is_grad_enabled)}():")
+        out(f"return {out.name('other_mode', run.other_mode)}({arguments})")
+        out.leave()
+    written = [run.joint.inputs[m.target.index].name for m in run.joint.plan.mutations if m.target.index >= 0]
+    others = [s.name for s in run.joint.inputs if s.is_tensor and s.name not in written]
+    if written and len(written) + len(others) > 1:
+        check = f"{out.name('share_memory', share_memory)}({tuple_text(written)}, {tuple_text(others)})"
+        out.enter(f"if {check}:")
+        out(f"return {out.name('eager', run.eager)}({arguments})")
+        out.leave()
+
+
+def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor that will be written shares its storage with another one."""
+    storages = {t.untyped_storage()._cdata for t in written}
+    if len(storages) != len(written):
+        return True
+    return any(t.untyped_storage()._cdata in storages for t in others)
+
+
+def _finish_call(out: Source, run: Runtime, values: dict[int, str]) -> None:
+    writer = EffectWriter(out, run.joint, values, run.joint.inputs)
+    writer.mutations()
+    out(f"return {tuple_text(writer.outputs())}")
+    out.leave()
+
+
+def _call_compiled(out: Source, what: str, call: str, results: list[str], *, autocast_off: bool) -> None:
+    if not results:
+        return
+    if autocast_off:
+        out.enter(f"with {out.name('DisableAutocast', torch._C._DisableAutocast)}():")
+        out(f"results = {call}")
+        out.leave()
+    else:
+        out(f"results = {call}")
+    out.enter("try:")
+    out(f"{', '.join(results)}, = results")
+    out.leave()
+    out.enter("except (TypeError, ValueError):")
+    out(f"raise {out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results) from None")
+    out.leave()
+
+
+def _value_nodes(joint: Joint) -> tuple[Any, ...]:
+    return joint.gm.graph.output_node().args[0][: joint.num_values]  # type: ignore[index, return-value]
+
+
+def _gradient_nodes(joint: Joint) -> tuple[Any, ...]:
+    return joint.gm.graph.output_node().args[0][joint.num_values :]  # type: ignore[index, return-value]
+
+
+def _value_texts(joint: Joint, results: Sequence[torch.fx.Node], known: dict[int, str]) -> dict[int, str]:
+    position = {node: f"v{i}" for i, node in enumerate(results)}
+    texts = dict(known)
+    placeholders = joint.gm.graph.find_nodes(op="placeholder")
+    names = {p: spec.name for p, spec in zip(placeholders, joint.inputs)}
+    for i, node in enumerate(_value_nodes(joint)):
+        texts[i] = position.get(node) or names.get(node) or repr(node)
+    return texts
+
+
+def _node_text(joint: Joint, split: Split, node: torch.fx.Node) -> str:
+    if node in split.results:
+        return f"v{split.results.index(node)}"
+    placeholders = joint.gm.graph.find_nodes(op="placeholder")
+    return joint.inputs[placeholders.index(node)].name
+
+
+def _saved_texts(joint: Joint, split: Split) -> list[str]:
+    return [_node_text(joint, split, node) for node in split.saved]
+
+
+def _carried(joint: Joint, split: Split, values: dict[int, str]) -> list[str]:
+    """Values that leave the autograd function through the box: autograd need not see them."""
+    nodes = _value_nodes(joint)
+    carried = [
+        values[i]
+        for i in range(joint.num_values)
+        if i not in joint.plan.differentiable and isinstance(nodes[i], torch.fx.Node) and nodes[i] in split.results
+    ]
+    return list(dict.fromkeys(carried))
+
+
+def _sentinels(joint: Joint, split: Split, values: dict[int, str], saved: list[str]) -> list[str]:
+    """Outputs that share memory with a saved value: keeping them lets autograd notice when the caller writes to them."""
+    roots = {n for n in split.saved if n.op != "placeholder"}
+    found = []
+    for i, node in enumerate(_value_nodes(joint)):
+        if isinstance(node, torch.fx.Node) and node not in roots and view_root(node, unsafe=True) in roots:
+            found.append(values[i])
+    return [text for text in dict.fromkeys(found) if text not in saved]
+
+
+def _drop_view_tracking(out: Source, joint: Joint, results: Sequence[torch.fx.Node], values: dict[int, str]) -> None:
+    """A view made under no_grad refuses in-place ops later on; ``.data`` of it is an ordinary tensor."""
+    for i, node in enumerate(_value_nodes(joint)):
+        if isinstance(node, torch.fx.Node) and node in results and view_source(node) is not None:
+            line = f"{values[i]} = {values[i]}.data"
+            if out.lines[-1].strip() != line:
+                out(line)
+
+
+def _expr(size: Any) -> Any:
+    return size if type(size) is int else size.node.expr
+
+
+_COUNT = [0]
+
+
+def _load(out: Source, name: str) -> tuple[Callable[..., Any], str]:
+    text = out.text()
+    _COUNT[0] += 1
+    filename = f"<aotgrad graph {_COUNT[0]}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), out.namespace)
+    return out.namespace[name], text

@@ -1,0 +1,210 @@
+"""Cuts a joint graph in two at a set of saved nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from symshapes import is_symbolic
+
+from .joint import Joint
+from .passes import size_symbols
+from .views import view_source
+
+aten = torch.ops.aten
+
+
+@dataclass(slots=True)
+class JointView:
+    """Sets of nodes of a joint graph, computed once.
+
+    Attributes:
+        joint: the graph.
+        values: nodes (or constants) of the forward values.
+        gradients: nodes of the gradients.
+        from_tangent: nodes that depend on a tangent; these run in backward.
+        needed: ancestors of a gradient, the gradients included.
+        written: placeholders that the epilogue overwrites.
+    """
+
+    joint: Joint
+    values: tuple[Any, ...]
+    gradients: tuple[Any, ...]
+    from_tangent: set[torch.fx.Node]
+    needed: set[torch.fx.Node]
+    written: set[torch.fx.Node]
+
+    @staticmethod
+    def of(joint: Joint) -> JointView:
+        """Analyses a joint graph."""
+        graph = joint.gm.graph
+        results: tuple[Any, ...] = graph.output_node().args[0]  # type: ignore[assignment]
+        values, gradients = results[: joint.num_values], results[joint.num_values :]
+        placeholders = graph.find_nodes(op="placeholder")
+        written = {placeholders[m.target.index] for m in joint.plan.mutations if m.target.index >= 0}
+        from_tangent = set(placeholders[len(joint.inputs) :])
+        for node in graph.nodes:
+            if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
+                from_tangent.add(node)
+        needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node))
+        return JointView(joint, values, gradients, from_tangent, needed, written)
+
+    def is_size(self, node: torch.fx.Node) -> bool:
+        """Whether a node is a number: always recomputed from the symbols."""
+        return not isinstance(node.meta["val"], (torch.Tensor, list, tuple))
+
+    def can_save(self, node: torch.fx.Node) -> bool:
+        """Whether a node stands for memory of its own that can be handed to backward."""
+        return isinstance(node.meta["val"], torch.Tensor) and node.op != "get_attr" and view_source(node, unsafe=True) is None
+
+
+def ancestors(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes and everything that they are computed from."""
+    found: set[torch.fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found
+
+
+@dataclass(slots=True)
+class Split:
+    """Forward and backward graphs, and how values travel between them.
+
+    Attributes:
+        forward: placeholders are the inputs; outputs are the nodes of ``results``.
+        results: joint nodes that the forward graph returns, each once. An input is never among them.
+        backward: placeholders are ``sizes``, ``saved``, then tangents; outputs are the nodes of ``gradients``.
+        gradients: joint nodes that the backward graph returns, each once.
+        saved: joint tensor nodes that backward reads.
+        copied: those of ``saved`` that are inputs which the call overwrites: the forward graph returns a copy.
+        sizes: joint nodes of the sizes that backward reads.
+    """
+
+    forward: torch.fx.GraphModule
+    results: tuple[torch.fx.Node, ...]
+    backward: torch.fx.GraphModule
+    gradients: tuple[torch.fx.Node, ...]
+    saved: tuple[torch.fx.Node, ...]
+    copied: frozenset[torch.fx.Node]
+    sizes: tuple[torch.fx.Node, ...]
+
+
+def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
+    """Builds both graphs; ``saved`` must cut every path from forward to the gradients."""
+    order = {node: i for i, node in enumerate(view.joint.gm.graph.nodes)}
+    saved = tuple(sorted(set(saved), key=order.__getitem__))
+    body, used = _backward_body(view, set(saved), order)
+    saved = tuple(s for s in saved if s in used)
+    sizes = _sizes_read(view, body, saved, order)
+    copied = frozenset(s for s in saved if s in view.written)
+    wanted = [*view.values, *saved, *sizes]
+    results = tuple(dict.fromkeys(n for n in wanted if isinstance(n, torch.fx.Node) and (n.op != "placeholder" or n in copied)))
+    forward = extract_forward(view.joint, results, copied)
+    gradients = tuple(
+        dict.fromkeys(g for g in view.gradients if isinstance(g, torch.fx.Node) and g.op != "placeholder" and g in body)
+    )
+    backward = _extract_backward(view, body, saved, sizes, gradients)
+    return Split(forward, results, backward, gradients, saved, copied, sizes)
+
+
+def _backward_body(
+    view: JointView, saved: set[torch.fx.Node], order: dict[torch.fx.Node, int]
+) -> tuple[dict[torch.fx.Node, None], set[torch.fx.Node]]:
+    """What backward computes, each recomputed node right before its first use; and which saved nodes it reads."""
+    body: dict[torch.fx.Node, None] = {}
+    used: set[torch.fx.Node] = set()
+
+    def emit(node: torch.fx.Node) -> None:
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            if top in saved or top in body or top.op == "placeholder":
+                if top in saved:
+                    used.add(top)
+                stack.pop()
+                continue
+            missing = [a for a in top.all_input_nodes if a not in body and a not in saved and a.op != "placeholder"]
+            if missing:
+                stack.extend(sorted(missing, key=order.__getitem__, reverse=True))
+                continue
+            used.update(a for a in top.all_input_nodes if a in saved)
+            body[top] = None
+            stack.pop()
+
+    for node in view.joint.gm.graph.nodes:
+        if node in view.from_tangent and node in view.needed:
+            emit(node)
+    for gradient in view.gradients:
+        if isinstance(gradient, torch.fx.Node):
+            emit(gradient)
+    return body, used
+
+
+def _sizes_read(
+    view: JointView, body: Iterable[torch.fx.Node], saved: Iterable[torch.fx.Node], order: dict[torch.fx.Node, int]
+) -> tuple[torch.fx.Node, ...]:
+    body = list(body)
+    tangents = view.joint.gm.graph.find_nodes(op="placeholder")[len(view.joint.inputs) :]
+    symbols: set[Any] = set().union(*(size_symbols(n) for n in (*body, *saved, *tangents)))
+    binders = {n.meta["val"].node.expr: n for n in view.joint.gm.graph.nodes if _is_binder(n)}
+    computed = set(body)
+    found = {binders[s] for s in symbols if s in binders and binders[s] not in computed}
+    found |= {a for n in body for a in n.all_input_nodes if a.op == "placeholder" and view.is_size(a)}
+    return tuple(sorted(found, key=order.__getitem__))
+
+
+def _is_binder(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    if not is_symbolic(value) or not value.node.expr.is_Symbol:
+        return False
+    return node.op == "placeholder" or isinstance(node.target, torch._ops.OpOverload)
+
+
+def extract_forward(
+    joint: Joint, results: Iterable[torch.fx.Node], copied: frozenset[torch.fx.Node] = frozenset()
+) -> torch.fx.GraphModule:
+    """The part of a joint graph that computes ``results`` from the inputs."""
+    results = tuple(results)
+    needed = ancestors(results)
+    graph, env = torch.fx.Graph(), {}
+    placeholders = joint.gm.graph.find_nodes(op="placeholder")
+    tangents = set(placeholders[len(joint.inputs) :])
+    binders = {n for n in joint.gm.graph.nodes if n.target is aten.sym_size.int and n.args[0] in needed}
+    for node in joint.gm.graph.nodes:
+        if (node.op == "placeholder" and node not in tangents) or (node.op != "output" and (node in needed or node in binders)):
+            env[node] = graph.node_copy(node, env.__getitem__)
+    outputs = []
+    for node in results:
+        out = env[node]
+        if node in copied:
+            out = graph.call_function(aten.clone.default, (out,))
+            out.meta["val"] = node.meta["val"]
+        outputs.append(out)
+    graph.output(tuple(outputs))
+    return torch.fx.GraphModule(joint.gm, graph, "Forward")
+
+
+def _extract_backward(
+    view: JointView,
+    body: Iterable[torch.fx.Node],
+    saved: tuple[torch.fx.Node, ...],
+    sizes: tuple[torch.fx.Node, ...],
+    gradients: tuple[torch.fx.Node, ...],
+) -> torch.fx.GraphModule:
+    graph, env = torch.fx.Graph(), {}
+    tangents = view.joint.gm.graph.find_nodes(op="placeholder")[len(view.joint.inputs) :]
+    for node in (*sizes, *saved, *tangents):
+        if node in env:
+            continue
+        env[node] = placeholder = graph.placeholder(node.name)
+        placeholder.meta["val"] = node.meta["val"]
+    for node in body:
+        env[node] = graph.node_copy(node, env.__getitem__)
+    graph.output(tuple(env[g] for g in gradients))
+    return torch.fx.GraphModule(view.joint.gm, graph, "Backward")

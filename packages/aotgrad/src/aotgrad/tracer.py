@@ -1,0 +1,201 @@
+"""Records ATen ops that arrive below autograd and functionalisation into a torch.fx.Graph."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from symshapes import FakeTensor, FakeTensorMode, is_symbolic
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .errors import Unsupported
+from .functional import below_functionalisation
+from .sizes import SizeNodes
+
+aten = torch.ops.aten
+
+# questions about a tensor, not computation
+_QUERIES = frozenset(
+    [
+        torch.ops.prim.device.default,
+        aten.size.default,
+        aten.stride.default,
+        aten.storage_offset.default,
+        aten.sym_size.default,
+        aten.sym_stride.default,
+        aten.sym_storage_offset.default,
+        aten.sym_numel.default,
+        aten.sym_size.int,
+        aten.sym_stride.int,
+        aten.is_contiguous.default,
+        aten.is_contiguous.memory_format,
+        aten.dim.default,
+        aten.numel.default,
+    ]
+)
+# the result is the operand: below autograd these do nothing
+_IDENTITIES = frozenset([aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.lift.default])
+_SMALL = 8  # elements of a constant whose value may answer item()
+_RENAMED = {aten.lift_fresh_copy.default: aten.clone.default}
+
+
+class Tracer(TorchDispatchMode):
+    """A dispatch mode above a FakeTensorMode that appends every op it sees to ``graph``.
+
+    Attributes:
+        graph: what was recorded.
+        root: module that owns the constants (``get_attr`` targets).
+        origin: the captured node being run; recorded nodes inherit its source line.
+        in_backward: whether autograd's backward is running; recorded nodes then name their forward node.
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.graph = torch.fx.Graph()
+        self.root = torch.nn.Module()
+        self.sizes = SizeNodes(self.graph)
+        self.origin: torch.fx.Node | None = None
+        self.in_backward = False
+        self.forward_by_sequence: dict[int, torch.fx.Node] = {}
+        self._nodes: dict[int, torch.fx.Node] = {}  # by id of a fake
+        self._alive: list[Any] = []  # keeps those ids from being reused
+        self._constants: dict[int, FakeTensor] = {}  # by id of a real tensor, which root keeps alive
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch wraps the handler in something that imports its compiler
+
+    # -- values and nodes ----------------------------------------------------------------------------------------
+
+    def add_placeholder(self, name: str, value: Any) -> torch.fx.Node:
+        """Appends a placeholder for a fake tensor, SymInt or number."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = value
+        self._remember(value, node)
+        return node
+
+    def node_of(self, fake: torch.Tensor) -> torch.fx.Node:
+        """The node that computes a fake made under this tracer."""
+        return self._nodes[id(fake)]
+
+    def _remember(self, value: Any, node: torch.fx.Node) -> None:
+        if isinstance(value, FakeTensor):
+            self._nodes[id(value)] = node
+            self._alive.append(value)
+        elif is_symbolic(value):
+            self.sizes.bind(value, node)
+
+    def argument(self, value: Any) -> Any:
+        """``value`` with fakes and symbols replaced by nodes."""
+        if isinstance(value, torch.Tensor):
+            return self._nodes[id(self.lift(value))]
+        if is_symbolic(value):
+            return self.sizes.argument(value)
+        if isinstance(value, (list, torch.Size)):
+            return [self.argument(v) for v in value]
+        if isinstance(value, tuple):
+            return tuple(self.argument(v) for v in value)
+        if isinstance(value, dict):
+            return {k: self.argument(v) for k, v in value.items()}
+        if isinstance(value, torch.Generator):
+            raise Unsupported("AG010", "an explicit torch.Generator cannot be part of a graph", node=self.origin)
+        return value
+
+    def lift(self, value: torch.Tensor) -> FakeTensor:
+        """The fake of a tensor; a real tensor becomes a constant of the graph (C2.7).
+
+        Raises Unsupported for a real tensor that requires grad: its gradient would be lost.
+        """
+        if isinstance(value, FakeTensor):
+            if id(value) not in self._nodes:
+                raise Unsupported("AG011", "a fake tensor of another trace is used in this one", node=self.origin)
+            return value
+        known = self._constants.get(id(value))
+        if known is not None:
+            return known
+        if value.requires_grad:
+            reason = "a tensor that requires grad is read from outside; pass it as an argument"
+            raise Unsupported("AG012", reason, node=self.origin)
+        name = f"constant_{len(self._constants)}"
+        self.root.register_buffer(name, value, persistent=False)
+        with below_functionalisation(), torch._C._DisableTorchDispatch():
+            fake = self.fake_mode.from_real(value)
+        if value.numel() <= _SMALL:
+            fake.constant = value
+        node = self.graph.get_attr(name)
+        node.meta["val"] = fake
+        self._annotate(node)
+        self._remember(fake, node)
+        self._constants[id(value)] = fake
+        return fake
+
+    # -- recording -----------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _QUERIES:
+            return func(*args, **kwargs)
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self.lift, (args, kwargs))
+        if func in _IDENTITIES:
+            return self._alias(func, args, kwargs)
+        func = _RENAMED.get(func, func)
+        out = func(*args, **kwargs)
+        if func._schema.is_mutable:
+            raise Unsupported("AG013", f"{func} writes to its operands and has no functional form", node=self.origin)
+        return self._record(func, args, kwargs, out)
+
+    def _alias(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func in (aten.lift_fresh.default, aten.lift.default):
+            return args[0]
+        out = func(*args, **kwargs)
+        self._remember(out, self.node_of(args[0]))
+        return out
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
+        if not _has_results(out):
+            return out
+        node = self.graph.call_function(func, self.argument(tuple(args)), self.argument(dict(kwargs)))
+        node.meta["val"] = out
+        self._annotate(node)
+        self._track(out, node)
+        return out
+
+    def _track(self, out: Any, node: torch.fx.Node) -> None:
+        if not isinstance(out, (list, tuple)):
+            self._remember(out, node)
+            return
+        for i, part in enumerate(out):
+            if part is None or isinstance(part, (int, float)):
+                continue
+            item = self.graph.call_function(operator.getitem, (node, i))
+            item.meta["val"] = part
+            self._annotate(item)
+            self._track(part, item)
+
+    def _annotate(self, node: torch.fx.Node) -> None:
+        if self.in_backward:
+            current = torch._C._current_autograd_node()
+            forward = None if current is None else self.forward_by_sequence.get(current._sequence_nr())
+            node.meta["is_backward"] = True
+            if forward is not None:
+                node.meta["forward_node"] = forward.name
+                _copy_stack_trace(forward, node)
+            return
+        if self.origin is not None:
+            _copy_stack_trace(self.origin, node)
+        # autograd numbers its nodes just before it calls down to us
+        self.forward_by_sequence[torch._C._autograd._get_sequence_nr() - 1] = node
+
+
+def _copy_stack_trace(source: torch.fx.Node, target: torch.fx.Node) -> None:
+    if source.meta.get("stack_trace"):
+        target.meta["stack_trace"] = source.meta["stack_trace"]
+
+
+def _has_results(out: Any) -> bool:
+    if isinstance(out, (list, tuple)):
+        return any(_has_results(o) for o in out)
+    return isinstance(out, torch.Tensor) or is_symbolic(out)
