@@ -17,6 +17,7 @@ from inductor_cpp.toolchain import HINT, Toolchain
 
 SPLIT_AT = 24
 PLACEHOLDER = "kernel_"
+DIVISION_BY_ZERO = 2
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
@@ -91,9 +92,11 @@ def make_launcher(kernel: Kernel, function: Callable[..., int]) -> Callable[...,
     tensors = [f"t{n}" for n in range(buffers)]
     ints = [f"i{n}" for n in range(sizes)]
     passed = ", ".join([*(f"{name}.data_ptr()" for name in tensors), *ints])
-    source = f"def launch({', '.join([*tensors, *ints])}):\n    if call({passed}):\n        fail()\n"
+    source = f"def launch({', '.join([*tensors, *ints])}):\n    error = call({passed})\n    if error:\n        fail(error)\n"
 
-    def fail() -> None:
+    def fail(error: int) -> None:
+        if error == DIVISION_BY_ZERO:
+            raise RuntimeError("ZeroDivisionError")
         raise IndexError(f"{kernel.name}: index out of range")
 
     scope = {"call": function, "fail": fail}

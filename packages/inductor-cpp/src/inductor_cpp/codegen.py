@@ -127,7 +127,7 @@ def _open_lanes(emitter: Emitter, unit: Block) -> None:
         begin, end = "begin", "end"
     header = f"{_lanes_call('lanes', divisor)}({begin}, {end}, [&](i64 {variable}, auto n) LAMBDA {{"
     emitter.levels[0] = prelude
-    emitter.levels.append(unit.open(f"if ({header}", "})) return 1;"))
+    emitter.levels.append(unit.open(f"if (int error = {header}", "})) return error;"))
     emitter.symbol_depth[plan.axis.symbol.name] = 1
     emitter.count = "n"
 
@@ -199,9 +199,9 @@ def _close_loops(emitter: Emitter, loops: list[Block]) -> Block:
 def _wrap_lanes(item: Range, block: Block, outer: Block, flushes: list[str]) -> None:
     variable, extent = identifier(item.symbol.name), print_index(item.extent)
     call = _lanes_call("lanes_blocked" if flushes else "lanes", item.extent)
-    block.header = f"if ({call}(0, {extent}, [&](i64 {variable}, auto n) LAMBDA {{"
+    block.header = f"if (int error = {call}(0, {extent}, [&](i64 {variable}, auto n) LAMBDA {{"
     flush = f", [&]() LAMBDA {{ {' '.join(flushes)} }}" if flushes else ""
-    block.footer = f"}}{flush})) return 1;"
+    block.footer = f"}}{flush})) return error;"
     block.add("return 0;")
     outer.add(block)
 

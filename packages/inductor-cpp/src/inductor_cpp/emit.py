@@ -133,10 +133,22 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
     e.define(step, expression(step.op, texts, step.dtype), vector=vector, depth=e.depth_of(step), run_start=run_start)
 
 
+def emit_division(e: Emitter, step: Instruction) -> None:
+    """Integer division and remainders stop the kernel at a zero divisor, as ATen does."""
+    divisor = e.operand(step.args[1])
+    if not divisor.dtype.is_floating_point and not divisor.constant:
+        zero = f"has_zero<W>({divisor.text}, {e.count})" if divisor.vector else f"{divisor.text} == 0"
+        e.levels[e.deepest].add(f"if ({zero}) return DIVISION_BY_ZERO;")
+    emit_elementwise(e, step)
+
+
 def emit_constant(e: Emitter, step: Instruction) -> None:
     """A literal, used in place."""
     assert step.result is not None and step.dtype is not None
-    e.bindings[step.result] = Binding(literal(step.args[0], step.dtype), step.dtype, False, UNIT)  # type: ignore[arg-type]
+    number = step.args[0]
+    if not isinstance(number, int | float):
+        raise TypeError(f"{e.kernel.name}: {number!r} is not a number")
+    e.bindings[step.result] = Binding(literal(number, step.dtype), step.dtype, False, UNIT, constant=number)
 
 
 def emit_index_expr(e: Emitter, step: Instruction) -> None:
@@ -213,10 +225,10 @@ def emit_indirect(e: Emitter, step: Instruction) -> None:
     block = e.levels[depth]
     block.add(f"const {'auto' if value.vector else 'i64'} {name} = cast<i64>({value.text});")
     if value.vector:
-        block.add(f"if (outside<W>({name}, {size}, {e.count})) return 1;")
+        block.add(f"if (outside<W>({name}, {size}, {e.count})) return INDEX_OUT_OF_RANGE;")
         block.add(f"const lane_array<i64, W> {name}_at({name});")
     else:
-        block.add(f"if (outside({name}, {size})) return 1;")
+        block.add(f"if (outside({name}, {size})) return INDEX_OUT_OF_RANGE;")
     e.bindings[step.result] = Binding(name, torch.int64, value.vector, depth, None, f"{name}_at" if value.vector else None)
 
 
@@ -241,5 +253,8 @@ RULES = {
     "store": emit_store,
     "indirect": emit_indirect,
     "uniform": emit_uniform,
+    "floordiv": emit_division,
+    "remainder": emit_division,
+    "fmod": emit_division,
 }
 """Rules by operation; whatever is missing is elementwise. ``collective`` adds reduce and scan."""

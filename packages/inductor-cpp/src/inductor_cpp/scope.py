@@ -12,7 +12,7 @@ INDENT = "  "
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text of lane 0 when the lanes
-    count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only)."""
+    count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only); ``constant`` its number."""
 
     text: str
     dtype: torch.dtype
@@ -20,6 +20,7 @@ class Binding:
     depth: int
     run_start: str | None = None
     lane_array: str | None = None
+    constant: int | float | None = None
 
 
 @dataclass

@@ -2,19 +2,19 @@
 // bounds that tests/test_math.py checks; the other functions, float64 and machines without fused multiply-add call libm per lane.
 #define LIBM(X) X(exp) X(expm1) X(log) X(log2) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(erf) X(lgamma)
 #define LIBM2(X) X(pow) X(atan2)
-#define DECLARE(f) extern "C" f32 f##f(f32); extern "C" f64 f(f64); INLINE f32 f##_of(f32 x) { return f##f(x); } INLINE f64 f##_of(f64 x) { return f(x); }
-#define DECLARE2(f) extern "C" f32 f##f(f32, f32); extern "C" f64 f(f64, f64); \
-  INLINE f32 f##_of(f32 x, f32 y) { return f##f(x, y); } INLINE f64 f##_of(f64 x, f64 y) { return f(x, y); }
+#define DECLARE(g) extern "C" f32 g##f(f32); extern "C" f64 g(f64); INLINE f32 g##_of(f32 x) { return g##f(x); } INLINE f64 g##_of(f64 x) { return g(x); }
+#define DECLARE2(g) extern "C" f32 g##f(f32, f32); extern "C" f64 g(f64, f64); \
+  INLINE f32 g##_of(f32 x, f32 y) { return g##f(x, y); } INLINE f64 g##_of(f64 x, f64 y) { return g(x, y); }
 LIBM(DECLARE) LIBM2(DECLARE2)
 #define COLD __attribute__((noinline)) static
-#define LANEWISE_F32(f) COLD vf f##_lanes(vf x) { for (int i = 0; i < LANES; i++) x[i] = f##f(x[i]); return x; }
-#define LANEWISE_F64(f) COLD vd f##_lanes(vd x) { for (int i = 0; i < LANES / 2; i++) x[i] = f(x[i]); return x; } \
-  INLINE vdd f##_of(vdd x) { return {f##_lanes(x.a), f##_lanes(x.b)}; }
+#define LANEWISE_F32(g) COLD vf g##_lanes(vf x) { for (int i = 0; i < LANES; i++) x[i] = g##f(x[i]); return x; }
+#define LANEWISE_F64(g) COLD vd g##_lanes(vd x) { for (int i = 0; i < LANES / 2; i++) x[i] = g(x[i]); return x; } \
+  INLINE vdd g##_of(vdd x) { return {g##_lanes(x.a), g##_lanes(x.b)}; }
 LIBM(LANEWISE_F32) LIBM(LANEWISE_F64)
-#define LANEWISE2(f) \
-  COLD vf f##_of(vf x, vf y) { for (int i = 0; i < LANES; i++) x[i] = f##f(x[i], y[i]); return x; } \
-  COLD vd f##_lanes(vd x, vd y) { for (int i = 0; i < LANES / 2; i++) x[i] = f(x[i], y[i]); return x; } \
-  INLINE vdd f##_of(vdd x, vdd y) { return {f##_lanes(x.a, y.a), f##_lanes(x.b, y.b)}; }
+#define LANEWISE2(g) \
+  COLD vf g##_of(vf x, vf y) { for (int i = 0; i < LANES; i++) x[i] = g##f(x[i], y[i]); return x; } \
+  COLD vd g##_lanes(vd x, vd y) { for (int i = 0; i < LANES / 2; i++) x[i] = g(x[i], y[i]); return x; } \
+  INLINE vdd g##_of(vdd x, vdd y) { return {g##_lanes(x.a, y.a), g##_lanes(x.b, y.b)}; }
 LIBM2(LANEWISE2)
 #define THROUGH_LIBM(f) INLINE vf f##_of(vf x) { return f##_lanes(x); }
 THROUGH_LIBM(tan) THROUGH_LIBM(asin) THROUGH_LIBM(acos) THROUGH_LIBM(atan) THROUGH_LIBM(sinh) THROUGH_LIBM(cosh) THROUGH_LIBM(lgamma) THROUGH_LIBM(log2)
@@ -90,7 +90,7 @@ INLINE vf tanh_of(vf x) {
   vf a = abs_of(x), z = x * x;
   vf p = fma(polynomial(z, -0.005514777f, 0.020469056f, -0.05368791f, 0.13330829f, -0.3333326f) * z, x, x);
   vf q = 1.f - 2.f / (exp_of(a + a) + 1.f);
-  return a < 0.65f ? p : with_sign(q, x);
+  return with_sign(a < 0.65f ? p : q, x);                   // also for -0
 }
 INLINE vf erf_of(vf x) {
   vf a = abs_of(x), z = x * x;

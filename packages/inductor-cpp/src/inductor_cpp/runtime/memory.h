@@ -150,6 +150,7 @@ template <int W, class N> INLINE bool outside(vec<i64, W> v, i64 size, N n) {   
   return any((lt(v, splat<W>((i64)0)) | le(splat<W>(size), v)) & present<W>(n));
 }
 INLINE bool outside(i64 v, i64 size) { return v < 0 || v >= size; }
+template <int W, class V, class N> INLINE bool has_zero(V v, N n) { return any(eq(v, V{}) & present<W>(n)); }   // in an existing lane
 
 // ---- accumulation into memory ----
 template <class T> INLINE T sum_of(T a, T b) { return (T)(a + b); }

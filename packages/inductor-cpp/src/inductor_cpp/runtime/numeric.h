@@ -57,10 +57,10 @@ INLINE vub abs_of(vub x) { return x; }
 INLINE vub sign_of(vub x) { return x != 0 ? vub{} + 1 : vub{}; }
 INLINE vqq abs_of(vqq x) { return {x.a < 0 ? -x.a : x.a, x.b < 0 ? -x.b : x.b}; }
 INLINE vqq sign_of(vqq x) { return {(x.a < 0) - (x.a > 0), (x.b < 0) - (x.b > 0)}; }
-INLINE vf sign_of(vf x) { vf one = vf{} + 1.f; return x > 0.f ? one : x < 0.f ? -one : x + 0.f; }   // NaN stays, -0 becomes 0
-INLINE vd sign_leaf(vd x) { vd one = vd{} + 1.; return x > 0. ? one : x < 0. ? -one : x + 0.; }
+INLINE vf sign_of(vf x) { vf one = vf{} + 1.f; return x > 0.f ? one : x < 0.f ? -one : vf{}; }   // NaN gives 0, as torch.sign does
+INLINE vd sign_leaf(vd x) { vd one = vd{} + 1.; return x > 0. ? one : x < 0. ? -one : vd{}; }
 INLINE vdd sign_of(vdd x) { return {sign_leaf(x.a), sign_leaf(x.b)}; }
-template <class T> INLINE T scalar_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : (T)(x + 0); }
+template <class T> INLINE T scalar_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : (T)0; }
 template <class T> INLINE T scalar_abs(T x) { return x < 0 ? (T)-x : x; }
 #define SCALAR_SIGN(T) INLINE T sign_of(T x) { return scalar_sign(x); }
 SCALAR_SIGN(f32) SCALAR_SIGN(f64) SCALAR_SIGN(i64) SCALAR_SIGN(i32) SCALAR_SIGN(i16) SCALAR_SIGN(i8) SCALAR_SIGN(u8)
@@ -105,7 +105,7 @@ INLINE f32 remainder_of(f32 a, f32 b) { return float_remainder(a, b); }
 INLINE f64 remainder_of(f64 a, f64 b) { return float_remainder(a, b); }
 // Shifts by at least the width, or by a negative count, give 0 (right shift: the sign), as ATen's do.
 template <class T> INLINE T lshift(T a, T b) { return b < 0 || b >= (T)(sizeof(T) * 8) ? (T)0 : (T)(a << b); }
-template <class T> INLINE T rshift(T a, T b) { T most = sizeof(T) * 8 - 1; return (T)(a >> (b < 0 || b > most ? most : b)); }
+template <class T> INLINE T rshift(T a, T b) { T most = sizeof(T) * 8 - ((T)-1 < 0); return (T)(a >> (b < 0 || b > most ? most : b)); }
 #define LANE_BY_LANE(f, V) INLINE V f(V x, V y) { V r; for (int i = 0; i < LANES; i++) r[i] = f(x[i], y[i]); return r; }
 #define WIDE_LANE_BY_LANE(f, W) INLINE W f(W x, W y) { W r; \
   for (int i = 0; i < LANES / 2; i++) { r.a[i] = f(x.a[i], y.a[i]); r.b[i] = f(x.b[i], y.b[i]); } return r; }

@@ -64,7 +64,10 @@ template <class T, int W> struct cascade {
   LAMBDA T total() const { return combine<plus, T, W>::all(lanes); }
 };
 template <int W, i64 D = 1, class F, class G> INLINE int lanes_blocked(i64 begin, i64 end, F step, G flush) {
-  for (i64 b = begin; b < end; b += BLOCK * W) { if (lanes<W, D>(b, index_min(b + BLOCK * W, end), step)) return 1; flush(); }
+  for (i64 b = begin; b < end; b += BLOCK * W) {
+    if (int error = lanes<W, D>(b, index_min(b + BLOCK * W, end), step)) return error;
+    flush();
+  }
   return 0;
 }
 

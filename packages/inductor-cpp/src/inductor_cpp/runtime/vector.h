@@ -68,10 +68,11 @@ template <int W> INLINE int count_of(full) { return W; }
 template <int W> INLINE int count_of(part n) { return n.count; }
 const vi LANE = {ALL_LANES};
 
-// Runs step(i, lanes) over [begin, end) until it returns non-zero (a bad index). D is a known divisor of end - begin.
+// Runs step(i, lanes) over [begin, end) until it returns non-zero (an error). D is a known divisor of end - begin.
+const int INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO = 2;
 template <int W, i64 D = 1, class F> INLINE int lanes(i64 begin, i64 end, F step) {
   i64 i = begin;
-  for (; i + W <= end; i += W) if (step(i, full{})) return 1;
+  for (; i + W <= end; i += W) if (int error = step(i, full{})) return error;
   if constexpr (D % W != 0) if (i < end) return step(i, part{int(end - i)});
   return 0;
 }
