@@ -1,0 +1,50 @@
+"""At most 250 prim ops that mean everything, and the decompositions from ATen."""
+
+from primops import prims
+from primops.decompositions import DEFAULT
+from primops.errors import (
+    ContractError,
+    DecompositionError,
+    DuplicateRuleError,
+    FrozenTableError,
+    PrimError,
+    PrimopsError,
+    UnknownOpError,
+)
+from primops.evaluate import evaluate
+from primops.externs import EXTERN_OPS
+from primops.meta import TensorMeta, contiguous_strides
+from primops.opset import OPSET, OPSET_VERSION
+from primops.passes import decompose
+from primops.prim import MetaReading, Prim, reading_with
+from primops.registry import DecompositionTable
+from primops.report import Report, decomposition_report
+from primops.show import format_graph
+from primops.verify import check_prims
+
+__all__ = [
+    "DEFAULT",
+    "EXTERN_OPS",
+    "OPSET",
+    "OPSET_VERSION",
+    "ContractError",
+    "DecompositionError",
+    "DecompositionTable",
+    "DuplicateRuleError",
+    "FrozenTableError",
+    "MetaReading",
+    "Prim",
+    "PrimError",
+    "PrimopsError",
+    "Report",
+    "TensorMeta",
+    "UnknownOpError",
+    "check_prims",
+    "contiguous_strides",
+    "decompose",
+    "decomposition_report",
+    "evaluate",
+    "format_graph",
+    "prims",
+    "reading_with",
+]

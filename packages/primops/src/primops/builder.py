@@ -1,0 +1,267 @@
+"""Prim graphs under construction: values, common subexpressions, and the FX graph that they become."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from primops import prims
+from primops.errors import PrimError
+from primops.meta import TensorMeta
+from primops.module import LazyGraphModule
+from primops.prim import Prim, Traced
+from primops.shapes import size_key
+from primops.simplify import simplify
+
+KEPT_META = ("stack_trace", "forward_node", "source", "static", "donated")
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class GraphValue(Traced):
+    """One value of the graph: a call of ``target``, or an input when ``node`` is set from the start.
+
+    ``meta`` is what C3.4 says; ``origin`` is the node of the given graph that the value comes from.
+    """
+
+    __slots__ = ("args", "meta", "node", "origin", "params", "serial", "target", "unrounded")
+    interpreter: GraphBuilder
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        target: Any,
+        args: tuple[Any, ...],
+        params: dict[str, Any],
+        meta: Any,
+        origin: fx.Node | None,
+    ) -> None:
+        self.interpreter = builder
+        self.target = target
+        self.args = args
+        self.params = params
+        self.meta = meta
+        self.origin = origin
+        self.node: fx.Node | None = None
+        self.unrounded: GraphValue | None = None
+        self.serial = len(builder.values)
+
+    @property
+    def shape(self) -> tuple[int | torch.SymInt, ...]:
+        """Sizes."""
+        return self.meta.shape
+
+    @property
+    def ndim(self) -> int:
+        """Rank."""
+        return len(self.meta.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype."""
+        return self.meta.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device."""
+        return self.meta.device
+
+    def numel(self) -> int | torch.SymInt:
+        """Number of elements."""
+        return self.meta.numel()
+
+    def widened(self) -> GraphValue | None:
+        """The unrounded float32 value, also through shape prims."""
+        if self.unrounded is None and isinstance(self.target, Prim) and len(self.args) == 1 and "movement" in self.target.tags:
+            source = self.args[0].widened() if self.target is not prims.pad else None
+            if source is not None:
+                self.unrounded = self.target(source, **self.params)
+        return self.unrounded
+
+    def rounded(self, dtype: torch.dtype) -> GraphValue:
+        """See ``Traced.rounded``."""
+        return self.interpreter.round_to(self, dtype)
+
+    def __repr__(self) -> str:
+        return f"<{getattr(self.target, '__name__', self.target)}: {self.meta}>"
+
+
+class GraphBuilder:
+    """Interpreter that records prim calls. Equal calls give one value; ``simplify`` sees each call first.
+
+    ``fast``: values rounded to a half dtype remember what they were rounded from (``numerics="fast"``).
+    """
+
+    def __init__(self, *, fast: bool) -> None:
+        """An empty graph."""
+        self.fast = fast
+        self.origin: fx.Node | None = None
+        self.values: list[GraphValue] = []
+        self.pinned: list[GraphValue] = []
+        self._known: dict[Any, GraphValue] = {}
+        self._seeds: dict[torch.device, tuple[GraphValue, int | torch.SymInt]] = {}
+
+    def apply(self, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any]) -> GraphValue:
+        """Records ``prim(*operands, **params)`` or finds a value that equals it. Raises PrimError for a bad call."""
+        meta = prim.infer(tuple([_operand_meta(prim, operand) for operand in operands]), params)
+        params = {name: _frozen(params[name]) for name in prim.parameters}
+        simpler = simplify(self, prim, operands, params, meta)
+        if simpler is not None:
+            return simpler
+        if "impure" in prim.tags:
+            return self._append(prim, operands, params, meta)
+        return self._shared((prim, key_of(operands), key_of(params)), prim, operands, params, meta)
+
+    def round_to(self, value: GraphValue, dtype: torch.dtype) -> GraphValue:
+        """``convert`` that later uses in float32 may skip, with ``fast``."""
+        meta = prims.convert.infer((value.meta,), {"dtype": dtype})
+        rounded = self._shared((prims.convert, value, dtype, "rounded"), prims.convert, (value,), {"dtype": dtype}, meta)
+        if self.fast:
+            rounded.unrounded = value
+        return rounded
+
+    def copy(self, value: GraphValue, meta: TensorMeta) -> GraphValue:
+        """An identity ``convert``, never simplified: a new tensor with the strides of ``meta``."""
+        return self._append(prims.convert, (value,), {"dtype": value.dtype}, meta)
+
+    def call(self, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> GraphValue:
+        """Records an extern call. Calls of deterministic operators are shared like prims."""
+        if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:
+            return self._append(target, args, kwargs, meta)
+        return self._shared((target, key_of(args), key_of(kwargs)), target, args, kwargs, meta)
+
+    def item(self, value: GraphValue, index: int) -> GraphValue:
+        """Result ``index`` of a call with several results."""
+        return self._shared((operator.getitem, value, index), operator.getitem, (value, index), {}, value.meta[index])
+
+    def uniform(self, shape: tuple[int | torch.SymInt, ...], device: torch.device) -> GraphValue:
+        """Random float32 in [0, 1): one seed per device and graph, a fresh range of counters per call."""
+        seed, offset = self._seeds.get(device) or (prims.random_seed(device=device), 0)
+        value = prims.uniform(seed, shape=shape, offset=offset)
+        self._seeds[device] = (seed, offset + value.numel())
+        return value
+
+    def _shared(self, key: Any, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any) -> GraphValue:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._append(target, args, params, meta)
+        return found
+
+    def _append(self, target: Any, args: tuple[Any, ...], params: dict[str, Any], meta: Any) -> GraphValue:
+        value = GraphValue(self, target, args, params, meta, self.origin)
+        self.values.append(value)
+        return value
+
+    def input(self, node: fx.Node, meta: Any) -> GraphValue:
+        """A placeholder or constant; copied to the new graph whether used or not."""
+        return self._append(node, (), {}, meta)
+
+    def finish(
+        self, root: torch.nn.Module, outputs: list[Any], output_node: fx.Node, output_meta: tuple[Any, ...]
+    ) -> fx.GraphModule:
+        """The graph of all values that ``outputs`` or pinned values need, in the order they were made."""
+        live = _reachable([*(x for x in outputs if isinstance(x, GraphValue)), *self.pinned])
+        graph = fx.Graph()
+        for value in self.values:
+            if isinstance(value.target, fx.Node):
+                value.node = graph.node_copy(value.target)
+                value.node.meta["val"] = value.meta
+            elif value in live:
+                value.node = _emit(graph, value)
+        result = graph.output(tuple(x.node if isinstance(x, GraphValue) else x for x in outputs))
+        result.meta.update({key: output_node.meta[key] for key in KEPT_META if key in output_node.meta})
+        result.meta["val"] = output_meta
+        return LazyGraphModule(root, graph)
+
+
+def _operand_meta(prim: Prim, operand: Any) -> Any:
+    if isinstance(operand, GraphValue):
+        return operand.meta
+    if isinstance(operand, torch.Tensor):
+        raise PrimError(f"{prim.name}: a real tensor in a graph; make it a constant of the module")
+    return operand
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, (list, torch.Size)) else value
+
+
+def key_of(value: Any) -> Any:
+    """A hashable stand-in for arguments; equal keys mean equal arguments."""
+    kind = type(value)
+    if kind is GraphValue:
+        return value
+    if kind is tuple or kind is list or kind is torch.Size:
+        return tuple([x if type(x) is GraphValue else key_of(x) for x in value])
+    if kind is dict:
+        return tuple([(name, key_of(x)) for name, x in value.items()])
+    if kind is float:
+        return (float, value.hex())
+    return (kind, size_key(value))
+
+
+def _reachable(roots: Iterable[GraphValue]) -> set[GraphValue]:
+    seen: set[GraphValue] = set()
+    stack = list(roots)
+    while stack:
+        value = stack.pop()
+        if value not in seen:
+            seen.add(value)
+            stack.extend(values_in((value.args, value.params)))
+    return seen
+
+
+def values_in(tree: Any) -> Iterator[GraphValue]:
+    """All graph values in nested arguments."""
+    if isinstance(tree, GraphValue):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for item in tree:
+            yield from values_in(item)
+    elif isinstance(tree, dict):
+        yield from values_in(tuple(tree.values()))
+
+
+def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
+    """``tree`` with ``function`` applied to each leaf; tuples, lists and dicts are kept."""
+    if isinstance(tree, (tuple, list)):
+        mapped = [map_values(function, item) for item in tree]
+        return tuple(mapped) if isinstance(tree, tuple) else mapped
+    if isinstance(tree, dict):
+        return {name: map_values(function, item) for name, item in tree.items()}
+    return function(tree)
+
+
+def _has_symbols(tree: Any) -> bool:
+    if isinstance(tree, (tuple, list)):
+        return any(map(_has_symbols, tree))
+    if isinstance(tree, dict):
+        return any(map(_has_symbols, tree.values()))
+    return isinstance(tree, SYMBOLIC)
+
+
+def _emit(graph: fx.Graph, value: GraphValue) -> fx.Node:
+    args = map_values(lambda x: x.node if isinstance(x, GraphValue) else x, value.args)
+    kwargs = map_values(lambda x: x.node if isinstance(x, GraphValue) else x, value.params)
+    if isinstance(value.target, Prim):
+        name = value.target.name
+    else:
+        name = value.origin.name if value.origin is not None else None
+    if _has_symbols((args, kwargs)):
+        # create_node warns of symbolic sizes; clause C3.5 wants them.
+        node = graph.create_node("call_function", value.target, (), {}, name)
+        node.args, node.kwargs = args, kwargs
+    else:
+        node = graph.create_node("call_function", value.target, args, kwargs, name)
+    meta = node.meta
+    meta["val"] = value.meta
+    if value.origin is not None:
+        meta["origin"] = value.origin.meta.get("origin", value.origin.name)
+        for key in KEPT_META:
+            if key in value.origin.meta:
+                meta[key] = value.origin.meta[key]
+    return node

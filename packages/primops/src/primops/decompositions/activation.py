@@ -1,0 +1,339 @@
+"""Activation functions and their derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from primops import prims
+from primops.decompositions.elementary import sigmoid_body
+from primops.operand import Tensor, elementwise
+from primops.promotion import Number
+from primops.registry import DecompositionTable
+from primops.shapes import concrete, wrap_dim
+
+rules = DecompositionTable()
+
+SQRT_HALF = math.sqrt(0.5)
+GELU_SCALE = math.sqrt(2.0 / math.pi)
+GELU_CUBIC = 0.044715
+HALF_NORMAL = 1.0 / math.sqrt(2.0 * math.pi)
+
+
+def simple(name: str, body: Callable[..., Tensor], **options: bool) -> None:
+    """Registers a rule whose arguments all are elementwise operands."""
+    rules.register(name)(lambda *operands: elementwise(body, *operands, **options))
+
+
+simple("relu", lambda a: prims.maximum(a, 0))
+simple("relu6", lambda a: prims.minimum(prims.maximum(a, 0), 6))
+simple("sigmoid_backward", lambda grad, y: prims.mul(grad, prims.mul(prims.sub(1, y), y)))
+simple("tanh_backward", lambda grad, y: prims.mul(grad, prims.sub(1, prims.mul(y, y))))
+simple("silu", lambda a: prims.div(a, prims.add(prims.exp(prims.neg(a)), 1)))
+
+
+@rules.register("silu_backward")
+def silu_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """Derivative of ``x * sigmoid(x)``."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        s = sigmoid_body(a)
+        slope = prims.mul(s, prims.add(prims.mul(a, prims.sub(1, s)), 1))
+        return prims.mul(grad, slope)
+
+    return elementwise(body, grad_output, self)
+
+
+@rules.register("threshold_backward")
+def threshold_backward(grad_output: Tensor, self: Tensor, threshold: Number) -> Tensor:
+    """The gradient where self > threshold."""
+    return elementwise(lambda grad, a: prims.where(prims.le(a, threshold), 0, grad), grad_output, self)
+
+
+def _gelu_inner(a: Tensor) -> Tensor:
+    cube = prims.mul(prims.mul(a, a), a)
+    return prims.tanh(prims.mul(prims.add(a, prims.mul(cube, GELU_CUBIC)), GELU_SCALE))
+
+
+@rules.register("gelu")
+def gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
+    """``x * Phi(x)``, or its tanh approximation."""
+
+    def body(a: Tensor) -> Tensor:
+        inner = _gelu_inner(a) if approximate == "tanh" else prims.erf(prims.mul(a, SQRT_HALF))
+        return prims.mul(prims.mul(a, 0.5), prims.add(inner, 1))
+
+    return elementwise(body, self)
+
+
+@rules.register("gelu_backward")
+def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none") -> Tensor:
+    """Derivative of ``gelu``."""
+
+    def exact(grad: Tensor, a: Tensor) -> Tensor:
+        cdf = prims.mul(prims.add(prims.erf(prims.mul(a, SQRT_HALF)), 1), 0.5)
+        pdf = prims.mul(prims.exp(prims.mul(prims.mul(a, a), -0.5)), HALF_NORMAL)
+        return prims.mul(grad, prims.add(cdf, prims.mul(a, pdf)))
+
+    def by_tanh(grad: Tensor, a: Tensor) -> Tensor:
+        inner = _gelu_inner(a)
+        left = prims.mul(prims.add(inner, 1), 0.5)
+        slope = prims.mul(prims.add(prims.mul(prims.mul(a, a), 3 * GELU_CUBIC), 1), GELU_SCALE)
+        right = prims.mul(prims.mul(prims.mul(a, 0.5), prims.sub(1, prims.mul(inner, inner))), slope)
+        return prims.mul(grad, prims.add(left, right))
+
+    return elementwise(by_tanh if approximate == "tanh" else exact, grad_output, self)
+
+
+@rules.register("leaky_relu")
+def leaky_relu(self: Tensor, negative_slope: Number = 0.01) -> Tensor:
+    """x for positive x, else ``negative_slope * x``."""
+    return elementwise(lambda a: prims.where(prims.gt(a, 0), a, prims.mul(a, negative_slope)), self)
+
+
+@rules.register("leaky_relu_backward")
+def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Number, self_is_result: bool) -> Tensor:
+    """Derivative of ``leaky_relu`` (the sign of result and input agree)."""
+    return elementwise(
+        lambda grad, a: prims.where(prims.gt(a, 0), grad, prims.mul(grad, negative_slope)), grad_output, self
+    )  # fmt: skip
+
+
+@rules.register("_prelu_kernel")
+def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
+    """``leaky_relu`` with a slope per element."""
+    return elementwise(lambda a, w: prims.where(prims.gt(a, 0), a, prims.mul(a, w)), self, weight)
+
+
+@rules.register("_prelu_kernel_backward")
+def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of input and (not yet reduced) slope."""
+    grad_self = elementwise(lambda g, a, w: prims.where(prims.gt(a, 0), g, prims.mul(g, w)), grad_output, self, weight)
+    grad_weight = elementwise(lambda g, a: prims.where(prims.gt(a, 0), 0, prims.mul(g, a)), grad_output, self)
+    return grad_self, grad_weight
+
+
+@rules.register("elu")
+def elu(self: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
+    """``scale * x`` for positive x, else ``alpha * scale * expm1(input_scale * x)``."""
+
+    def body(a: Tensor) -> Tensor:
+        negative = prims.mul(prims.expm1(prims.mul(a, input_scale)), alpha * scale)
+        return prims.where(prims.gt(a, 0), prims.mul(a, scale), negative)
+
+    return elementwise(body, self)
+
+
+@rules.register("elu_backward")
+def elu_backward(
+    grad_output: Tensor, alpha: Number, scale: Number, input_scale: Number, is_result: bool, self_or_result: Tensor
+) -> Tensor:
+    """Derivative of ``elu`` from its input or its result."""
+    negative_scale = alpha * scale
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        if is_result:
+            slope = prims.mul(prims.add(a, negative_scale), input_scale)
+        else:
+            slope = prims.mul(prims.exp(prims.mul(a, input_scale)), negative_scale * input_scale)
+        return prims.mul(grad, prims.where(prims.gt(a, 0), scale, slope))
+
+    return elementwise(body, grad_output, self_or_result)
+
+
+@rules.register("celu")
+def celu(self: Tensor, alpha: Number = 1.0) -> Tensor:
+    """``elu`` with a continuous derivative."""
+    return elu(self, alpha, 1.0, 1.0 / alpha)
+
+
+@rules.register("selu")
+def selu(self: Tensor) -> Tensor:
+    """``elu`` with the constants that keep unit variance."""
+    return elu(self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1)
+
+
+@rules.register("hardtanh")
+def hardtanh(self: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
+    """x clamped."""
+    return elementwise(lambda a: prims.minimum(prims.maximum(a, min_val), max_val), self)
+
+
+@rules.register("hardtanh_backward")
+def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: Number, max_val: Number) -> Tensor:
+    """The gradient inside the limits."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        return prims.where(prims.bitwise_or(prims.le(a, min_val), prims.ge(a, max_val)), 0, grad)
+
+    return elementwise(body, grad_output, self)
+
+
+def _ramp(a: Tensor) -> Tensor:
+    """``clamp(x + 3, 0, 6)``."""
+    return prims.minimum(prims.maximum(prims.add(a, 3), 0), 6)
+
+
+simple("hardsigmoid", lambda a: prims.div(_ramp(a), 6))
+simple("hardswish", lambda a: prims.div(prims.mul(a, _ramp(a)), 6))
+
+
+@rules.register("hardsigmoid_backward")
+def hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """A sixth of the gradient inside (-3, 3)."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        inside = prims.bitwise_and(prims.gt(a, -3), prims.lt(a, 3))
+        return prims.where(inside, prims.mul(grad, 1.0 / 6.0), 0)
+
+    return elementwise(body, grad_output, self)
+
+
+@rules.register("hardswish_backward")
+def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """Derivative of ``x * clamp(x + 3, 0, 6) / 6``."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        middle = prims.mul(grad, prims.add(prims.div(a, 3), 0.5))
+        return prims.where(prims.le(a, -3), 0, prims.where(prims.lt(a, 3), middle, grad))
+
+    return elementwise(body, grad_output, self)
+
+
+@rules.register("softplus")
+def softplus(self: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
+    """``log1p(exp(beta * x)) / beta``, x itself above the threshold."""
+
+    def body(a: Tensor) -> Tensor:
+        scaled = prims.mul(a, beta)
+        return prims.where(prims.gt(scaled, threshold), a, prims.div(prims.log1p(prims.exp(scaled)), beta))
+
+    return elementwise(body, self)
+
+
+@rules.register("softplus_backward")
+def softplus_backward(grad_output: Tensor, self: Tensor, beta: Number, threshold: Number) -> Tensor:
+    """The gradient times ``sigmoid(beta * x)``."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        scaled = prims.mul(a, beta)
+        z = prims.exp(scaled)
+        return prims.where(prims.gt(scaled, threshold), grad, prims.div(prims.mul(grad, z), prims.add(z, 1)))
+
+    return elementwise(body, grad_output, self)
+
+
+def _log_sigmoid(a: Tensor) -> tuple[Tensor, Tensor]:
+    z = prims.exp(prims.neg(prims.abs(a)))
+    return prims.sub(prims.minimum(a, 0), prims.log1p(z)), z
+
+
+@rules.register("log_sigmoid_forward")
+def log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
+    """``log(sigmoid(x))`` and, on the CPU, ``exp(-|x|)`` for the derivative (elsewhere an empty tensor)."""
+    result = elementwise(lambda a: _log_sigmoid(a)[0], self)
+    if self.device.type != "cpu":
+        return result, prims.full(shape=(0,), value=0.0, dtype=self.dtype, device=self.device)
+    return result, elementwise(lambda a: _log_sigmoid(a)[1], self)
+
+
+@rules.register("log_sigmoid_backward")
+def log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Tensor:
+    """The gradient times ``1 - sigmoid(x)``."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        z = prims.exp(prims.neg(prims.abs(a)))
+        ratio = prims.div(z, prims.add(z, 1))
+        return prims.mul(grad, prims.where(prims.lt(a, 0), prims.sub(1, ratio), ratio))
+
+    return elementwise(body, grad_output, self)
+
+
+def _mish_gate(a: Tensor) -> Tensor:
+    return prims.tanh(prims.log1p(prims.exp(a)))
+
+
+simple("mish", lambda a: prims.mul(a, _mish_gate(a)))
+
+
+@rules.register("mish_backward")
+def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """Derivative of ``x * tanh(softplus(x))``."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        gate = _mish_gate(a)
+        slope = prims.mul(prims.mul(a, sigmoid_body(a)), prims.sub(1, prims.mul(gate, gate)))
+        return prims.mul(grad, prims.add(gate, slope))
+
+    return elementwise(body, grad_output, self)
+
+
+@rules.register("hardshrink")
+def hardshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
+    """x outside [-lambd, lambd], else 0."""
+
+    def body(a: Tensor) -> Tensor:
+        return prims.where(prims.bitwise_and(prims.ge(a, -lambd), prims.le(a, lambd)), 0, a)
+
+    return elementwise(body, self)
+
+
+@rules.register("hardshrink_backward", "softshrink_backward")
+def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Number) -> Tensor:
+    """The gradient outside [-lambd, lambd]."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        return prims.where(prims.bitwise_and(prims.ge(a, -lambd), prims.le(a, lambd)), 0, grad)
+
+    return elementwise(body, grad_output, self)
+
+
+@rules.register("softshrink")
+def softshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
+    """x moved toward 0 by lambd."""
+
+    def body(a: Tensor) -> Tensor:
+        below = prims.where(prims.lt(a, -lambd), prims.add(a, lambd), prims.mul(a, 0))
+        return prims.where(prims.gt(a, lambd), prims.sub(a, lambd), below)
+
+    return elementwise(body, self)
+
+
+def _halves(a: Tensor, dim: int) -> tuple[Tensor, Tensor, int]:
+    dim = wrap_dim(dim, a.ndim)
+    size = concrete(a.shape[dim])
+    first = prims.slice(a, dim=dim, start=0, stop=size // 2, step=1)
+    return first, prims.slice(a, dim=dim, start=size // 2, stop=size, step=1), dim
+
+
+@rules.register("glu")
+def glu(self: Tensor, dim: int = -1) -> Tensor:
+    """First half times the sigmoid of the second half."""
+    first, second, _ = _halves(self, dim)
+    return elementwise(lambda a, b: prims.mul(a, sigmoid_body(b)), first, second)
+
+
+@rules.register("glu_backward")
+def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
+    """Gradients of both halves."""
+    first, second, dim = _halves(self, dim)
+
+    def of_second(grad: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        s = sigmoid_body(b)
+        return prims.mul(prims.mul(prims.mul(prims.sub(1, s), s), grad), a)
+
+    grad_first = elementwise(lambda grad, b: prims.mul(sigmoid_body(b), grad), grad_output, second)
+    return prims.cat(grad_first, elementwise(of_second, grad_output, first, second), dim=dim)
+
+
+@rules.register("logit_backward")
+def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Tensor:
+    """``grad / (x * (1 - x))`` inside the limits."""
+
+    def body(grad: Tensor, a: Tensor) -> Tensor:
+        slope = prims.div(grad, prims.mul(a, prims.sub(1, a)))
+        low, high = (0.0, 1.0) if eps is None else (eps, 1.0 - eps)
+        outside = prims.bitwise_or(prims.lt(a, low), prims.gt(a, high))
+        return prims.where(outside, float("nan") if eps is None else 0.0, slope)
+
+    return elementwise(body, grad_output, self)

@@ -1,0 +1,336 @@
+"""Sums, products, quotients, powers and bit operations of two or three operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.operand import Tensor, elementwise, full_like
+from primops.promotion import Number, is_integral, is_number, result_dtype
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+Operand = Tensor | Number
+
+
+def dtype_of(*operands: Operand) -> torch.dtype:
+    """The dtype of the first tensor operand."""
+    return next(x.dtype for x in operands if not is_number(x))
+
+
+def times(a: Operand, factor: Number) -> Any:
+    """``a * factor`` where either may be a number and a factor of 1 costs nothing."""
+    if isinstance(factor, (int, float)) and factor == 1:
+        return a
+    return a * factor if is_number(a) else prims.mul(a, factor)
+
+
+@rules.register("add.Tensor", "add.Scalar")
+def add(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
+    """``self + alpha * other``; logical or for bool."""
+
+    def body(a: Operand, b: Operand) -> Tensor:
+        if dtype_of(a, b) is torch.bool:
+            return prims.bitwise_or(a, b)
+        return prims.add(a, times(b, alpha))
+
+    return elementwise(body, self, other)
+
+
+@rules.register("sub.Tensor", "sub.Scalar")
+def sub(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
+    """``self - alpha * other``."""
+    return elementwise(lambda a, b: prims.sub(a, times(b, alpha)), self, other)
+
+
+@rules.register("rsub.Tensor", "rsub.Scalar")
+def rsub(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
+    """``other - alpha * self``."""
+    return elementwise(lambda a, b: prims.sub(b, times(a, alpha)), self, other)
+
+
+@rules.register("mul.Tensor", "mul.Scalar")
+def mul(self: Operand, other: Operand) -> Tensor:
+    """``self * other``; logical and for bool."""
+
+    def body(a: Operand, b: Operand) -> Tensor:
+        return prims.bitwise_and(a, b) if dtype_of(a, b) is torch.bool else prims.mul(a, b)
+
+    return elementwise(body, self, other)
+
+
+@rules.register("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def div(self: Operand, other: Operand) -> Tensor:
+    """True division."""
+    return elementwise(prims.div, self, other, to_float=True)
+
+
+@rules.register("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Tensor:
+    """Division rounded toward zero or down; integers stay integers."""
+    if rounding_mode is None:
+        return div(self, other)
+    return elementwise(floor_quotient if rounding_mode == "floor" else trunc_quotient, self, other)
+
+
+@rules.register("floor_divide", "floor_divide.Scalar")
+def floor_divide(self: Operand, other: Operand) -> Tensor:
+    """Division rounded down."""
+    return elementwise(floor_quotient, self, other)
+
+
+def trunc_quotient(a: Operand, b: Operand) -> Tensor:
+    """``trunc(a / b)`` of one dtype; exact for integers."""
+    if is_integral(dtype_of(a, b)):
+        return prims.floor_div(prims.sub(a, prims.fmod(a, b)), b)
+    return prims.trunc(prims.div(a, b))
+
+
+def floor_quotient(a: Operand, b: Operand) -> Tensor:
+    """``floor(a / b)`` of one dtype. For floats as eager: from the exact remainder, so that a quotient never rounds up."""
+    if is_integral(dtype_of(a, b)):
+        return prims.floor_div(a, b)
+    rest = prims.fmod(a, b)
+    quotient = prims.div(prims.sub(a, rest), b)
+    crosses = prims.bitwise_and(prims.ne(rest, 0), prims.ne(_negative(b, rest), prims.lt(rest, 0)))
+    quotient = prims.where(crosses, prims.sub(quotient, 1), quotient)
+    floored = prims.floor(quotient)
+    floored = prims.where(prims.gt(prims.sub(quotient, floored), 0.5), prims.add(floored, 1), floored)
+    plain = prims.div(a, b)
+    floored = prims.where(prims.ne(quotient, 0), floored, prims.mul(plain, 0.0))
+    if isinstance(b, (int, float)):
+        return floored if b != 0 else plain
+    return prims.where(prims.eq(b, 0), plain, floored)
+
+
+def _negative(a: Operand, like: Tensor) -> Any:
+    """``a < 0``, as a tensor also for numbers."""
+    return full_like(like, bool(a < 0), torch.bool) if is_number(a) else prims.lt(a, 0)
+
+
+@rules.register("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def remainder(self: Operand, other: Operand) -> Tensor:
+    """Remainder with the sign of the divisor."""
+    return elementwise(prims.remainder, self, other)
+
+
+@rules.register("fmod.Tensor", "fmod.Scalar")
+def fmod(self: Operand, other: Operand) -> Tensor:
+    """Remainder with the sign of the dividend."""
+    return elementwise(prims.fmod, self, other)
+
+
+def integer_power(a: Tensor, exponent: int) -> Tensor:
+    """``a ** exponent`` by squaring, for ``exponent >= 0``."""
+    result: Tensor | None = None
+    while exponent:
+        if exponent & 1:
+            result = a if result is None else prims.mul(result, a)
+        exponent >>= 1
+        if exponent:
+            a = prims.mul(a, a)
+    return full_like(a, 1) if result is None else result
+
+
+def float_power(a: Tensor, exponent: float) -> Tensor:
+    """``a ** exponent`` with the special cases of eager."""
+    if exponent == 0.5:
+        return prims.sqrt(a)
+    if exponent == -0.5:
+        return prims.rsqrt(a)
+    if exponent in (0, 1, 2, 3):
+        return integer_power(a, int(exponent))
+    if exponent in (-1, -2):
+        return prims.div(1, integer_power(a, -int(exponent)))
+    return prims.pow(a, exponent)
+
+
+@rules.register("pow.Tensor_Scalar")
+def pow_scalar(self: Tensor, exponent: Number) -> Tensor:
+    """A tensor to a number."""
+    dtype = result_dtype(self, exponent)
+    if not isinstance(exponent, (int, float)):
+        return elementwise(prims.pow, self, exponent) if dtype.is_floating_point else NotImplemented
+    if dtype is torch.bool or (is_integral(dtype) and exponent < 0):
+        return NotImplemented
+    power = float_power if dtype.is_floating_point else integer_power
+    return elementwise(lambda a, _: power(a, exponent), self, exponent)  # type: ignore[arg-type]
+
+
+@rules.register("pow.Scalar", "pow.Tensor_Tensor")
+def pow_tensor(self: Operand, exponent: Tensor) -> Tensor:
+    """Anything to a tensor; integer powers stay an ATen call."""
+    if not result_dtype(self, exponent).is_floating_point:
+        return NotImplemented
+    return elementwise(prims.pow, self, exponent)
+
+
+@rules.register("atan2")
+def atan2(self: Tensor, other: Tensor) -> Tensor:
+    """Angle of the point (other, self)."""
+    return elementwise(prims.atan2, self, other, to_float=True)
+
+
+@rules.register("maximum")
+def maximum(self: Tensor, other: Tensor) -> Tensor:
+    """The larger; NaN wins."""
+    return elementwise(lambda a, b: (prims.bitwise_or if a.dtype is torch.bool else prims.maximum)(a, b), self, other)
+
+
+@rules.register("minimum")
+def minimum(self: Tensor, other: Tensor) -> Tensor:
+    """The smaller; NaN wins."""
+    return elementwise(lambda a, b: (prims.bitwise_and if a.dtype is torch.bool else prims.minimum)(a, b), self, other)
+
+
+def _number_wins(prim: Any, fallback: Any) -> Any:
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        if a.dtype is torch.bool:
+            return fallback(a, b)
+        if is_integral(a.dtype):
+            return prim(a, b)
+        return prims.where(prims.ne(a, a), b, prims.where(prims.ne(b, b), a, prim(a, b)))
+
+    return body
+
+
+@rules.register("fmax")
+def fmax(self: Tensor, other: Tensor) -> Tensor:
+    """The larger; NaN loses."""
+    return elementwise(_number_wins(prims.maximum, prims.bitwise_or), self, other)
+
+
+@rules.register("fmin")
+def fmin(self: Tensor, other: Tensor) -> Tensor:
+    """The smaller; NaN loses."""
+    return elementwise(_number_wins(prims.minimum, prims.bitwise_and), self, other)
+
+
+def sign_bit(a: Tensor) -> Tensor:
+    """Whether the sign bit of a number is set, also for -0.0 and NaN."""
+    if not a.dtype.is_floating_point:
+        return prims.lt(a, 0)
+    return prims.lt(prims.bitcast(a, dtype=torch.int32 if a.dtype is torch.float32 else torch.int64), 0)
+
+
+@rules.register("copysign.Tensor", "copysign.Scalar")
+def copysign(self: Tensor, other: Operand) -> Tensor:
+    """``|self|`` with the sign of ``other``."""
+
+    def body(a: Tensor, b: Operand) -> Tensor:
+        negative = sign_bit(full_like(a, b) if is_number(b) else b)
+        return prims.where(negative, prims.neg(prims.abs(a)), prims.abs(a))
+
+    return elementwise(body, self, other, to_float=True)
+
+
+@rules.register("hypot")
+def hypot(self: Tensor, other: Tensor) -> Tensor:
+    """``sqrt(a*a + b*b)``, scaled so that squares neither overflow nor vanish."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        large, small = prims.maximum(prims.abs(a), prims.abs(b)), prims.minimum(prims.abs(a), prims.abs(b))
+        ratio = prims.div(small, large)
+        scaled = prims.mul(large, prims.sqrt(prims.add(prims.mul(ratio, ratio), 1)))
+        special = prims.bitwise_or(prims.eq(large, 0), prims.eq(large, float("inf")))
+        return prims.where(special, large, scaled)
+
+    return elementwise(body, self, other)
+
+
+@rules.register("logaddexp")
+def logaddexp(self: Tensor, other: Tensor) -> Tensor:
+    """``log(exp(a) + exp(b))``."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        largest = prims.maximum(a, b)
+        usual = prims.add(largest, prims.log1p(prims.exp(prims.neg(prims.abs(prims.sub(a, b))))))
+        same_infinity = prims.bitwise_and(prims.eq(a, b), prims.eq(prims.abs(a), float("inf")))
+        return prims.where(same_infinity, a, usual)
+
+    return elementwise(body, self, other)
+
+
+def _log_times(log: Any) -> Any:
+    def body(a: Operand, b: Operand) -> Tensor:
+        like = b if is_number(a) else a
+        a, b = (full_like(like, x) if is_number(x) else x for x in (a, b))
+        product = prims.where(prims.eq(a, 0), 0.0, prims.mul(a, log(b)))
+        return prims.where(prims.ne(b, b), float("nan"), product)
+
+    return body
+
+
+@rules.register("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")
+def xlogy(self: Operand, other: Operand) -> Tensor:
+    """``self * log(other)``, 0 where self is 0."""
+    return elementwise(_log_times(prims.log), self, other, to_float=True)
+
+
+@rules.register("special_xlog1py", "special_xlog1py.other_scalar", "special_xlog1py.self_scalar")
+def xlog1py(self: Operand, other: Operand) -> Tensor:
+    """``self * log1p(other)``, 0 where self is 0."""
+    return elementwise(_log_times(prims.log1p), self, other, to_float=True)
+
+
+def _register_bitwise() -> None:
+    table = {
+        "bitwise_and": prims.bitwise_and,
+        "bitwise_or": prims.bitwise_or,
+        "bitwise_xor": prims.bitwise_xor,
+        "bitwise_left_shift": prims.shift_left,
+        "bitwise_right_shift": prims.shift_right,
+    }
+    dunder = {"bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
+              "bitwise_left_shift": "__lshift__", "bitwise_right_shift": "__rshift__"}  # fmt: skip
+    for name, prim in table.items():
+        scalar = "Tensor_Scalar" if "shift" in name else "Scalar"
+
+        def rule(self: Operand, other: Operand, _prim: Any = prim) -> Tensor:
+            return elementwise(_prim, self, other)
+
+        rules.register(f"{name}.Tensor", f"{name}.{scalar}", f"{name}.Scalar_Tensor")(rule)
+        rules.register(f"{dunder[name]}.Tensor", f"{dunder[name]}.Scalar")(rule)
+
+
+_register_bitwise()
+
+
+@rules.register("addcmul")
+def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """``self + value * tensor1 * tensor2``."""
+    return elementwise(lambda a, b, c: prims.add(a, prims.mul(times(b, value), c)), self, tensor1, tensor2)
+
+
+@rules.register("addcdiv")
+def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+    """``self + value * tensor1 / tensor2``."""
+    return elementwise(lambda a, b, c: prims.add(a, prims.div(times(b, value), c)), self, tensor1, tensor2)
+
+
+@rules.register("lerp.Scalar")
+def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
+    """``self + weight * (end - self)``, written from the nearer end."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        distance = prims.sub(b, a)
+        if weight < 0.5:
+            return prims.add(a, times(distance, weight))
+        return prims.sub(b, times(distance, 1 - weight))
+
+    return elementwise(body, self, end)
+
+
+@rules.register("lerp.Tensor")
+def lerp_tensor(self: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    """``self + weight * (end - self)``, written from the nearer end."""
+
+    def body(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        distance = prims.sub(b, a)
+        near = prims.add(a, prims.mul(distance, w))
+        far = prims.sub(b, prims.mul(distance, prims.sub(1, w)))
+        return prims.where(prims.lt(prims.abs(w), 0.5), near, far)
+
+    return elementwise(body, self, end, weight)

@@ -1,0 +1,213 @@
+"""Batch normalisation in all its operator variants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from primops import prims
+from primops.decompositions.normalization import scale_shift
+from primops.decompositions.reduction import count, moments
+from primops.operand import Tensor, full, round_to, spread, to_dtype, widen
+from primops.promotion import compute_dtype
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+CHANNEL = (1,)
+
+
+class BatchNorm(NamedTuple):
+    """Results before they are put in the order that an operator wants."""
+
+    output: Tensor
+    mean: Tensor
+    rstd: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+
+def _other_dims(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank))
+
+
+def _empty(input: Tensor, dtype: torch.dtype) -> Tensor:
+    return full((0,), 0, dtype, input.device)
+
+
+def _update(running: Tensor | None, batch: Tensor, momentum: float) -> Tensor | None:
+    if running is None:
+        return None
+    old = prims.mul(widen(running), 1 - momentum)
+    return round_to(prims.add(old, prims.mul(to_dtype(batch, old.dtype), momentum)), running.dtype)
+
+
+def batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> BatchNorm:  # fmt: skip
+    """Per channel (dim 1): normalised by the batch (``training``) or by the running statistics."""
+    wide = widen(input)
+    dims = _other_dims(input.ndim)
+    if training:
+        variance, average = moments(wide, dims, 0)
+        size = count(wide, dims)
+        unbiased = prims.mul(variance, size / (size - 1) if not isinstance(size, int) or size > 1 else float("nan"))
+        running_mean, running_var = _update(running_mean, average, momentum), _update(running_var, unbiased, momentum)
+    else:
+        assert running_mean is not None and running_var is not None
+        average, variance = to_dtype(running_mean, wide.dtype), to_dtype(running_var, wide.dtype)
+    rstd = prims.rsqrt(prims.add(variance, eps))
+    centred = prims.sub(wide, spread(average, wide.shape, dims))
+    normal = prims.mul(centred, spread(rstd, wide.shape, dims))
+    result = round_to(scale_shift(normal, weight, bias, CHANNEL), input.dtype)
+    return BatchNorm(result, average, rstd, running_mean, running_var)
+
+
+def saved_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
+    """Dtype of the saved statistics: the input's on the CPU unless a parameter is wider, else the computing dtype."""
+    given = next((p.dtype for p in parameters if p is not None), input.dtype)
+    return given if input.device.type == "cpu" else compute_dtype(input.dtype)
+
+
+@rules.register("native_batch_norm", "_native_batch_norm_legit")
+def native_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Output, batch mean and 1 / deviation (empty in evaluation on the CPU)."""
+    r = batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    saved = saved_dtype(input, weight, bias, running_mean)
+    if not training:
+        return r.output, _empty(input, saved), _empty(input, saved)
+    return r.output, round_to(r.mean, saved), round_to(r.rstd, saved)
+
+
+@rules.register("_native_batch_norm_legit.no_stats")
+def native_batch_norm_no_stats(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, batch mean and 1 / deviation, without running statistics."""
+    return native_batch_norm(input, weight, bias, None, None, training, momentum, eps)
+
+
+@rules.register("_native_batch_norm_legit_no_training")
+def native_batch_norm_no_training(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor,
+    momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Output and two empty tensors."""
+    return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+@rules.register("_native_batch_norm_legit_functional")
+def native_batch_norm_functional(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, training: bool,
+    momentum: float, eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """As ``native_batch_norm``, with the new running statistics."""
+    r = batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    saved = saved_dtype(input, weight, bias, running_mean)
+    if training:
+        statistics = (round_to(r.mean, saved), round_to(r.rstd, saved))
+    else:
+        statistics = (_empty(input, saved), _empty(input, saved))
+    return r.output, *statistics, r.running_mean, r.running_var
+
+
+@rules.register("_batch_norm_no_update")
+def batch_norm_no_update(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Evaluation, with an empty reserve."""
+    results = native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+    return *results, full((0,), 0, torch.uint8, input.device)
+
+
+@rules.register("_batch_norm_with_update_functional")
+def batch_norm_with_update(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Training, with an empty reserve and the new running statistics."""
+    r = batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    saved = saved_dtype(input, weight, bias, running_mean)
+    reserve = full((0,), 0, torch.uint8, input.device)
+    return r.output, round_to(r.mean, saved), round_to(r.rstd, saved), reserve, r.running_mean, r.running_var
+
+
+@rules.register("cudnn_batch_norm")
+def cudnn_batch_norm(
+    input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, exponential_average_factor: float, epsilon: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """As ``native_batch_norm``, with an empty reserve."""
+    r = batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+    reserve = full((0,), 0, torch.uint8, input.device)
+    if not training:
+        return r.output, _empty(input, weight.dtype), _empty(input, weight.dtype), reserve
+    return r.output, round_to(r.mean, weight.dtype), round_to(r.rstd, weight.dtype), reserve
+
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def batch_norm_backward(
+    grad_out: Tensor, input: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, training: bool, mask: Sequence[bool]
+) -> Gradients:
+    """Gradients of input, weight and bias from the statistics that the forward used."""
+    grad, wide = widen(grad_out), widen(input)
+    dims = _other_dims(input.ndim)
+    shape = wide.shape
+    mean, rstd = to_dtype(mean, wide.dtype), to_dtype(rstd, wide.dtype)
+    normal = prims.mul(prims.sub(wide, spread(mean, shape, dims)), spread(rstd, shape, dims))
+    sum_grad = prims.sum(grad, dims=dims)
+    sum_normal = prims.sum(prims.mul(grad, normal), dims=dims)
+    parameter_dtype = input.dtype if weight is None else weight.dtype
+    grad_input = None
+    if mask[0]:
+        inner = grad
+        if training:
+            size = count(wide, dims)
+            inner = prims.sub(inner, spread(prims.div(sum_grad, size), shape, dims))
+            inner = prims.sub(inner, prims.mul(normal, spread(prims.div(sum_normal, size), shape, dims)))
+        factor = rstd if weight is None else prims.mul(rstd, to_dtype(weight, wide.dtype))
+        grad_input = round_to(prims.mul(inner, spread(factor, shape, dims)), input.dtype)
+    grad_weight = round_to(sum_normal, parameter_dtype) if mask[1] else None
+    grad_bias = round_to(sum_grad, parameter_dtype) if mask[2] else None
+    return grad_input, grad_weight, grad_bias
+
+
+@rules.register("native_batch_norm_backward")
+def native_batch_norm_backward(
+    grad_out: Tensor, input: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_invstd: Tensor | None, train: bool, eps: float, output_mask: Sequence[bool],
+) -> Gradients:  # fmt: skip
+    """Gradients of input, weight and bias."""
+    mean, rstd = save_mean, save_invstd
+    if not train:
+        mean = running_mean
+        rstd = prims.rsqrt(prims.add(widen(running_var), eps))
+    return batch_norm_backward(grad_out, input, weight, mean, rstd, train, output_mask)
+
+
+@rules.register("batch_norm_backward")
+def batch_norm_backward_rule(
+    grad_out: Tensor, input: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_var: Tensor | None, update: bool, eps: float, output_mask: Sequence[bool], reserve: Tensor,
+) -> Gradients:  # fmt: skip
+    """Gradients of input, weight and bias."""
+    return native_batch_norm_backward(
+        grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
+    )  # fmt: skip
+
+
+@rules.register("cudnn_batch_norm_backward")
+def cudnn_batch_norm_backward(
+    input: Tensor, grad_output: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor, save_var: Tensor, epsilon: float, reserveSpace: Tensor,
+) -> Gradients:  # fmt: skip
+    """Gradients of input, weight and bias; cuDNN is called for training only."""
+    return batch_norm_backward(grad_output, input, weight, save_mean, save_var, True, (True, True, True))

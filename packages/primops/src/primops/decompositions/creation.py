@@ -1,0 +1,277 @@
+"""Tensors from numbers: constants, ranges, triangles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.meta import Size
+from primops.operand import Tensor, full, iota, round_to, to_dtype
+from primops.promotion import Number, compute_dtype, number_dtype
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+Dtype = torch.dtype | None
+Device = torch.device | str | None
+
+
+def place(device: Device, default: torch.device | None = None) -> torch.device:
+    """The device asked for, with its index for accelerators."""
+    if device is None:
+        return default or torch.get_default_device()
+    device = torch.device(device)
+    if device.type not in ("cpu", "meta") and device.index is None:
+        return torch.device(device.type, torch.accelerator.current_device_index())
+    return device
+
+
+def is_strided(layout: Any, pin_memory: Any) -> bool:
+    """Whether a prim can make this: dense memory that is not pinned."""
+    return layout in (None, torch.strided) and not pin_memory
+
+
+def _constant(name: str, number: int) -> None:
+    @rules.register(name)
+    def plain(size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+              pin_memory: Any = None, memory_format: Any = None) -> Tensor:  # fmt: skip
+        if not is_strided(layout, pin_memory):
+            return NotImplemented
+        return full(size, number, dtype or torch.get_default_dtype(), place(device))
+
+    @rules.register(f"{name}_like")
+    def like(self: Tensor, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
+             memory_format: Any = None) -> Tensor:  # fmt: skip
+        if not is_strided(layout, pin_memory):
+            return NotImplemented
+        return full(self.shape, number, dtype or self.dtype, place(device, self.device))
+
+    @rules.register(f"new_{name.partition('.')[0]}")
+    def new(self: Tensor, size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+            pin_memory: Any = None) -> Tensor:  # fmt: skip
+        if not is_strided(layout, pin_memory):
+            return NotImplemented
+        return full(size, number, dtype or self.dtype, place(device, self.device))
+
+
+_constant("zeros", 0)
+_constant("ones", 1)
+
+
+# Memory without a value is made of zeros: the same bits in every run.
+
+
+@rules.register("empty.memory_format")
+def empty(
+    size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Zeros."""
+    return (
+        full(size, 0, dtype or torch.get_default_dtype(), place(device)) if is_strided(layout, pin_memory) else NotImplemented
+    )
+
+
+@rules.register("empty_like")
+def empty_like(
+    self: Tensor, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Zeros."""
+    return new_full(self, self.shape, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rules.register("empty_strided")
+def empty_strided(
+    size: Sequence[Size], stride: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """Zeros."""
+    return empty(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rules.register("new_empty")
+def new_empty(
+    self: Tensor, size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """Zeros."""
+    return new_full(self, size, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rules.register("new_empty_strided")
+def new_empty_strided(
+    self: Tensor, size: Sequence[Size], stride: Sequence[Size], *, dtype: Dtype = None, layout: Any = None,
+    device: Device = None, pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """Zeros."""
+    return new_full(self, size, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rules.register("full")
+def full_rule(
+    size: Sequence[Size], fill_value: Number, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """One number everywhere."""
+    if not is_strided(layout, pin_memory) or isinstance(fill_value, complex):
+        return NotImplemented
+    return full(size, fill_value, dtype or number_dtype(fill_value), place(device))
+
+
+@rules.register("full_like")
+def full_like(
+    self: Tensor, fill_value: Number, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    pin_memory: Any = None, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """One number everywhere."""
+    return new_full(self, self.shape, fill_value, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+@rules.register("new_full")
+def new_full(
+    self: Tensor, size: Sequence[Size], fill_value: Number, *, dtype: Dtype = None, layout: Any = None,
+    device: Device = None, pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """One number everywhere."""
+    if not is_strided(layout, pin_memory) or isinstance(fill_value, complex):
+        return NotImplemented
+    return full(size, fill_value, dtype or self.dtype, place(device, self.device))
+
+
+@rules.register("fill.Scalar", "fill.Tensor")
+def fill(self: Tensor, value: Any) -> Tensor:
+    """One number everywhere."""
+    if isinstance(value, (int, float, torch.SymInt)):
+        return full(self.shape, value, self.dtype, self.device)
+    return prims.broadcast_in_dim(to_dtype(value, self.dtype), shape=tuple(self.shape), dims=())
+
+
+@rules.register("zero")
+def zero(self: Tensor) -> Tensor:
+    """Zeros."""
+    return full(self.shape, 0, self.dtype, self.device)
+
+
+@rules.register("scalar_tensor")
+def scalar_tensor(
+    s: Number, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
+) -> Tensor:
+    """A number as a tensor without dims."""
+    return full((), s, dtype or torch.get_default_dtype(), place(device)) if is_strided(layout, pin_memory) else NotImplemented
+
+
+# Ranges ----------------------------------------------------------------------------------------------------------------------
+
+
+@rules.register("arange")
+def arange_end(end: Number, **options: Any) -> Tensor:
+    """0, 1, ... below end."""
+    return arange(0, end, 1, **options)
+
+
+@rules.register("arange.start")
+def arange_start(start: Number, end: Number, **options: Any) -> Tensor:
+    """start, start + 1, ... below end."""
+    return arange(start, end, 1, **options)
+
+
+@rules.register("arange.start_step")
+def arange(
+    start: Number, end: Number, step: Number = 1, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """start, start + step, ... below end."""
+    numbers = (start, end, step)
+    integers = all(isinstance(number, (int, torch.SymInt)) for number in numbers)
+    if not is_strided(layout, pin_memory):
+        return NotImplemented
+    dtype = dtype or (torch.int64 if integers else torch.get_default_dtype())
+    if integers:
+        # Rounded up; written without a comparison, so that sizes may be symbolic.
+        length = (end - start + step - (1 if not isinstance(step, int) or step > 0 else -1)) // step  # type: ignore[operator]
+        length = max(length, 0) if isinstance(length, int) else length
+        return iota(length, dtype, place(device), start, step)  # type: ignore[arg-type]
+    if not dtype.is_floating_point or not all(isinstance(number, (int, float)) for number in numbers):
+        return NotImplemented
+    length = max(0, math.ceil((end - start) / step))  # type: ignore[operator]
+    position = iota(length, torch.float64, place(device))
+    return to_dtype(prims.add(prims.mul(position, step), start), dtype)
+
+
+@rules.register("linspace")
+def linspace(
+    start: Number, end: Number, steps: int, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """Equal steps from start to end, counted from the nearer one."""
+    dtype = dtype or torch.get_default_dtype()
+    if not is_strided(layout, pin_memory) or not dtype.is_floating_point:
+        return NotImplemented
+    if steps < 2:
+        return full((steps,), start, dtype, place(device))
+    wide = compute_dtype(dtype)
+    step = full((steps,), (end - start) / (steps - 1), wide, place(device))  # type: ignore[operator]
+    position = iota(steps, wide, place(device))
+    from_end = iota(steps, wide, place(device), steps - 1, -1)
+    ahead = prims.add(prims.mul(step, position), start)
+    back = prims.sub(end, prims.mul(step, from_end))
+    return round_to(prims.where(prims.lt(position, steps // 2), ahead, back), dtype)
+
+
+# Triangles -------------------------------------------------------------------------------------------------------------------
+
+
+def _offsets(rows: Size, columns: Size, device: torch.device) -> Tensor:
+    """column - row for every position of a matrix."""
+    shape = (rows, columns)
+    row = prims.broadcast_in_dim(iota(rows, torch.int64, device), shape=shape, dims=(0,))
+    return prims.sub(prims.broadcast_in_dim(iota(columns, torch.int64, device), shape=shape, dims=(1,)), row)
+
+
+@rules.register("eye")
+def eye(n: Size, **options: Any) -> Tensor:
+    """The identity matrix."""
+    return eye_m(n, n, **options)
+
+
+@rules.register("eye.m")
+def eye_m(
+    n: Size, m: Size, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
+) -> Tensor:
+    """1 on the main diagonal."""
+    if not is_strided(layout, pin_memory):
+        return NotImplemented
+    return to_dtype(prims.eq(_offsets(n, m, place(device)), 0), dtype or torch.get_default_dtype())
+
+
+def _triangle(self: Tensor, inside: Tensor) -> Tensor:
+    rank = self.ndim
+    mask = prims.broadcast_in_dim(inside, shape=tuple(self.shape), dims=(rank - 2, rank - 1))
+    return prims.where(mask, self, 0)
+
+
+@rules.register("tril")
+def tril(self: Tensor, diagonal: int = 0) -> Tensor:
+    """On and below a diagonal; 0 elsewhere."""
+    return _triangle(self, prims.le(_offsets(*self.shape[-2:], self.device), diagonal))
+
+
+@rules.register("triu")
+def triu(self: Tensor, diagonal: int = 0) -> Tensor:
+    """On and above a diagonal; 0 elsewhere."""
+    return _triangle(self, prims.ge(_offsets(*self.shape[-2:], self.device), diagonal))
+
+
+@rules.register("diag_embed")
+def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Vectors as the main diagonals of matrices; other diagonals stay an ATen call."""
+    rank = self.ndim + 1
+    if offset or (dim1 % rank, dim2 % rank) != (rank - 2, rank - 1):
+        return NotImplemented
+    size = self.shape[-1]
+    spread = prims.broadcast_in_dim(self, shape=(*self.shape, size), dims=tuple(range(self.ndim)))
+    return _triangle(spread, prims.eq(_offsets(size, size, self.device), 0))

@@ -1,0 +1,234 @@
+"""Functions of one operand, comparisons, logic, clamping and selection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.decompositions.arithmetic import sign_bit
+from primops.operand import Tensor, broadcast, elementwise, full_like, select, to_bool, to_dtype, widen
+from primops.promotion import Number, is_integral, is_number, result_dtype
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+Body = Callable[..., Tensor]
+
+INF = float("inf")
+LOG10_2 = math.log10(2.0)
+
+
+def _unary(names: str, body: Body, *, to_float: bool = False) -> None:
+    rules.register(*names.split())(lambda self: elementwise(body, self, to_float=to_float))
+
+
+def _rounding(name: str, prim: Body) -> None:
+    """Rounding is the identity on integers."""
+    rules.register(name)(lambda self: self if is_integral(self.dtype) else elementwise(prim, self))
+
+
+def _sinc(a: Tensor) -> Tensor:
+    scaled = prims.mul(a, math.pi)
+    return prims.where(prims.eq(a, 0), 1.0, prims.div(prims.sin(scaled), scaled))
+
+
+def sigmoid_body(a: Tensor) -> Tensor:
+    """``1 / (1 + exp(-a))``."""
+    return prims.div(1, prims.add(prims.exp(prims.neg(a)), 1))
+
+
+def _asinh(a: Tensor) -> Tensor:
+    size = prims.abs(a)
+    square = prims.mul(size, size)
+    small = prims.log1p(prims.add(size, prims.div(square, prims.add(prims.sqrt(prims.add(square, 1)), 1))))
+    large = prims.add(prims.log(size), math.log(2.0))
+    positive = prims.where(prims.gt(size, 1e10), large, small)
+    return prims.where(sign_bit(a), prims.neg(positive), positive)
+
+
+def _acosh(a: Tensor) -> Tensor:
+    above = prims.sub(a, 1)
+    small = prims.log1p(prims.add(above, prims.sqrt(prims.mul(above, prims.add(above, 2)))))
+    return prims.where(prims.gt(a, 1e10), prims.add(prims.log(a), math.log(2.0)), small)
+
+
+def _atanh(a: Tensor) -> Tensor:
+    return prims.mul(prims.sub(prims.log1p(a), prims.log1p(prims.neg(a))), 0.5)
+
+
+_unary("neg", prims.neg)
+_unary("sign sgn", lambda a: a if a.dtype is torch.bool else prims.sign(a))
+_unary("square", lambda a: prims.mul(a, a))
+_unary("frac", lambda a: prims.sub(a, prims.trunc(a)))
+_unary("bitwise_not", prims.bitwise_not)
+_unary("abs", lambda a: a if a.dtype is torch.bool else prims.abs(a))
+for _name in ("floor", "ceil", "trunc", "round"):
+    _rounding(_name, getattr(prims, _name))
+_rounding("fix", prims.trunc)
+for _name in (
+    "exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf lgamma".split()  # noqa: SIM905
+):
+    _unary(_name, getattr(prims, _name), to_float=True)
+_unary("exp2 special_exp2", lambda a: prims.pow(2, a), to_float=True)
+_unary("log10", lambda a: prims.mul(prims.log2(a), LOG10_2), to_float=True)
+_unary("reciprocal", lambda a: prims.div(1, a), to_float=True)
+_unary("sigmoid", sigmoid_body, to_float=True)
+_unary("asinh", _asinh, to_float=True)
+_unary("acosh", _acosh, to_float=True)
+_unary("atanh", _atanh, to_float=True)
+_unary("sinc", _sinc, to_float=True)
+_unary("deg2rad", lambda a: prims.mul(a, math.pi / 180.0), to_float=True)
+_unary("rad2deg", lambda a: prims.mul(a, 180.0 / math.pi), to_float=True)
+
+
+@rules.register("positive", "alias", "detach", "lift_fresh", "lift_fresh_copy", "contiguous")
+def positive(self: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
+    """The value itself."""
+    return self
+
+
+@rules.register("round.decimals")
+def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
+    """Rounded to ``decimals`` places; negative ones round to tens, hundreds, ..."""
+    if is_integral(self.dtype):
+        return self
+    scale = float(10 ** abs(decimals))
+    up, down = (prims.mul, prims.div) if decimals >= 0 else (prims.div, prims.mul)
+    return elementwise(lambda a: down(prims.round(up(a, scale)), scale), self)
+
+
+@rules.register("logit")
+def logit(self: Tensor, eps: float | None = None) -> Tensor:
+    """``log(p / (1 - p))``, p clamped to ``[eps, 1 - eps]`` when eps is given."""
+
+    def body(a: Tensor) -> Tensor:
+        p = a if eps is None else prims.minimum(prims.maximum(a, eps), 1 - eps)
+        return prims.log(prims.div(p, prims.sub(1, p)))
+
+    return elementwise(body, self, to_float=True)
+
+
+# Comparisons and logic -------------------------------------------------------------------------------------------------------
+
+
+def _comparison(name: str) -> None:
+    prim = getattr(prims, name)
+    rules.register(f"{name}.Tensor", f"{name}.Scalar")(lambda self, other: elementwise(prim, self, other))
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _comparison(_name)
+
+
+def _float_test(name: str, test: Body) -> None:
+    def rule(self: Tensor) -> Tensor:
+        return full_like(self, name == "isfinite", torch.bool) if is_integral(self.dtype) else test(widen(self))
+
+    rules.register(name)(rule)
+
+
+_float_test("isnan", lambda a: prims.ne(a, a))
+_float_test("isinf", lambda a: prims.eq(prims.abs(a), INF))
+_float_test("isfinite", lambda a: prims.lt(prims.abs(a), INF))
+_float_test("isposinf", lambda a: prims.eq(a, INF))
+_float_test("isneginf", lambda a: prims.eq(a, -INF))
+
+
+@rules.register("signbit")
+def signbit(self: Tensor) -> Tensor:
+    """Whether the sign bit is set."""
+    return full_like(self, False) if self.dtype is torch.bool else sign_bit(widen(self))
+
+
+@rules.register("logical_not")
+def logical_not(self: Tensor) -> Tensor:
+    """``self == 0``."""
+    return prims.bitwise_not(to_bool(self))
+
+
+def _logical(name: str, prim: Body) -> None:
+    rules.register(name)(lambda self, other: prim(*broadcast(to_bool(self), to_bool(other))))
+
+
+_logical("logical_and", prims.bitwise_and)
+_logical("logical_or", prims.bitwise_or)
+_logical("logical_xor", prims.bitwise_xor)
+
+
+# Clamping and selection ------------------------------------------------------------------------------------------------------
+
+
+@rules.register("clamp", "clamp.Tensor")
+def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """``min(max(self, min), max)``; NaN in any of them wins."""
+
+    def body(a: Tensor, *limits: Any) -> Tensor:
+        low, high = limits[0] if min is not None else None, limits[-1] if max is not None else None
+        a = a if low is None else prims.maximum(a, low)
+        return a if high is None else prims.minimum(a, high)
+
+    return elementwise(body, self, *[limit for limit in (min, max) if limit is not None])
+
+
+@rules.register("clamp_min", "clamp_min.Tensor")
+def clamp_min(self: Tensor, min: Any) -> Tensor:
+    """``max(self, min)``."""
+    return clamp(self, min=min)
+
+
+@rules.register("clamp_max", "clamp_max.Tensor")
+def clamp_max(self: Tensor, max: Any) -> Tensor:
+    """``min(self, max)``."""
+    return clamp(self, max=max)
+
+
+@rules.register("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def where(condition: Tensor, self: Any, other: Any) -> Tensor:
+    """``self`` where condition, else ``other``."""
+    dtype = result_dtype(self, other)
+    cond, a, b = broadcast(to_bool(condition), to_dtype(self, dtype), to_dtype(other, dtype))
+    return select(cond, a, b, dtype)
+
+
+@rules.register("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """``value`` where mask, else ``self``."""
+    if is_number(value) and is_integral(self.dtype):
+        value = bool(value) if self.dtype is torch.bool else int(value)
+    cond, a, b = broadcast(to_bool(mask), to_dtype(value, self.dtype), self)
+    return prims.where(cond, a, b)
+
+
+@rules.register("nan_to_num")
+def nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """NaN and infinities replaced, by default with 0 and the dtype's extremes."""
+    if is_integral(self.dtype):
+        return self
+    limits = torch.finfo(self.dtype)
+
+    def body(a: Tensor) -> Tensor:
+        finite = prims.where(prims.eq(a, INF), limits.max if posinf is None else posinf, a)
+        finite = prims.where(prims.eq(a, -INF), limits.min if neginf is None else neginf, finite)
+        return prims.where(prims.ne(a, a), 0.0 if nan is None else nan, finite)
+
+    return elementwise(body, self)
+
+
+@rules.register("threshold")
+def threshold(self: Tensor, threshold: Number, value: Number) -> Tensor:
+    """``value`` where self <= threshold, else self."""
+    return elementwise(lambda a: prims.where(prims.le(a, threshold), value, a), self)
+
+
+@rules.register("heaviside")
+def heaviside(self: Tensor, values: Tensor) -> Tensor:
+    """0 for negative, 1 for positive, ``values`` at 0."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        step = to_dtype(prims.gt(a, 0), a.dtype)
+        return prims.where(prims.eq(a, 0), b, step)
+
+    return elementwise(body, self, values) if self.dtype is not torch.bool else NotImplemented

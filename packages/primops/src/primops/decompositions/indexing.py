@@ -1,0 +1,226 @@
+"""Indexing, gathering and scattering; embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from primops import prims
+from primops.meta import Size
+from primops.operand import Tensor, broadcast, broadcast_to, full, full_like, round_to, to_dtype, unsqueeze, widen
+from primops.prims.indexing import indexed_shape
+from primops.promotion import Number, is_integral, is_number
+from primops.registry import DecompositionTable
+from primops.shapes import product, wrap_dim
+
+rules = DecompositionTable()
+
+
+def wrapped(index: Tensor, size: Size) -> Tensor:
+    """Negative indices counted from the end."""
+    index = to_dtype(index, torch.int64)
+    return prims.where(prims.lt(index, 0), prims.add(index, size), index)
+
+
+def _positions(a: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[Tensor], tuple[int, ...]] | None:
+    """int64 indices of one shape and their dims, or None for masks, whose number of hits is not known."""
+    dims = tuple(dim for dim, index in enumerate(indices) if index is not None)
+    given = [index for index in indices if index is not None]
+    if not given or any(index.dtype in (torch.bool, torch.uint8) for index in given):
+        return None
+    return broadcast(*[wrapped(index, a.shape[dim]) for index, dim in zip(given, dims)]), dims
+
+
+@rules.register("index.Tensor", "_unsafe_index.Tensor")
+def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """``self[indices]`` for integer tensors."""
+    found = _positions(self, indices)
+    return NotImplemented if found is None else prims.index(self, *found[0], dims=found[1])
+
+
+@rules.register("index_put", "_unsafe_index_put")
+def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of self with ``self[indices]`` replaced, or added to."""
+    if (
+        all(i is None or (i.dtype is torch.bool and i.ndim == self.ndim) for i in indices)
+        and not accumulate
+        and values.ndim == 0
+    ):
+        mask = next(i for i in indices if i is not None)
+        return prims.where(mask, broadcast_to(to_dtype(values, self.dtype), self.shape), self)
+    found = _positions(self, indices)
+    if found is None or (accumulate and self.dtype is torch.bool):
+        return NotImplemented
+    positions, dims = found
+    shape = indexed_shape(self.shape, positions[0].shape, dims)
+    if values.ndim > len(shape):  # leading dims of size 1
+        values = prims.reshape(values, shape=values.shape[values.ndim - len(shape) :])
+    values = broadcast_to(to_dtype(values, self.dtype), shape)
+    if not accumulate:
+        return prims.index_put(self, values, *positions, dims=dims, accumulate=False)
+    return round_to(prims.index_put(widen(self), widen(values), *positions, dims=dims, accumulate=True), self.dtype)
+
+
+@rules.register("index_select")
+def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Positions of one dim."""
+    if self.ndim == 0:
+        return NotImplemented
+    index = to_dtype(index, torch.int64)
+    if index.ndim == 0:
+        index = unsqueeze(index, 0)
+    return prims.index(self, index, dims=(wrap_dim(dim, self.ndim),))
+
+
+@rules.register("index_select_backward")
+def index_select_backward(grad: Tensor, self_sizes: Sequence[Size], dim: int, index: Tensor) -> Tensor:
+    """The gradient added up in a tensor of zeros."""
+    return index_add(full(self_sizes, 0, grad.dtype, grad.device), dim, index, grad)
+
+
+@rules.register("index_add")
+def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+    """``source`` times alpha added at positions of one dim."""
+    if self.ndim == 0 or self.dtype is torch.bool:
+        return NotImplemented
+    dim = wrap_dim(dim, self.ndim)
+    wide = widen(to_dtype(source, self.dtype))
+    wide = wide if is_number(alpha) and alpha == 1 else prims.mul(wide, alpha)
+    at = to_dtype(index, torch.int64)
+    at = unsqueeze(at, 0) if at.ndim == 0 else at
+    return round_to(prims.index_put(widen(self), wide, at, dims=(dim,), accumulate=True), self.dtype)
+
+
+@rules.register("index_copy")
+def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """``source`` stored at positions of one dim."""
+    if self.ndim == 0 or source.ndim != self.ndim:
+        return NotImplemented
+    at = to_dtype(index, torch.int64)
+    return prims.index_put(
+        self, source, unsqueeze(at, 0) if at.ndim == 0 else at, dims=(wrap_dim(dim, self.ndim),), accumulate=False
+    )  # fmt: skip
+
+
+@rules.register("index_fill.int_Scalar")
+def index_fill(self: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
+    """A number stored at positions of one dim."""
+    if self.ndim == 0:
+        return NotImplemented
+    dim = wrap_dim(dim, self.ndim)
+    at = to_dtype(index, torch.int64)
+    at = wrapped(unsqueeze(at, 0) if at.ndim == 0 else at, self.shape[dim])
+    shape = indexed_shape(self.shape, at.shape, (dim,))
+    values = full(shape, value, self.dtype, self.device)
+    return prims.index_put(self, values, at, dims=(dim,), accumulate=False)
+
+
+@rules.register("gather")
+def gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """Elements picked along one dim."""
+    if self.ndim == 0 or index.ndim == 0:
+        return NotImplemented
+    return prims.gather(self, to_dtype(index, torch.int64), dim=wrap_dim(dim, self.ndim))
+
+
+def _cut_to(src: Tensor, shape: Sequence[Size]) -> Tensor:
+    for dim, size in enumerate(shape):
+        src = prims.slice(src, dim=dim, start=0, stop=size, step=1)
+    return src
+
+
+@rules.register("scatter.src")
+def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """``src`` stored where ``gather`` would read."""
+    if self.ndim == 0 or index.ndim == 0:
+        return NotImplemented
+    return prims.scatter(self, to_dtype(index, torch.int64), _cut_to(src, index.shape), dim=wrap_dim(dim, self.ndim))
+
+
+@rules.register("scatter.value")
+def scatter_value(self: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
+    """A number stored where ``gather`` would read."""
+    if self.ndim == 0 or index.ndim == 0:
+        return NotImplemented
+    src = full(index.shape, value, self.dtype, self.device)
+    return prims.scatter(self, to_dtype(index, torch.int64), src, dim=wrap_dim(dim, self.ndim))
+
+
+@rules.register("scatter_add")
+def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """``src`` added where ``gather`` would read."""
+    if self.ndim == 0 or index.ndim == 0 or self.dtype is torch.bool:
+        return NotImplemented
+    values = widen(_cut_to(src, index.shape))
+    added = prims.scatter_add(widen(self), to_dtype(index, torch.int64), values, dim=wrap_dim(dim, self.ndim))
+    return round_to(added, self.dtype)
+
+
+@rules.register("gather_backward")
+def gather_backward(grad: Tensor, self: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
+    """The gradient added up in a tensor of zeros."""
+    return NotImplemented if sparse_grad else scatter_add(full_like(self, 0, grad.dtype), dim, index, grad)
+
+
+@rules.register("value_selecting_reduction_backward")
+def value_selecting_reduction_backward(grad: Tensor, dim: int, indices: Tensor, sizes: Sequence[Size], keepdim: bool) -> Tensor:
+    """The gradient of ``max`` or ``min`` along a dim, at the chosen positions of a tensor of zeros."""
+    if not sizes:
+        return grad
+    dim = wrap_dim(dim, len(sizes))
+    if not keepdim:
+        grad, indices = unsqueeze(grad, dim), unsqueeze(indices, dim)
+    return prims.scatter(full(sizes, 0, grad.dtype, grad.device), indices, grad, dim=dim)
+
+
+@rules.register("take")
+def take(self: Tensor, index: Tensor) -> Tensor:
+    """Elements by position in row-major order."""
+    flat = prims.reshape(self, shape=(self.numel(),))
+    return prims.index(flat, wrapped(index, self.numel()), dims=(0,))
+
+
+# Embeddings ------------------------------------------------------------------------------------------------------------------
+
+
+@rules.register("embedding")
+def embedding(
+    weight: Tensor, indices: Tensor, padding_idx: Size = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    """Rows of ``weight``."""
+    return prims.index(weight, to_dtype(indices, torch.int64), dims=(0,))
+
+
+@rules.register("embedding_dense_backward")
+def embedding_dense_backward(
+    grad_output: Tensor, indices: Tensor, num_weights: Size, padding_idx: Size, scale_grad_by_freq: bool
+) -> Tensor:
+    """The gradients of equal rows added up; none for ``padding_idx``."""
+    indices = to_dtype(indices, torch.int64)
+    grad = widen(grad_output)
+    rows = product(indices.shape)
+    width = grad.shape[-1]
+    flat, at = prims.reshape(grad, shape=(rows, width)), prims.reshape(indices, shape=(rows,))
+    if scale_grad_by_freq:
+        ones = full((rows,), 1, torch.int64, grad.device)
+        none = full((num_weights,), 0, torch.int64, grad.device)
+        frequency = prims.index(prims.index_put(none, ones, at, dims=(0,), accumulate=True), at, dims=(0,))
+        flat = prims.div(flat, prims.broadcast_in_dim(to_dtype(frequency, grad.dtype), shape=(rows, width), dims=(0,)))
+    if not (isinstance(padding_idx, int) and padding_idx < 0):
+        padded = prims.broadcast_in_dim(prims.eq(at, padding_idx), shape=(rows, width), dims=(0,))
+        flat = prims.where(padded, 0, flat)
+    zeros = full((num_weights, width), 0, grad.dtype, grad.device)
+    return round_to(prims.index_put(zeros, flat, at, dims=(0,), accumulate=True), grad_output.dtype)
+
+
+@rules.register("one_hot")
+def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class given, 0 elsewhere."""
+    if num_classes < 0 or not is_integral(self.dtype):
+        return NotImplemented
+    shape = (*self.shape, num_classes)
+    classes = prims.iota(length=num_classes, start=0, step=1, dtype=torch.int64, device=self.device)
+    wide = prims.broadcast_in_dim(to_dtype(self, torch.int64), shape=shape, dims=tuple(range(self.ndim)))
+    hit = prims.eq(wide, prims.broadcast_in_dim(classes, shape=shape, dims=(self.ndim,)))
+    return to_dtype(hit, torch.int64)

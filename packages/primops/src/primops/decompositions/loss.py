@@ -1,0 +1,263 @@
+"""Losses and their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.meta import Size
+from primops.operand import Tensor, broadcast, broadcast_to, full, reduce, round_to, to_dtype, unsqueeze, widen
+from primops.promotion import compute_dtype, result_dtype
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+NONE, MEAN, SUM = 0, 1, 2
+
+
+def reduced(losses: Tensor, reduction: int, dtype: torch.dtype) -> Tensor:
+    """All losses, their mean, or their sum, in ``dtype``."""
+    if reduction == NONE:
+        return round_to(losses, dtype)
+    total = reduce(prims.sum, losses, None, False)
+    return round_to(prims.div(total, losses.numel()) if reduction == MEAN else total, dtype)
+
+
+def _pairs(body: Callable[..., Tensor], reduction: int, *operands: Any) -> Tensor:
+    """A loss that is a function of corresponding elements."""
+    dtype = result_dtype(*operands)
+    wide = broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands])
+    return reduced(body(*wide), reduction, dtype)
+
+
+def _pairs_backward(slope: Callable[..., Tensor], reduction: int, grad_output: Tensor, *operands: Tensor) -> Tensor:
+    """Gradient of the first operand: the incoming gradient times the slope (over the count, for a mean)."""
+    dtype = result_dtype(*operands)
+    wide = broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands])
+    grad = broadcast_to(to_dtype(grad_output, compute_dtype(dtype)), wide[0].shape)
+    result = prims.mul(slope(*wide), grad)
+    return round_to(prims.div(result, wide[0].numel()) if reduction == MEAN else result, dtype)
+
+
+@rules.register("mse_loss")
+def mse_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """Squared difference."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        difference = prims.sub(a, b)
+        return prims.mul(difference, difference)
+
+    return _pairs(body, reduction, self, target)
+
+
+@rules.register("mse_loss_backward")
+def mse_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """Derivative of ``mse_loss``."""
+    return _pairs_backward(lambda a, b: prims.mul(prims.sub(a, b), 2.0), reduction, grad_output, self, target)
+
+
+@rules.register("l1_loss")
+def l1_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """Absolute difference."""
+    return _pairs(lambda a, b: prims.abs(prims.sub(a, b)), reduction, self, target)
+
+
+@rules.register("smooth_l1_loss")
+def smooth_l1_loss(self: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Tensor:
+    """Quadratic within beta, then linear."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        z = prims.abs(prims.sub(a, b))
+        if beta == 0:
+            return z
+        near = prims.div(prims.mul(prims.mul(z, 0.5), z), beta)
+        return prims.where(prims.lt(z, beta), near, prims.sub(z, 0.5 * beta))
+
+    return _pairs(body, reduction, self, target)
+
+
+@rules.register("smooth_l1_loss_backward")
+def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+    """Derivative of ``smooth_l1_loss``."""
+
+    def slope(a: Tensor, b: Tensor) -> Tensor:
+        difference = prims.sub(a, b)
+        if beta == 0:
+            return prims.sign(difference)
+        return prims.where(prims.lt(prims.abs(difference), beta), prims.div(difference, beta), prims.sign(difference))
+
+    return _pairs_backward(slope, reduction, grad_output, self, target)
+
+
+@rules.register("huber_loss")
+def huber_loss(self: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
+    """Quadratic within delta, then linear; not divided by delta."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        z = prims.abs(prims.sub(a, b))
+        far = prims.mul(prims.sub(z, 0.5 * delta), delta)
+        return prims.where(prims.le(z, delta), prims.mul(prims.mul(z, 0.5), z), far)
+
+    return _pairs(body, reduction, self, target)
+
+
+@rules.register("huber_loss_backward")
+def huber_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
+    """Derivative of ``huber_loss``."""
+
+    def slope(a: Tensor, b: Tensor) -> Tensor:
+        return prims.minimum(prims.maximum(prims.sub(a, b), -delta), delta)
+
+    return _pairs_backward(slope, reduction, grad_output, self, target)
+
+
+def _weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
+    return losses if weight is None else prims.mul(losses, broadcast_to(to_dtype(weight, losses.dtype), losses.shape))
+
+
+@rules.register("binary_cross_entropy")
+def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+    """``-(y * log(x) + (1 - y) * log(1 - x))`` with logarithms of at least -100."""
+
+    def body(a: Tensor, y: Tensor) -> Tensor:
+        log_no = prims.maximum(prims.log1p(prims.neg(a)), -100.0)
+        log_yes = prims.maximum(prims.log(a), -100.0)
+        losses = prims.sub(prims.mul(prims.sub(y, 1), log_no), prims.mul(y, log_yes))
+        return _weighted(losses, weight)
+
+    return _pairs(body, reduction, self, target)
+
+
+@rules.register("binary_cross_entropy_backward")
+def binary_cross_entropy_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """Derivative of ``binary_cross_entropy``; the denominator is at least 1e-12."""
+
+    def slope(a: Tensor, y: Tensor) -> Tensor:
+        variance = prims.maximum(prims.mul(prims.sub(1, a), a), 1e-12)
+        return _weighted(prims.div(prims.sub(a, y), variance), weight)
+
+    return _pairs_backward(slope, reduction, grad_output, self, target)
+
+
+def _log_sigmoid(a: Tensor) -> Tensor:
+    return prims.sub(prims.minimum(a, 0), prims.log1p(prims.exp(prims.neg(prims.abs(a)))))
+
+
+@rules.register("binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """``binary_cross_entropy`` of ``sigmoid(x)``."""
+
+    def body(a: Tensor, y: Tensor) -> Tensor:
+        left = prims.mul(prims.sub(1, y), a)
+        log_sigmoid = _log_sigmoid(a)
+        if pos_weight is not None:
+            extra = broadcast_to(to_dtype(pos_weight, a.dtype), a.shape)
+            log_sigmoid = prims.mul(log_sigmoid, prims.add(prims.mul(prims.sub(extra, 1), y), 1))
+        return _weighted(prims.sub(left, log_sigmoid), weight)
+
+    return _pairs(body, reduction, self, target)
+
+
+@rules.register("kl_div")
+def kl_div(self: Tensor, target: Tensor, reduction: int = MEAN, *, log_target: bool = False) -> Tensor:
+    """``y * (log(y) - x)``, 0 for y = 0."""
+
+    def body(a: Tensor, y: Tensor) -> Tensor:
+        if log_target:
+            return prims.mul(prims.exp(y), prims.sub(y, a))
+        entropy = prims.where(prims.eq(y, 0), 0.0, prims.mul(y, prims.log(y)))
+        return prims.sub(entropy, prims.mul(y, a))
+
+    return _pairs(body, reduction, self, target)
+
+
+def _soft_margin_body(a: Tensor, y: Tensor) -> Tensor:
+    return prims.log1p(prims.exp(prims.neg(prims.mul(a, y))))
+
+
+@rules.register("soft_margin_loss")
+def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """``log(1 + exp(-x * y))``."""
+    return _pairs(_soft_margin_body, reduction, self, target)
+
+
+@rules.register("soft_margin_loss_backward")
+def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """Derivative of ``soft_margin_loss``."""
+
+    def slope(a: Tensor, y: Tensor) -> Tensor:
+        z = prims.exp(prims.neg(prims.mul(a, y)))
+        return prims.div(prims.mul(prims.neg(y), z), prims.add(z, 1))
+
+    return _pairs_backward(slope, reduction, grad_output, self, target)
+
+
+# Negative log likelihood -----------------------------------------------------------------------------------------------------
+
+
+def _class_dim(rank: int) -> int:
+    return 0 if rank == 1 else 1
+
+
+def _picked(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Targets with ignored ones replaced by class 0, and which ones count."""
+    target = to_dtype(target, torch.int64)
+    counts = prims.ne(target, ignore_index)
+    return prims.where(counts, target, 0), counts
+
+
+def _class_weights(weight: Tensor | None, safe: Tensor, counts: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weight of every target, 0 for ignored ones."""
+    if weight is None:
+        return to_dtype(counts, dtype)
+    return prims.where(counts, prims.index(to_dtype(weight, dtype), safe, dims=(0,)), 0)
+
+
+@rules.register("nll_loss_forward", "nll_loss2d_forward")
+def nll_loss_forward(
+    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: Size
+) -> tuple[Tensor, Tensor]:
+    """``-weight[y] * x[y]`` and the sum of the weights; the mean divides by that."""
+    wide = widen(self)
+    dim = _class_dim(self.ndim)
+    safe, counts = _picked(target, int(ignore_index))
+    at = unsqueeze(safe, dim)
+    chosen = prims.reshape(prims.gather(wide, at, dim=dim), shape=target.shape)
+    weights = _class_weights(weight, safe, counts, wide.dtype)
+    # An ignored element counts nothing even where the input is infinite.
+    losses = prims.where(counts, prims.neg(prims.mul(chosen, weights)), 0)
+    if reduction == NONE and target.ndim:
+        return round_to(losses, self.dtype), full((), 0, self.dtype, self.device)
+    total, weight_sum = (reduce(prims.sum, x, None, False) for x in (losses, weights))
+    result = prims.div(total, weight_sum) if reduction == MEAN else total
+    return round_to(result, self.dtype), round_to(weight_sum, self.dtype)
+
+
+@rules.register("nll_loss_backward", "nll_loss2d_backward")
+def nll_loss_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: Size,
+    total_weight: Tensor,
+) -> Tensor:  # fmt: skip
+    """``-weight[y] * grad`` at the targets, 0 elsewhere."""
+    wide = compute_dtype(self.dtype)
+    dim = _class_dim(self.ndim)
+    safe, counts = _picked(target, int(ignore_index))
+    grad = to_dtype(grad_output, wide)
+    if reduction == MEAN:
+        grad = prims.div(grad, to_dtype(total_weight, wide))
+    weights = _class_weights(weight, safe, counts, wide)
+    slope = prims.where(counts, prims.neg(prims.mul(weights, broadcast_to(grad, target.shape))), 0)
+    # Compared with every class: cheaper to fuse than a scatter into zeros.
+    shape = self.shape
+    dims = tuple(d for d in range(self.ndim) if d != dim)
+    classes = prims.iota(length=shape[dim], start=0, step=1, dtype=torch.int64, device=self.device)
+    hit = prims.eq(
+        prims.broadcast_in_dim(classes, shape=shape, dims=(dim,)), prims.broadcast_in_dim(safe, shape=shape, dims=dims)
+    )  # fmt: skip
+    return round_to(prims.where(hit, prims.broadcast_in_dim(slope, shape=shape, dims=dims), 0), self.dtype)

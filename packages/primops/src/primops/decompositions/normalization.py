@@ -1,0 +1,254 @@
+"""Softmax, layer, group and RMS normalisation, and their derivatives. Batch normalisation has a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from primops import prims
+from primops.decompositions.reduction import count, moments
+from primops.meta import Size
+from primops.operand import Tensor, broadcast_to, round_to, spread, to_dtype, widen
+from primops.promotion import HALF_DTYPES, compute_dtype
+from primops.registry import DecompositionTable
+from primops.shapes import wrap_dim
+
+rules = DecompositionTable()
+INF = float("inf")
+
+
+# Softmax ---------------------------------------------------------------------------------------------------------------------
+
+
+def _is_empty(a: Tensor) -> bool:
+    return any(isinstance(size, int) and size == 0 for size in a.shape)
+
+
+def _shifted(wide: Tensor, dim: int) -> Tensor:
+    """``x - max(x)``, so that the largest exponent is 0."""
+    return prims.sub(wide, spread(prims.amax(wide, dims=(dim,)), wide.shape, (dim,)))
+
+
+@rules.register("_softmax", "softmax.int")
+def softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None = False) -> Tensor:
+    """``exp(x) / sum(exp(x))`` along dim."""
+    result = half_to_float if isinstance(half_to_float, torch.dtype) else torch.float32 if half_to_float else self.dtype
+    wide = to_dtype(self, compute_dtype(result))
+    if self.ndim == 0 or _is_empty(self):
+        return round_to(prims.exp(prims.sub(wide, wide)), result)
+    dim = wrap_dim(dim, self.ndim)
+    power = prims.exp(_shifted(wide, dim))
+    total = prims.sum(power, dims=(dim,))
+    return round_to(prims.div(power, spread(total, wide.shape, (dim,))), result)
+
+
+@rules.register("_safe_softmax")
+def safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """``softmax`` with 0 for rows that are -inf throughout."""
+    result = softmax(self, dim, dtype)
+    if self.ndim == 0 or _is_empty(self):
+        return result
+    dim = wrap_dim(dim, self.ndim)
+    masked = prims.all(prims.eq(widen(self), -INF), dims=(dim,))
+    return prims.where(spread(masked, self.shape, (dim,)), 0, result)
+
+
+@rules.register("_log_softmax", "log_softmax.int")
+def log_softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None = False) -> Tensor:
+    """``x - log(sum(exp(x)))`` along dim."""
+    result = half_to_float if isinstance(half_to_float, torch.dtype) else torch.float32 if half_to_float else self.dtype
+    wide = to_dtype(self, compute_dtype(result))
+    if self.ndim == 0 or _is_empty(self):
+        return round_to(prims.sub(wide, wide), result)
+    dim = wrap_dim(dim, self.ndim)
+    shifted = _shifted(wide, dim)
+    total = prims.log(prims.sum(prims.exp(shifted), dims=(dim,)))
+    return round_to(prims.sub(shifted, spread(total, wide.shape, (dim,))), result)
+
+
+@rules.register("_softmax_backward_data")
+def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """``y * (grad - sum(grad * y))``."""
+    grad, y = widen(grad_output), widen(output)
+    dim = wrap_dim(dim, y.ndim)
+    product = prims.mul(grad, y)
+    if y.ndim == 0:
+        return round_to(prims.sub(product, product), input_dtype)
+    total = spread(prims.sum(product, dims=(dim,)), y.shape, (dim,))
+    return round_to(prims.sub(product, prims.mul(y, total)), input_dtype)
+
+
+@rules.register("_log_softmax_backward_data")
+def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+    """``grad - exp(y) * sum(grad)``."""
+    grad, y = widen(grad_output), widen(output)
+    dim = wrap_dim(dim, y.ndim)
+    total = grad if y.ndim == 0 else spread(prims.sum(grad, dims=(dim,)), y.shape, (dim,))
+    return round_to(prims.sub(grad, prims.mul(prims.exp(y), total)), input_dtype)
+
+
+# Layer normalisation ---------------------------------------------------------------------------------------------------------
+
+
+def statistics_dtype(*operands: Tensor | None) -> torch.dtype:
+    """Dtype of saved mean and rstd: the input's on the CPU unless the parameters are wider, else the computing dtype."""
+    x, *parameters = operands
+    assert x is not None
+    mixed = any(p is not None and p.dtype is not x.dtype for p in parameters)
+    return x.dtype if x.device.type == "cpu" and not mixed else compute_dtype(x.dtype)
+
+
+def _inner(a: Tensor, normalized: Sequence[Size]) -> tuple[int, ...]:
+    return tuple(range(a.ndim - len(normalized), a.ndim))
+
+
+def scale_shift(a: Tensor, weight: Tensor | None, bias: Tensor | None, dims: Sequence[int]) -> Tensor:
+    """``a * weight + bias`` with parameters that lie along ``dims``, in the dtype of ``a``."""
+    for parameter, prim in ((weight, prims.mul), (bias, prims.add)):
+        if parameter is not None:
+            wide = to_dtype(parameter, a.dtype)
+            a = prim(a, prims.broadcast_in_dim(wide, shape=a.shape, dims=tuple(dims)))
+    return a
+
+
+@rules.register("native_layer_norm")
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalised over the last dims; also mean and 1 / deviation."""
+    wide = widen(input)
+    dims = _inner(input, normalized_shape)
+    variance, average = moments(wide, dims, 0)
+    rstd = prims.rsqrt(prims.add(variance, eps))
+    centred = prims.sub(wide, spread(average, wide.shape, dims))
+    result = scale_shift(prims.mul(centred, spread(rstd, wide.shape, dims)), weight, bias, dims)
+    kept_shape = (*input.shape[: dims[0]], *([1] * len(dims)))
+    saved = statistics_dtype(input, weight, bias)
+    average, rstd = (round_to(prims.reshape(x, shape=kept_shape), saved) for x in (average, rstd))
+    return round_to(result, input.dtype), average, rstd
+
+
+@rules.register("native_layer_norm_backward")
+def native_layer_norm_backward(
+    grad_out: Tensor, input: Tensor, normalized_shape: Sequence[Size], mean: Tensor, rstd: Tensor,
+    weight: Tensor | None, bias: Tensor | None, output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """Gradients of input, weight and bias as far as ``output_mask`` asks."""
+    grad, wide = widen(grad_out), widen(input)
+    dims = _inner(input, normalized_shape)
+    outer = tuple(range(dims[0])) if dims else ()
+    centred = prims.sub(wide, broadcast_to(to_dtype(mean, wide.dtype), wide.shape))
+    inverse = broadcast_to(to_dtype(rstd, wide.dtype), wide.shape)
+    normal = prims.mul(centred, inverse)
+    results: list[Tensor | None] = [None, None, None]
+    if output_mask[0]:
+        scaled = scale_shift(grad, weight, None, dims)
+        size = count(wide, dims)
+        first = prims.div(prims.sum(scaled, dims=dims), size)
+        second = prims.div(prims.sum(prims.mul(scaled, normal), dims=dims), size)
+        inner = prims.sub(
+            prims.sub(scaled, spread(first, wide.shape, dims)), prims.mul(normal, spread(second, wide.shape, dims))
+        )
+        results[0] = round_to(prims.mul(inner, inverse), input.dtype)
+    if output_mask[1] and weight is not None:
+        results[1] = round_to(prims.sum(prims.mul(grad, normal), dims=outer), weight.dtype)
+    if output_mask[2] and bias is not None:
+        results[2] = round_to(prims.sum(grad, dims=outer), bias.dtype)
+    return results[0], results[1], results[2]
+
+
+@rules.register("rms_norm")
+def rms_norm(input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """``x / sqrt(mean(x * x) + eps) * weight``."""
+    return _rms_norm(input, normalized_shape, weight, eps)[0]
+
+
+@rules.register("_fused_rms_norm")
+def fused_rms_norm(
+    input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, eps: float | None
+) -> tuple[Tensor, Tensor]:
+    """``rms_norm`` and the factor by which rows were scaled."""
+    return _rms_norm(input, normalized_shape, weight, eps)
+
+
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, eps: float | None
+) -> tuple[Tensor, Tensor]:
+    wide = widen(input)
+    dims = _inner(input, normalized_shape)
+    square = prims.div(prims.sum(prims.mul(wide, wide), dims=dims), count(wide, dims))
+    # Without eps eager takes the machine epsilon of the dtype that it computes in.
+    rstd = prims.rsqrt(prims.add(square, torch.finfo(wide.dtype).eps if eps is None else eps))
+    result = scale_shift(prims.mul(wide, spread(rstd, wide.shape, dims)), weight, None, dims)
+    kept_shape = (*input.shape[: dims[0]], *([1] * len(dims)))
+    return round_to(result, input.dtype), prims.reshape(rstd, shape=kept_shape)
+
+
+@rules.register("_fused_rms_norm_backward")
+def fused_rms_norm_backward(
+    grad_out: Tensor, input: Tensor, normalized_shape: Sequence[Size], rstd: Tensor, weight: Tensor | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+    """Gradients of input and weight as far as ``output_mask`` asks."""
+    grad, wide = widen(grad_out), widen(input)
+    dims = _inner(input, normalized_shape)
+    inverse = broadcast_to(to_dtype(rstd, wide.dtype), wide.shape)
+    normal = prims.mul(wide, inverse)
+    grad_input = grad_weight = None
+    if output_mask[0]:
+        scaled = scale_shift(grad, weight, None, dims)
+        average = prims.div(prims.sum(prims.mul(scaled, normal), dims=dims), count(wide, dims))
+        inner = prims.sub(scaled, prims.mul(normal, spread(average, wide.shape, dims)))
+        grad_input = round_to(prims.mul(inner, inverse), input.dtype)
+    if output_mask[1] and weight is not None:
+        total = prims.sum(prims.mul(grad, normal), dims=tuple(range(dims[0])))
+        grad_weight = round_to(total, weight.dtype)
+    return grad_input, grad_weight
+
+
+# Group normalisation ---------------------------------------------------------------------------------------------------------
+
+
+@rules.register("native_group_norm")
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: Size, C: Size, HxW: Size, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalised over groups of channels; also mean and 1 / deviation per group."""
+    grouped = prims.reshape(widen(input), shape=(N, group, (C // group) * HxW))
+    variance, average = moments(grouped, (2,), 0)
+    rstd = prims.rsqrt(prims.add(variance, eps))
+    centred = prims.sub(grouped, spread(average, grouped.shape, (2,)))
+    normal = prims.reshape(prims.mul(centred, spread(rstd, grouped.shape, (2,))), shape=(N, C, HxW))
+    result = prims.reshape(scale_shift(normal, weight, bias, (1,)), shape=input.shape)
+    saved = statistics_dtype(input, weight, bias)
+    return round_to(result, input.dtype), round_to(average, saved), round_to(rstd, saved)
+
+
+@rules.register("native_group_norm_backward")
+def native_group_norm_backward(
+    grad_out: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, N: Size, C: Size, HxW: Size,
+    group: int, output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """Gradients of input, weight and bias as far as ``output_mask`` asks."""
+    wide_dtype = compute_dtype(input.dtype)
+    grad = prims.reshape(widen(grad_out), shape=(N, C, HxW))
+    shape = (N, group, (C // group) * HxW)
+    grouped = prims.reshape(widen(input), shape=shape)
+    average, inverse = (prims.reshape(to_dtype(x, wide_dtype), shape=(N, group)) for x in (mean, rstd))
+    inverse = spread(inverse, shape, (2,))
+    normal = prims.mul(prims.sub(grouped, spread(average, shape, (2,))), inverse)
+    by_channel = prims.reshape(normal, shape=(N, C, HxW))
+    results: list[Tensor | None] = [None, None, None]
+    if output_mask[0]:
+        scaled = prims.reshape(scale_shift(grad, weight, None, (1,)), shape=shape)
+        first = prims.div(prims.sum(scaled, dims=(2,)), shape[2])
+        second = prims.div(prims.sum(prims.mul(scaled, normal), dims=(2,)), shape[2])
+        inner = prims.sub(prims.sub(scaled, spread(first, shape, (2,))), prims.mul(normal, spread(second, shape, (2,))))
+        results[0] = round_to(prims.reshape(prims.mul(inner, inverse), shape=input.shape), input.dtype)
+    parameter_dtype = input.dtype if weight is None or weight.dtype in HALF_DTYPES else weight.dtype
+    if output_mask[1]:
+        results[1] = round_to(prims.sum(prims.mul(grad, by_channel), dims=(0, 2)), parameter_dtype)
+    if output_mask[2]:
+        results[2] = round_to(prims.sum(grad, dims=(0, 2)), parameter_dtype)
+    return results[0], results[1], results[2]

@@ -1,0 +1,285 @@
+"""Sums, extremes, moments, norms and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.meta import Size
+from primops.operand import Tensor, full_like, kept, reduce, round_to, spread, to_bool, to_dtype, widen
+from primops.promotion import Number, compute_dtype, is_integral, sum_dtype, to_float_dtype
+from primops.registry import DecompositionTable
+from primops.shapes import product, wrap_dim, wrap_dims
+
+rules = DecompositionTable()
+Dims = int | Sequence[int] | None
+INF = float("inf")
+
+
+def count(a: Tensor, dims: Sequence[int]) -> Size:
+    """Number of elements per result of a reduction."""
+    return product(a.shape[dim] for dim in dims)
+
+
+@rules.register("sum", "sum.dim_IntList")
+def sum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Sum; integers as int64, half dtypes accumulated in float32."""
+    result = dtype or sum_dtype(self.dtype)
+    total = reduce(prims.sum, to_dtype(self, compute_dtype(result)), dim, keepdim)
+    return round_to(total, result)
+
+
+@rules.register("nansum")
+def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Sum with NaN as 0."""
+    if is_integral(self.dtype):
+        return sum(self, dim, keepdim, dtype=dtype)
+    wide = widen(self)
+    result = dtype or self.dtype
+    cleaned = prims.where(prims.ne(wide, wide), 0, wide)
+    return round_to(reduce(prims.sum, to_dtype(cleaned, compute_dtype(result)), dim, keepdim), result)
+
+
+@rules.register("prod", "prod.dim_int")
+def prod(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Product; integers as int64."""
+    result = dtype or sum_dtype(self.dtype)
+    return round_to(reduce(prims.prod, to_dtype(self, compute_dtype(result)), dim, keepdim), result)
+
+
+@rules.register("mean", "mean.dim")
+def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Sum divided by the number of elements."""
+    result = dtype or self.dtype
+    wide = to_dtype(self, compute_dtype(result))
+    dims = wrap_dims(dim, self.ndim)
+    return round_to(prims.div(reduce(prims.sum, wide, dim, keepdim), count(self, dims)), result)
+
+
+@rules.register("any", "any.dim", "any.dims")
+def any(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether one element is not 0."""
+    result = reduce(prims.any, to_bool(self), dim, keepdim)
+    return to_dtype(result, torch.uint8) if self.dtype is torch.uint8 else result
+
+
+@rules.register("all", "all.dim", "all.dims")
+def all(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether no element is 0."""
+    result = reduce(prims.all, to_bool(self), dim, keepdim)
+    return to_dtype(result, torch.uint8) if self.dtype is torch.uint8 else result
+
+
+@rules.register("count_nonzero", "count_nonzero.dim_IntList")
+def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
+    """Number of elements that are not 0."""
+    return reduce(prims.sum, to_dtype(to_bool(self), torch.int64), dim, False)
+
+
+def _extreme(prim: Any, self: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    return round_to(reduce(prim, widen(self), dim, keepdim), self.dtype)
+
+
+@rules.register("amax")
+def amax(self: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
+    """Maximum; NaN wins."""
+    return _extreme(prims.amax, self, dim, keepdim)
+
+
+@rules.register("amin")
+def amin(self: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
+    """Minimum; NaN wins."""
+    return _extreme(prims.amin, self, dim, keepdim)
+
+
+@rules.register("max")
+def max(self: Tensor) -> Tensor:
+    """Largest element."""
+    return _extreme(prims.amax, self, None, False)
+
+
+@rules.register("min")
+def min(self: Tensor) -> Tensor:
+    """Smallest element."""
+    return _extreme(prims.amin, self, None, False)
+
+
+@rules.register("aminmax")
+def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Both extremes."""
+    return amin(self, dim, keepdim), amax(self, dim, keepdim)
+
+
+def _positions(prim: Any, self: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    values = to_dtype(self, torch.uint8) if self.dtype is torch.bool else widen(self)
+    if dim is None:
+        found = prim(prims.reshape(values, shape=(self.numel(),)), dim=0)
+        return kept(found, tuple(range(self.ndim))) if keepdim else found
+    if self.ndim == 0:
+        return full_like(self, 0, torch.int64)
+    dim = wrap_dim(dim, self.ndim)
+    found = prim(values, dim=dim)
+    return kept(found, (dim,)) if keepdim else found
+
+
+@rules.register("argmax")
+def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Position of the first maximum."""
+    return _positions(prims.argmax, self, dim, keepdim)
+
+
+@rules.register("argmin")
+def argmin(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Position of the first minimum."""
+    return _positions(prims.argmin, self, dim, keepdim)
+
+
+@rules.register("max.dim")
+def max_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Maximum and its first position."""
+    return _extreme(prims.amax, self, dim, keepdim), argmax(self, dim, keepdim)
+
+
+@rules.register("min.dim")
+def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Minimum and its first position."""
+    return _extreme(prims.amin, self, dim, keepdim), argmin(self, dim, keepdim)
+
+
+# Moments ---------------------------------------------------------------------------------------------------------------------
+
+
+def moments(wide: Tensor, dims: Sequence[int], correction: Number) -> tuple[Tensor, Tensor]:
+    """Variance and mean over ``dims`` (removed) of a float32 or float64 tensor, from the deviations."""
+    size = count(wide, dims)
+    average = prims.div(prims.sum(wide, dims=tuple(dims)), size)
+    deviation = prims.sub(wide, spread(average, wide.shape, dims))
+    total = prims.sum(prims.mul(deviation, deviation), dims=tuple(dims))
+    freedom = size - correction
+    if isinstance(freedom, (int, float)):
+        freedom = 0 if freedom < 0 else freedom
+    return prims.div(total, freedom), average
+
+
+def _var_mean(self: Tensor, dim: Dims, correction: Number | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+    dims = wrap_dims(dim, self.ndim)
+    variance, average = moments(widen(self), dims, 1 if correction is None else correction)
+    return (kept(variance, dims), kept(average, dims)) if keepdim else (variance, average)
+
+
+@rules.register("var.correction")
+def var(self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+    """Mean squared deviation, divided by ``n - correction``."""
+    return round_to(_var_mean(self, dim, correction, keepdim)[0], self.dtype)
+
+
+@rules.register("std.correction")
+def std(self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+    """Square root of ``var``."""
+    return round_to(prims.sqrt(_var_mean(self, dim, correction, keepdim)[0]), self.dtype)
+
+
+@rules.register("var_mean.correction")
+def var_mean(
+    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``var`` and ``mean``."""
+    variance, average = _var_mean(self, dim, correction, keepdim)
+    return round_to(variance, self.dtype), round_to(average, self.dtype)
+
+
+@rules.register("std_mean.correction")
+def std_mean(
+    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``std`` and ``mean``."""
+    variance, average = _var_mean(self, dim, correction, keepdim)
+    return round_to(prims.sqrt(variance), self.dtype), round_to(average, self.dtype)
+
+
+# Norms -----------------------------------------------------------------------------------------------------------------------
+
+
+def p_norm(wide: Tensor, p: Number, dim: Dims, keepdim: bool) -> Tensor:
+    """``sum(|x| ** p) ** (1 / p)`` with the limits for 0 and the infinities."""
+    size = prims.abs(wide)
+    if p == 2:
+        return prims.sqrt(reduce(prims.sum, prims.mul(wide, wide), dim, keepdim))
+    if p == 1:
+        return reduce(prims.sum, size, dim, keepdim)
+    if p == 0:
+        return reduce(prims.sum, to_dtype(prims.ne(wide, 0), wide.dtype), dim, keepdim)
+    if p in (INF, -INF):
+        return reduce(prims.amax if p > 0 else prims.amin, size, dim, keepdim)
+    return prims.pow(reduce(prims.sum, prims.pow(size, p), dim, keepdim), 1.0 / p)
+
+
+@rules.register("linalg_vector_norm")
+def linalg_vector_norm(
+    self: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """p-norm over dims."""
+    result = dtype or self.dtype
+    return round_to(p_norm(to_dtype(self, compute_dtype(result)), ord, dim, keepdim), result)
+
+
+@rules.register("norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dtype")
+def norm(
+    self: Tensor, p: Number | None = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """p-norm over dims."""
+    return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
+
+
+@rules.register("logsumexp")
+def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """``log(sum(exp(x)))``, from the maximum."""
+    result = to_float_dtype(self.dtype)
+    wide = to_dtype(self, compute_dtype(result))
+    dims = wrap_dims(dim, self.ndim)
+    if isinstance(size := count(self, dims), int) and size == 0:
+        return NotImplemented
+    largest = prims.amax(wide, dims=dims)
+    largest = prims.where(prims.eq(prims.abs(largest), INF), 0, largest)
+    total = prims.sum(prims.exp(prims.sub(wide, spread(largest, wide.shape, dims))), dims=dims)
+    found = prims.add(prims.log(total), largest)
+    return round_to(kept(found, dims) if keepdim else found, result)
+
+
+# Scans -----------------------------------------------------------------------------------------------------------------------
+
+
+def _scan(prim: Any, self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    result = dtype or sum_dtype(self.dtype)
+    wide = to_dtype(self, compute_dtype(result))
+    return round_to(wide if self.ndim == 0 else prim(wide, dim=wrap_dim(dim, self.ndim)), result)
+
+
+@rules.register("cumsum")
+def cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Running sums."""
+    return _scan(prims.cumsum, self, dim, dtype)
+
+
+@rules.register("cumprod")
+def cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Running products."""
+    return _scan(prims.cumprod, self, dim, dtype)
+
+
+@rules.register("trace")
+def trace(self: Tensor) -> Tensor:
+    """Sum of the main diagonal."""
+    rows, columns = self.shape
+    same = prims.eq(*_positions_2d(rows, columns, self.device))
+    return sum(prims.where(same, self, 0))
+
+
+def _positions_2d(rows: Size, columns: Size, device: torch.device) -> tuple[Tensor, Tensor]:
+    row = prims.iota(length=rows, start=0, step=1, dtype=torch.int64, device=device)
+    column = prims.iota(length=columns, start=0, step=1, dtype=torch.int64, device=device)
+    shape = (rows, columns)
+    return prims.broadcast_in_dim(row, shape=shape, dims=(0,)), prims.broadcast_in_dim(column, shape=shape, dims=(1,))

@@ -1,0 +1,117 @@
+"""The meaning of a prim graph: node by node on real tensors, through the prims' references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from primops.builder import SYMBOLIC, map_values
+from primops.errors import PrimopsError, locate
+from primops.meta import TensorMeta
+
+Symbols = dict[Any, int]
+
+
+def evaluate(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    promote_to: torch.dtype | None = None,
+    on_node: Callable[[fx.Node, Any], None] | None = None,
+) -> tuple[Any, ...]:
+    """Runs ``gm`` on real inputs, in placeholder order, and returns its outputs.
+
+    Args:
+        gm: a prim graph; sizes in its parameters may be symbolic, bound by the inputs.
+        inputs: tensors, and numbers for size placeholders.
+        promote_to: compute floating point values in this dtype throughout (``torch.float64``: the numerics oracle).
+        on_node: called with every node and its value, in order.
+
+    Raises PrimopsError that names the node when a call fails or an input is missing.
+    """
+    run = _Run(gm, promote_to)
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    if len(placeholders) != len(inputs):
+        raise PrimopsError(f"the graph has {len(placeholders)} inputs, got {len(inputs)}")
+    for node, value in zip(placeholders, inputs):
+        bind(run.symbols, node.meta.get("val"), value)
+        run.env[node] = run.promoted(value)
+    for node in gm.graph.nodes:
+        if node.op == "output":
+            return tuple(map_values(run.lookup, node.args[0]))
+        if node.op != "placeholder":
+            run.env[node] = run.call(node)
+        if on_node is not None:
+            on_node(node, run.env[node])
+    raise PrimopsError("the graph has no output")
+
+
+class _Run:
+    def __init__(self, gm: fx.GraphModule, promote_to: torch.dtype | None) -> None:
+        self.gm = gm
+        self.promote_to = promote_to
+        self.env: dict[fx.Node, Any] = {}
+        self.symbols: Symbols = {}
+
+    def promoted(self, value: Any) -> Any:
+        if self.promote_to is not None and isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value.to(self.promote_to)
+        return value
+
+    def lookup(self, leaf: Any) -> Any:
+        if isinstance(leaf, fx.Node):
+            return self.env[leaf]
+        if isinstance(leaf, SYMBOLIC):
+            return substitute(leaf, self.symbols)
+        if self.promote_to is not None and isinstance(leaf, torch.dtype) and leaf.is_floating_point:
+            return self.promote_to
+        return leaf
+
+    def call(self, node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            return self.promoted(_attribute(self.gm, str(node.target)))
+        assert callable(node.target)
+        try:
+            value = node.target(*map_values(self.lookup, node.args), **map_values(self.lookup, dict(node.kwargs)))
+        except IndexError:
+            raise
+        except Exception as error:
+            raise PrimopsError(f"{type(error).__name__}: {error}{locate(node)}") from error
+        value = map_values(self.promoted, value)
+        bind(self.symbols, node.meta.get("val"), value)
+        return value
+
+
+def bind(symbols: Symbols, meta: Any, value: Any) -> None:
+    """Records the values of bare symbols that ``meta`` shows and ``value`` fixes."""
+    if isinstance(meta, torch.SymInt) and isinstance(value, int):
+        if getattr(meta.node.expr, "is_Symbol", False):
+            symbols.setdefault(meta.node.expr, value)
+    elif isinstance(meta, TensorMeta) and isinstance(value, torch.Tensor):
+        for size, actual in zip(meta.shape, value.shape):
+            bind(symbols, size, actual)
+    elif isinstance(meta, (tuple, list)) and isinstance(value, (tuple, list)):
+        for part, actual in zip(meta, value):
+            bind(symbols, part, actual)
+
+
+def substitute(size: Any, symbols: Mapping[Any, int]) -> Any:
+    """The number that a symbolic size, float or bool stands for. Raises PrimopsError for an unbound symbol."""
+    expression = size.node.expr
+    if expression in symbols:
+        return symbols[expression]
+    found = expression.subs(symbols)
+    if getattr(found, "free_symbols", None):
+        raise PrimopsError(f"{expression} has unbound symbols {sorted(map(str, found.free_symbols))}")
+    kind = int if isinstance(size, torch.SymInt) else float if isinstance(size, torch.SymFloat) else bool
+    return kind(found)
+
+
+def _attribute(module: torch.nn.Module, path: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value

@@ -1,0 +1,142 @@
+"""What every decomposition does to its operands: conversion, promotion, broadcasting, kept dims.
+
+All functions work in the three readings: real tensors, ``TensorMeta``s, graph values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.meta import Size
+from primops.prim import Traced
+from primops.promotion import HALF_DTYPES, Number, compute_dtype, is_number, result_dtype, to_float_dtype
+from primops.shapes import broadcast_shapes, same_shape, wrap_dims
+
+# A real tensor, a TensorMeta, or a graph value: anything with shape, dtype, device, ndim.
+Tensor = Any
+
+
+def full(shape: Sequence[Size], value: Number, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor of one number, converted to ``dtype`` as ``torch.full`` does."""
+    if isinstance(value, (int, float)):
+        if dtype is torch.bool:
+            value = bool(value)
+        elif not (dtype.is_floating_point or dtype.is_complex):
+            value = int(value)
+    return prims.full(shape=tuple(shape), value=value, dtype=dtype, device=device)
+
+
+def full_like(a: Tensor, value: Number, dtype: torch.dtype | None = None) -> Tensor:
+    """``full`` with the shape, device and (unless given) dtype of ``a``."""
+    return full(a.shape, value, dtype or a.dtype, a.device)
+
+
+def to_dtype(a: Tensor, dtype: torch.dtype) -> Tensor:
+    """``a`` converted; numbers and values of that dtype as they are."""
+    if is_number(a) or a.dtype is dtype:
+        return a
+    if isinstance(a, Traced) and a.dtype in HALF_DTYPES:
+        wide = a.widened()
+        if wide is not None and dtype is not torch.bool:
+            return to_dtype(wide, dtype)
+    return prims.convert(a, dtype=dtype)
+
+
+def round_to(a: Tensor, dtype: torch.dtype) -> Tensor:
+    """``a`` in the result dtype of an operator that computed in a wider one."""
+    if a.dtype is dtype:
+        return a
+    if isinstance(a, Traced) and dtype in HALF_DTYPES and a.dtype is torch.float32:
+        return a.rounded(dtype)
+    return prims.convert(a, dtype=dtype)
+
+
+def widen(a: Tensor) -> Tensor:
+    """float16 and bfloat16 as float32, others as they are."""
+    return to_dtype(a, compute_dtype(a.dtype))
+
+
+def to_bool(a: Tensor) -> Tensor:
+    """``a != 0``."""
+    if is_number(a):
+        return bool(a)
+    return to_dtype(a, torch.bool)
+
+
+def broadcast_to(a: Tensor, shape: Sequence[Size]) -> Tensor:
+    """``a`` repeated along new leading dims and dims of size 1; numbers as they are."""
+    if is_number(a) or same_shape(a.shape, shape):
+        return a
+    missing = len(shape) - a.ndim
+    return prims.broadcast_in_dim(a, shape=tuple(shape), dims=tuple(range(missing, len(shape))))
+
+
+def broadcast(*operands: Tensor | Number) -> list[Any]:
+    """All tensor operands in their common shape."""
+    shapes = [x.shape for x in operands if not is_number(x)]
+    if all(same_shape(shape, shapes[0]) for shape in shapes[1:]):
+        return list(operands)
+    common = broadcast_shapes(*shapes)
+    return [broadcast_to(x, common) for x in operands]
+
+
+def elementwise(body: Callable[..., Tensor], *operands: Tensor | Number, to_float: bool = False) -> Tensor:
+    """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
+
+    ``to_float``: integers become floats. A bool result stays bool.
+    """
+    dtype = result_dtype(*operands)
+    if to_float:
+        dtype = to_float_dtype(dtype)
+    compute = compute_dtype(dtype)
+    result = body(*broadcast(*[to_dtype(x, compute) for x in operands]))
+    return result if result.dtype is torch.bool else round_to(result, dtype)
+
+
+def select(cond: Tensor, a: Tensor | Number, b: Tensor | Number, dtype: torch.dtype) -> Tensor:
+    """``where`` for operands of one shape of which both may be numbers."""
+    if is_number(a) and is_number(b):
+        a = full_like(cond, a, dtype)
+    return prims.where(cond, a, b)
+
+
+def unsqueeze(a: Tensor, *positions: int) -> Tensor:
+    """``a`` with dims of size 1 at these positions of the result."""
+    shape = list(a.shape)
+    for position in sorted(positions):
+        shape.insert(position, 1)
+    return prims.reshape(a, shape=tuple(shape))
+
+
+def kept(reduced: Tensor, dims: Sequence[int]) -> Tensor:
+    """The result of a reduction with its dims back as size 1."""
+    return unsqueeze(reduced, *dims) if dims else reduced
+
+
+def spread(reduced: Tensor, shape: Sequence[Size], dims: Sequence[int]) -> Tensor:
+    """The result of a reduction over ``dims`` repeated to the shape from before."""
+    rest = tuple(dim for dim in range(len(shape)) if dim not in dims)
+    return prims.broadcast_in_dim(reduced, shape=tuple(shape), dims=rest)
+
+
+def reduce(prim: Callable[..., Tensor], a: Tensor, dims: int | Sequence[int] | None, keepdim: bool) -> Tensor:
+    """A reduction prim with ATen's dims argument."""
+    wrapped = wrap_dims(dims, a.ndim)
+    result = prim(a, dims=wrapped)
+    return kept(result, wrapped) if keepdim else result
+
+
+def along(a: Tensor, rank: int, dim: int) -> Tensor:
+    """A vector as a tensor of ``rank`` with its elements along ``dim`` and size 1 elsewhere."""
+    shape: list[Size] = [1] * rank
+    shape[dim] = a.shape[0]
+    return prims.reshape(a, shape=tuple(shape))
+
+
+def iota(length: Size, dtype: torch.dtype, device: torch.device, start: Size = 0, step: Size = 1) -> Tensor:
+    """``start, start + step, ...``."""
+    return prims.iota(length=length, start=start, step=step, dtype=dtype, device=device)

@@ -1,0 +1,283 @@
+"""``decompose``: a functional ATen graph (C2) to a prim graph (C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from primops import prims
+from primops.builder import SYMBOLIC, GraphBuilder, GraphValue, map_values
+from primops.decompositions import DEFAULT, RANDOM_OPS
+from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
+from primops.externs import is_declared_extern
+from primops.meta import TensorMeta
+from primops.prim import Prim, reading_with
+from primops.promotion import PRIM_DTYPES, is_number
+from primops.registry import DecompositionTable, Op
+from primops.shapes import may_be_equal, same_size, size_hint
+
+NUMERICS = ("fast", "eager")
+
+
+def decompose(
+    gm: fx.GraphModule,
+    table: DecompositionTable = DEFAULT,
+    *,
+    keep: Iterable[Op] = (),
+    strict: bool = False,
+    numerics: str = "fast",
+    fallback_random: bool = False,
+) -> fx.GraphModule:
+    """The prim graph of ``gm``, which is left as it is. A prim graph comes back unchanged in meaning.
+
+    Args:
+        gm: graph that satisfies C2 (or C3); ``meta["val"]`` may hold fake, meta or real tensors.
+        table: the rules; operators without one stay extern calls (``decomposition_report`` lists them).
+        keep: operators that stay extern calls.
+        strict: raise UnknownOpError for an operator that has neither a rule nor a place in ``externs``.
+        numerics: "fast" skips float32 -> bfloat16 -> float32 between operators, "eager" rounds where eager rounds.
+        fallback_random: random operators stay ATen calls, so that they draw what eager draws.
+
+    Raises ContractError for a graph outside C2, DecompositionError when a rule fails or disagrees with ``meta["val"]``.
+    """
+    if numerics not in NUMERICS:
+        raise PrimopsError(f"numerics is {numerics!r}; choose one of {NUMERICS}")
+    kept = [*keep, *(RANDOM_OPS if fallback_random else ())]
+    builder = GraphBuilder(fast=numerics == "fast")
+    with reading_with(builder):
+        return _Pass(gm, table.without(kept) if kept else table, builder, strict).run()
+
+
+class _Pass:
+    def __init__(self, gm: fx.GraphModule, table: DecompositionTable, builder: GraphBuilder, strict: bool) -> None:
+        self.gm = gm
+        self.table = table
+        self.builder = builder
+        self.strict = strict
+        self.env: dict[fx.Node, Any] = {}
+        self.inputs: dict[fx.Node, GraphValue] = {}
+
+    def run(self) -> fx.GraphModule:
+        for node in self.gm.graph.nodes:
+            self.builder.origin = node
+            if node.op == "output":
+                outputs, meta = self.outputs(node)
+                return self.builder.finish(self.gm, outputs, node, meta)
+            self.env[node] = self.visit(node)
+        raise ContractError("C2.4", "the graph has no output")
+
+    def visit(self, node: fx.Node) -> Any:
+        if node.op in ("placeholder", "get_attr"):
+            return self.input(node)
+        if node.op != "call_function":
+            raise ContractError("C2.1", f"{node.op} is not allowed", node)
+        if "val" not in node.meta:
+            raise ContractError("C2.3", 'no meta["val"]', node)
+        if isinstance(node.target, OpOverload):
+            return self.operator(node, node.target)
+        if isinstance(node.target, Prim):
+            return self.prim(node, node.target)
+        args = map_values(self.lookup, node.args)
+        if getattr(node.target, "__name__", "") == "getitem":
+            return self.getitem(args[0], args[1])
+        if isinstance(node.meta["val"], (*SYMBOLIC, int, float, bool)):
+            return node.meta["val"]
+        raise ContractError("C2.1", f"target {node.target} is neither an operator overload nor size arithmetic", node)
+
+    def lookup(self, leaf: Any) -> Any:
+        return self.env[leaf] if isinstance(leaf, fx.Node) else leaf
+
+    def input(self, node: fx.Node) -> Any:
+        value = node.meta.get("val")
+        if node.op == "get_attr" and value is None:
+            value = _attribute(self.gm, str(node.target))
+        if value is None and "val" not in node.meta:
+            raise ContractError("C2.3", 'no meta["val"]', node)
+        self.inputs[node] = self.builder.input(node, metas_of(value))
+        return self.inputs[node] if isinstance(self.inputs[node].meta, TensorMeta) else value
+
+    def getitem(self, value: Any, index: int) -> Any:
+        if isinstance(value, (tuple, list)):
+            return value[index]
+        meta = value.meta[index]
+        return meta if meta is None or isinstance(meta, SYMBOLIC) or is_number(meta) else self.builder.item(value, index)
+
+    def prim(self, node: fx.Node, prim: Prim) -> GraphValue:
+        args, params = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
+        if prim is prims.convert and args[0].dtype is params["dtype"]:
+            return self.builder.copy(args[0], node.meta["val"])
+        first = len(self.builder.values)
+        value = prim(*args, **params)
+        self.adopt(value, node.meta["val"], first)
+        return value
+
+    def operator(self, node: fx.Node, op: OpOverload) -> Any:
+        if op._schema.is_mutable:
+            raise ContractError("C2.2", f"{op} mutates its arguments", node)
+        meta = metas_of(node.meta["val"])
+        if is_size_query(op) and not isinstance(meta, TensorMeta):
+            return node.meta["val"]
+        args, kwargs = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
+        rule = None if _is_exotic((args, kwargs, meta)) else self.table.get(op)
+        result = NotImplemented if rule is None else self.expand(node, rule, args, kwargs, meta)
+        if result is not NotImplemented:
+            return result
+        if rule is None and self.strict and not is_declared_extern(op):
+            raise UnknownOpError(f"{op} has no decomposition and is not a declared extern call{locate(node)}")
+        return self.extern(node, op, args, kwargs, meta)
+
+    def expand(self, node: fx.Node, rule: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
+        first = len(self.builder.values)
+        try:
+            result = rule(*args, **kwargs)
+        except Exception as error:
+            raise DecompositionError(f"{node.target}: {type(error).__name__}: {error}{locate(node)}") from error
+        if result is NotImplemented:
+            return result
+        if isinstance(result, (tuple, list)):
+            if not isinstance(meta, tuple) or len(meta) != len(result):
+                raise DecompositionError(f"C2.3: {node.target} gives {len(result)} results, its meta is {meta}{locate(node)}")
+            for part, expected in zip(result, meta):
+                self.check(node, part, expected, first)
+            return tuple(result)
+        self.check(node, result, meta, first)
+        return result
+
+    def check(self, node: fx.Node, value: Any, expected: Any, first: int) -> None:
+        if not isinstance(value, GraphValue) or not isinstance(expected, TensorMeta):
+            return
+        if value.dtype is not expected.dtype or not _same(value.shape, expected.shape):
+            raise DecompositionError(
+                f"C3.4: the decomposition of {node.target} gives {value.dtype} {tuple(value.shape)}, "
+                f"the node has {expected.dtype} {tuple(expected.shape)}{locate(node)}"
+            )
+        self.adopt(value, expected, first)
+
+    def adopt(self, value: GraphValue, expected: TensorMeta, first: int) -> None:
+        """A value made for this node takes over the node's sizes (as the capture wrote them) and strides."""
+        if value.serial >= first:
+            value.meta = expected
+
+    def extern(self, node: fx.Node, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
+        args = tuple(self.laid_out(value, given) for value, given in zip(args, node.args))
+        kwargs = {name: self.laid_out(value, node.kwargs[name]) for name, value in kwargs.items()}
+        value = self.builder.call(op, args, kwargs, meta)
+        binds = isinstance(meta, SYMBOLIC) or torch.Tag.dynamic_output_shape in op.tags
+        if binds or not op._schema.returns:
+            self.builder.pinned.append(value)
+        return meta if isinstance(meta, SYMBOLIC) else value
+
+    def laid_out(self, value: Any, given: Any) -> Any:
+        """An operand of an extern call with the strides that the given graph has there."""
+        if isinstance(value, (tuple, list)):
+            return tuple(self.laid_out(v, g) for v, g in zip(value, given))
+        if not isinstance(value, GraphValue) or not isinstance(given, fx.Node):
+            return value
+        wanted = metas_of(given.meta.get("val"))
+        if not isinstance(wanted, TensorMeta) or not isinstance(value.meta, TensorMeta) or same_layout(value.meta, wanted):
+            return value
+        return self.builder.copy(value, wanted)
+
+    def outputs(self, node: fx.Node) -> tuple[list[Any], tuple[Any, ...]]:
+        given = node.args[0]
+        if not isinstance(given, (tuple, list)):
+            raise ContractError("C2.4", "the output is not a tuple", node)
+        results: list[Any] = []
+        owners: dict[GraphValue, fx.Node] = {}
+        for item in given:
+            value = self.lookup(item)
+            if isinstance(item, fx.Node) and item in self.inputs:
+                results.append(self.inputs[item])
+                continue
+            if isinstance(item, fx.Node) and isinstance(value, GraphValue) and isinstance(value.meta, TensorMeta):
+                value = self.owned(value, item, owners)
+            results.append(value)
+        meta = tuple(metas_of(x.meta.get("val")) if isinstance(x, fx.Node) else x for x in given)
+        previous = node.meta.get("val")
+        if isinstance(previous, tuple) and len(previous) == len(meta) and any(isinstance(m, TensorMeta) for m in previous):
+            meta = previous
+        return results, meta
+
+    def owned(self, value: GraphValue, item: fx.Node, owners: dict[GraphValue, fx.Node]) -> GraphValue:
+        """A copy where simplification made an output share memory that it does not share in the given graph."""
+        base, given_base = _base_value(value), _base_node(item)
+        is_input = isinstance(base.target, fx.Node)
+        owner = base.target if is_input else owners.setdefault(base, given_base)
+        return value if owner is given_base else self.builder.copy(value, metas_of(item.meta["val"]))
+
+
+VIEW_PRIMS = frozenset({prims.reshape, prims.permute, prims.slice, prims.broadcast_in_dim})
+
+
+def _base_value(value: GraphValue) -> GraphValue:
+    while value.target in VIEW_PRIMS:
+        value = value.args[0]
+    return value
+
+
+def _base_node(node: fx.Node) -> fx.Node:
+    while isinstance(node.target, (OpOverload, Prim)) and _is_view(node.target) and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    return node
+
+
+def _is_view(target: OpOverload | Prim) -> bool:
+    if isinstance(target, Prim):
+        return target in VIEW_PRIMS
+    returns = target._schema.returns
+    return len(returns) == 1 and returns[0].alias_info is not None
+
+
+def metas_of(value: Any) -> Any:
+    """``meta["val"]`` in the form of clause C3.4."""
+    if isinstance(value, TensorMeta):
+        return value
+    if isinstance(value, torch.Tensor):
+        return TensorMeta.from_tensor(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(metas_of, value))
+    return value
+
+
+def same_layout(a: TensorMeta, b: TensorMeta) -> bool:
+    """Whether the strides agree for all dims that have more than one element, as far as the example tells."""
+    if a is b or a.strides is b.strides:
+        return True
+    return len(a.strides) == len(b.strides) and all(
+        same_size(x, y) or size_hint(size) in (0, 1) or (size_hint(x) == size_hint(y) is not None)
+        for x, y, size in zip(a.strides, b.strides, a.shape)
+    )
+
+
+def is_size_query(op: OpOverload) -> bool:
+    """Operators that only read sizes or strides of a tensor."""
+    return op.name().partition(".")[0] in ("aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset")
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(map(may_be_equal, a, b))
+
+
+def _is_exotic(tree: Any) -> bool:
+    """Whether a complex, quantized or 8-bit float tensor takes part; no prim computes on those."""
+    if isinstance(tree, (tuple, list)):
+        return any(map(_is_exotic, tree))
+    if isinstance(tree, dict):
+        return any(map(_is_exotic, tree.values()))
+    return isinstance(tree, (GraphValue, TensorMeta)) and _dtype_of(tree) not in PRIM_DTYPES
+
+
+def _dtype_of(value: GraphValue | TensorMeta) -> torch.dtype:
+    meta = value.meta if isinstance(value, GraphValue) else value
+    return meta.dtype if isinstance(meta, TensorMeta) else torch.bool
+
+
+def _attribute(module: torch.nn.Module, path: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value

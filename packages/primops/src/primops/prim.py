@@ -1,0 +1,182 @@
+"""The ``Prim`` object and its three readings.
+
+Calling a prim dispatches on its operands: real tensors run the reference, ``TensorMeta``s run the meta rule, and values of a
+graph under construction append a node to it. A call without tensor operands (``full``, ``iota``, ``random_seed``) follows the
+interpreter installed by ``reading_with``, else it runs the reference.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from primops.errors import PrimError
+from primops.meta import TensorMeta, contiguous
+
+
+class Interpreter(Protocol):
+    """What a prim call does with operands that are not real tensors."""
+
+    def apply(self, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The result of ``prim(*operands, **params)``."""
+        ...
+
+    def uniform(self, shape: tuple[Any, ...], device: torch.device) -> Any:
+        """Random float32 in [0, 1); lets a graph draw one seed for many calls."""
+        ...
+
+
+class Traced:
+    """Base of values that stand for a tensor; a prim call on one is handed to its interpreter."""
+
+    __slots__ = ("interpreter",)
+    interpreter: Interpreter
+
+    def widened(self) -> Any | None:
+        """For a float16 or bfloat16 value: the float32 value that it was rounded from, where that may be used instead."""
+        return None
+
+    def rounded(self, dtype: torch.dtype) -> Any:
+        """This float32 value rounded to ``dtype`` because the result dtype is so, not because the program converts."""
+        raise NotImplementedError
+
+
+class _Ambient(threading.local):
+    interpreter: Interpreter | None = None
+
+
+_ambient = _Ambient()
+
+
+@contextmanager
+def reading_with(interpreter: Interpreter | None) -> Iterator[None]:
+    """Prim calls without tensor operands go to ``interpreter`` inside the block (per thread)."""
+    previous = _ambient.interpreter
+    _ambient.interpreter = interpreter
+    try:
+        yield
+    finally:
+        _ambient.interpreter = previous
+
+
+def current_interpreter() -> Interpreter | None:
+    """The interpreter of the innermost ``reading_with``."""
+    return _ambient.interpreter
+
+
+class MetaReading:
+    """The interpreter that runs meta rules: ``with reading_with(MetaReading()): prims.full(...)`` is a ``TensorMeta``."""
+
+    def apply(self, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any]) -> TensorMeta:
+        """Runs the meta rule."""
+        return prim.infer(operands, params)
+
+    def uniform(self, shape: tuple[Any, ...], device: torch.device) -> TensorMeta:
+        """Metadata of a float32 tensor."""
+        return contiguous(shape, torch.float32, device)
+
+
+class Prim:
+    """One primitive operation.
+
+    Attributes: ``name``; ``group`` (see ``opset.GROUPS``); ``schema`` as text, ``operands`` and ``parameters`` as names
+    (``variadic`` when the last operand name stands for any number); ``meaning``, one line with the formula; ``dtype_rule``;
+    ``numerics``, accumulation dtype and allowed error; ``tags``; ``meta_rule`` and ``reference``, functions of the operands
+    (metas or numbers, tensors) and keyword parameters.
+    """
+
+    def __init__(
+        self,
+        schema: str,
+        *,
+        group: str,
+        meaning: str,
+        dtype_rule: str,
+        meta_rule: Callable[..., TensorMeta],
+        reference: Callable[..., torch.Tensor],
+        numerics: str = "exact",
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """Parses ``name(a, b, *, p, q)`` or ``name(a, *rest, p)``."""
+        self.schema = schema
+        self.name, self.operands, self.variadic, self.parameters = _parse_schema(schema)
+        self._parameter_set = frozenset(self.parameters)
+        self.group = group
+        self.meaning = meaning
+        self.dtype_rule = dtype_rule
+        self.meta_rule = meta_rule
+        self.reference = reference
+        self.numerics = numerics
+        self.tags = tags
+        # FX prints and runs a target through these.
+        self.__name__ = self.name
+        self.__module__ = "primops.prims"
+
+    def __call__(self, *operands: Any, **params: Any) -> Any:
+        """Runs the reading that the operands ask for. Raises PrimError when they do not fit the schema."""
+        real = meta = False
+        for operand in operands:
+            if isinstance(operand, Traced):
+                return operand.interpreter.apply(self, operands, params)
+            real = real or isinstance(operand, torch.Tensor)
+            meta = meta or isinstance(operand, TensorMeta)
+        if meta and real:
+            raise PrimError(f"{self.name}: real tensors and metas do not mix")
+        if meta:
+            return self.infer(operands, params)
+        if not real and _ambient.interpreter is not None:
+            return _ambient.interpreter.apply(self, operands, params)
+        self.infer(tuple(TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in operands), params)
+        return self.reference(*operands, **params)
+
+    def infer(self, operands: tuple[Any, ...], params: dict[str, Any]) -> TensorMeta:
+        """The result's metadata. Raises PrimError when the call does not fit the schema."""
+        if params.keys() != self._parameter_set:
+            raise PrimError(f"{self.schema}: got parameters {sorted(params)}")
+        if len(operands) < len(self.operands) or (len(operands) > len(self.operands) and not self.variadic):
+            raise PrimError(f"{self.schema}: got {len(operands)} operands")
+        try:
+            return self.meta_rule(*operands, **params)
+        except PrimError as error:
+            raise PrimError(f"{self.schema}: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"prims.{self.name}"
+
+    def __reduce__(self) -> tuple[Callable[[str], Prim], tuple[str]]:
+        return _lookup, (self.name,)
+
+
+def _lookup(name: str) -> Prim:
+    return _BY_NAME[name]
+
+
+_BY_NAME: dict[str, Prim] = {}
+
+
+def define(schema: str, **fields: Any) -> Prim:
+    """Creates a prim of the op set. Raises PrimError when the name is taken."""
+    prim = Prim(schema, **fields)
+    if prim.name in _BY_NAME:
+        raise PrimError(f"there is a prim {prim.name} already")
+    _BY_NAME[prim.name] = prim
+    return prim
+
+
+def _parse_schema(schema: str) -> tuple[str, tuple[str, ...], bool, tuple[str, ...]]:
+    name, _, rest = schema.rstrip(")").partition("(")
+    operands: list[str] = []
+    parameters: list[str] = []
+    variadic = keyword_only = False
+    for item in filter(None, (part.strip() for part in rest.split(","))):
+        if item == "*":
+            keyword_only = True
+        elif item.startswith("*"):
+            variadic = keyword_only = True
+        else:
+            (parameters if keyword_only else operands).append(item)
+    return name, tuple(operands), variadic, tuple(parameters)

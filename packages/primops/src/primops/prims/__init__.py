@@ -1,0 +1,64 @@
+"""The prims, as callables: ``prims.add(a, b)``. See ``primops.opset`` for the list and ``primops.prim`` for the readings."""
+
+from primops.prims.creation import full, iota
+from primops.prims.elementwise import (
+    abs,
+    acos,
+    add,
+    asin,
+    atan,
+    atan2,
+    bitcast,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    ceil,
+    convert,
+    cos,
+    cosh,
+    div,
+    eq,
+    erf,
+    exp,
+    expm1,
+    floor,
+    floor_div,
+    fmod,
+    ge,
+    gt,
+    le,
+    lgamma,
+    log,
+    log1p,
+    log2,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    ne,
+    neg,
+    pow,
+    remainder,
+    round,
+    rsqrt,
+    shift_left,
+    shift_right,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    sub,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
+from primops.prims.indexing import gather, index, index_put, scatter, scatter_add
+from primops.prims.movement import broadcast_in_dim, cat, flip, pad, permute, reshape
+from primops.prims.movement import slice_ as slice
+from primops.prims.random import random_seed, uniform
+from primops.prims.reduction import all_ as all
+from primops.prims.reduction import amax, amin, argmax, argmin, cumprod, cumsum, prod
+from primops.prims.reduction import any_ as any
+from primops.prims.reduction import sum_ as sum

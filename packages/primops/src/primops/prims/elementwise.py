@@ -1,0 +1,223 @@
+"""Elementwise prims: arithmetic, comparison, selection, conversion.
+
+Operands have one shape and one dtype; a number takes the dtype of the tensor operands. No promotion, no broadcasting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from primops.errors import PrimError
+from primops.meta import TensorMeta, contiguous
+from primops.prim import Prim, define
+from primops.promotion import COMPUTE_FLOATS, INTEGER_DTYPES, is_number
+from primops.shapes import same_shape
+
+FLOATS = COMPUTE_FLOATS
+NUMBERS = COMPUTE_FLOATS | INTEGER_DTYPES
+INTEGERS = INTEGER_DTYPES | {torch.bool}
+COMPARABLE = NUMBERS | {torch.bool}
+
+EXACT = "correctly rounded"
+FUNCTION = "at most 4 ULP"
+
+
+def check_number(value: object, dtype: torch.dtype) -> None:
+    """Raises PrimError when a number operand does not fit the dtype of the tensor operands."""
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise PrimError(f"complex number {value} with {dtype}")
+    if isinstance(value, (float, torch.SymFloat)) and not (dtype.is_floating_point or dtype.is_complex):
+        raise PrimError(f"float number {value} with {dtype}")
+
+
+def common_meta(*operands: TensorMeta | Any) -> TensorMeta:
+    """The first tensor operand, after checking that all have its shape and dtype. Raises PrimError."""
+    first: TensorMeta | None = None
+    for operand in operands:
+        if not isinstance(operand, TensorMeta):
+            continue
+        if first is None:
+            first = operand
+        elif operand.dtype is not first.dtype:
+            raise PrimError(f"dtypes {first.dtype} and {operand.dtype} differ")
+        elif not same_shape(operand.shape, first.shape):
+            raise PrimError(f"shapes {first.shape} and {operand.shape} differ")
+    if first is None:
+        raise PrimError("needs a tensor operand")
+    for operand in operands:
+        if is_number(operand):
+            check_number(operand, first.dtype)
+    return first
+
+
+def as_tensors(*operands: Any) -> list[torch.Tensor]:
+    """Numbers turned into tensors of the tensor operands' dtype, shape and device."""
+    like = next(x for x in operands if isinstance(x, torch.Tensor))
+    return [
+        x if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=like.dtype, device=like.device).expand(like.shape)
+        for x in operands
+    ]
+
+
+def _same_dtype_rule(domain: frozenset[torch.dtype]) -> Callable[..., TensorMeta]:
+    def rule(*operands: TensorMeta | Any) -> TensorMeta:
+        first = common_meta(*operands)
+        if first.dtype not in domain:
+            raise PrimError(f"does not take {first.dtype}")
+        return contiguous(first.shape, first.dtype, first.device)
+
+    return rule
+
+
+def _comparison_rule(a: TensorMeta | Any, b: TensorMeta | Any) -> TensorMeta:
+    first = common_meta(a, b)
+    if first.dtype not in COMPARABLE:
+        raise PrimError(f"does not take {first.dtype}")
+    return contiguous(first.shape, torch.bool, first.device)
+
+
+def _where_rule(cond: TensorMeta, a: TensorMeta | Any, b: TensorMeta | Any) -> TensorMeta:
+    first = common_meta(a, b)
+    if cond.dtype is not torch.bool or not same_shape(cond.shape, first.shape):
+        raise PrimError(f"condition is {cond.dtype} {cond.shape}, operands are {first.shape}")
+    return contiguous(first.shape, first.dtype, first.device)
+
+
+def _convert_rule(a: TensorMeta, *, dtype: torch.dtype) -> TensorMeta:
+    return contiguous(a.shape, dtype, a.device)
+
+
+def _bitcast_rule(a: TensorMeta, *, dtype: torch.dtype) -> TensorMeta:
+    if a.dtype.itemsize != dtype.itemsize:
+        raise PrimError(f"{a.dtype} and {dtype} differ in width")
+    return contiguous(a.shape, dtype, a.device)
+
+
+def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    return lambda *operands: function(*as_tensors(*operands))
+
+
+def _elementwise(
+    signature: str, meaning: str, domain: frozenset[torch.dtype], *, numerics: str = EXACT, aten: str = "", tags: str = ""
+) -> Prim:
+    name = signature.partition("(")[0]
+    arity = {1: "elementwise unary", 2: "elementwise binary"}[signature.count(",") + 1]
+    return define(
+        signature,
+        group=arity,
+        meaning=meaning,
+        dtype_rule="the operands' dtype",
+        meta_rule=_same_dtype_rule(domain),
+        reference=_on_tensors(getattr(torch, aten or name)),
+        numerics=numerics,
+        tags=frozenset({"elementwise", *tags.split()}),
+    )
+
+
+def _comparison(name: str, meaning: str, tags: str = "") -> Prim:
+    return define(
+        f"{name}(a, b)",
+        group="comparison",
+        meaning=meaning,
+        dtype_rule="bool",
+        meta_rule=_comparison_rule,
+        reference=_on_tensors(getattr(torch, name)),
+        tags=frozenset({"elementwise", *tags.split()}),
+    )
+
+
+def _floor_div_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.div(a, b, rounding_mode="floor")
+
+
+neg = _elementwise("neg(a)", "-a", NUMBERS)
+abs = _elementwise("abs(a)", "|a|", NUMBERS)
+sign = _elementwise("sign(a)", "-1, 0 or 1; NaN stays NaN", NUMBERS, aten="sgn")
+floor = _elementwise("floor(a)", "largest integer <= a", FLOATS)
+ceil = _elementwise("ceil(a)", "smallest integer >= a", FLOATS)
+trunc = _elementwise("trunc(a)", "a rounded toward zero", FLOATS)
+round = _elementwise("round(a)", "a rounded to the nearest integer, ties to even", FLOATS)
+exp = _elementwise("exp(a)", "e ** a", FLOATS, numerics=FUNCTION)
+expm1 = _elementwise("expm1(a)", "e ** a - 1, accurate near 0", FLOATS, numerics=FUNCTION)
+log = _elementwise("log(a)", "natural logarithm", FLOATS, numerics=FUNCTION)
+log2 = _elementwise("log2(a)", "logarithm to base 2", FLOATS, numerics=FUNCTION)
+log1p = _elementwise("log1p(a)", "log(1 + a), accurate near 0", FLOATS, numerics=FUNCTION)
+sqrt = _elementwise("sqrt(a)", "square root", FLOATS)
+rsqrt = _elementwise("rsqrt(a)", "1 / sqrt(a)", FLOATS, numerics=FUNCTION)
+sin = _elementwise("sin(a)", "sine", FLOATS, numerics=FUNCTION)
+cos = _elementwise("cos(a)", "cosine", FLOATS, numerics=FUNCTION)
+tan = _elementwise("tan(a)", "tangent", FLOATS, numerics=FUNCTION)
+asin = _elementwise("asin(a)", "arc sine", FLOATS, numerics=FUNCTION)
+acos = _elementwise("acos(a)", "arc cosine", FLOATS, numerics=FUNCTION)
+atan = _elementwise("atan(a)", "arc tangent", FLOATS, numerics=FUNCTION)
+sinh = _elementwise("sinh(a)", "hyperbolic sine", FLOATS, numerics=FUNCTION)
+cosh = _elementwise("cosh(a)", "hyperbolic cosine", FLOATS, numerics=FUNCTION)
+tanh = _elementwise("tanh(a)", "hyperbolic tangent", FLOATS, numerics=FUNCTION)
+erf = _elementwise("erf(a)", "2 / sqrt(pi) * integral of exp(-t*t) from 0 to a", FLOATS, numerics=FUNCTION)
+lgamma = _elementwise("lgamma(a)", "log |gamma(a)|", FLOATS, numerics="at most 16 ULP")
+bitwise_not = _elementwise("bitwise_not(a)", "~a; logical for bool", INTEGERS)
+
+add = _elementwise("add(a, b)", "a + b", NUMBERS, tags="commutative")
+sub = _elementwise("sub(a, b)", "a - b", NUMBERS)
+mul = _elementwise("mul(a, b)", "a * b", NUMBERS, tags="commutative")
+div = _elementwise("div(a, b)", "a / b", FLOATS)
+pow = _elementwise("pow(a, b)", "a ** b, as C's pow", FLOATS, numerics=FUNCTION)
+atan2 = _elementwise("atan2(a, b)", "angle of the point (b, a)", FLOATS, numerics=FUNCTION)
+maximum = _elementwise("maximum(a, b)", "the larger; NaN wins", NUMBERS, tags="commutative")
+minimum = _elementwise("minimum(a, b)", "the smaller; NaN wins", NUMBERS, tags="commutative")
+fmod = _elementwise("fmod(a, b)", "a - b * trunc(a / b), sign of a", NUMBERS)
+remainder = _elementwise("remainder(a, b)", "a - b * floor(a / b), sign of b", NUMBERS)
+floor_div = define(
+    "floor_div(a, b)",
+    group="elementwise binary",
+    meaning="floor(a / b)",
+    dtype_rule="the operands' dtype",
+    meta_rule=_same_dtype_rule(NUMBERS),
+    reference=_on_tensors(_floor_div_reference),
+    numerics=EXACT,
+    tags=frozenset({"elementwise"}),
+)
+bitwise_and = _elementwise("bitwise_and(a, b)", "a & b; logical for bool", INTEGERS, tags="commutative")
+bitwise_or = _elementwise("bitwise_or(a, b)", "a | b; logical for bool", INTEGERS, tags="commutative")
+bitwise_xor = _elementwise("bitwise_xor(a, b)", "a ^ b; logical for bool", INTEGERS, tags="commutative")
+shift_left = _elementwise("shift_left(a, b)", "a << b", INTEGER_DTYPES, aten="bitwise_left_shift")
+shift_right = _elementwise("shift_right(a, b)", "arithmetic a >> b", INTEGER_DTYPES, aten="bitwise_right_shift")
+
+eq = _comparison("eq", "a == b", "commutative")
+ne = _comparison("ne", "a != b; true for NaN", "commutative")
+lt = _comparison("lt", "a < b")
+le = _comparison("le", "a <= b")
+gt = _comparison("gt", "a > b")
+ge = _comparison("ge", "a >= b")
+
+where = define(
+    "where(cond, a, b)",
+    group="selection",
+    meaning="a where cond, else b",
+    dtype_rule="the dtype of a and b",
+    meta_rule=_where_rule,
+    reference=lambda cond, a, b: torch.where(cond, *as_tensors(a, b)),
+    tags=frozenset({"elementwise"}),
+)
+convert = define(
+    "convert(a, *, dtype)",
+    group="conversion",
+    meaning="a as dtype by ATen's rules: float to int truncates, to bool is a != 0, to a narrower float rounds to even",
+    dtype_rule="dtype",
+    meta_rule=_convert_rule,
+    reference=lambda a, *, dtype: a.to(dtype, copy=True),
+    numerics=EXACT,
+    tags=frozenset({"elementwise"}),
+)
+bitcast = define(
+    "bitcast(a, *, dtype)",
+    group="conversion",
+    meaning="the bits of a read as dtype, of the same width",
+    dtype_rule="dtype",
+    meta_rule=_bitcast_rule,
+    reference=lambda a, *, dtype: a.contiguous().view(dtype),
+    tags=frozenset({"elementwise"}),
+)

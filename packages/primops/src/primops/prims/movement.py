@@ -1,0 +1,147 @@
+"""Shape prims: they move data and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from primops.errors import PrimError
+from primops.meta import Size, TensorMeta, contiguous
+from primops.prim import Prim, define
+from primops.promotion import Number
+from primops.shapes import is_one, may_be_equal, product, same_size
+
+
+def check_sorted_dims(dims: Sequence[int], rank: int) -> None:
+    """Raises PrimError unless ``dims`` are sorted, distinct, non-negative dims."""
+    if list(dims) != sorted(set(dims)) or not all(0 <= dim < rank for dim in dims):
+        raise PrimError(f"dims {tuple(dims)} are not sorted dims of rank {rank}")
+
+
+def _broadcast_rule(a: TensorMeta, *, shape: Sequence[Size], dims: Sequence[int]) -> TensorMeta:
+    check_sorted_dims(dims, len(shape))
+    if len(dims) != len(a.shape):
+        raise PrimError(f"{len(dims)} dims for rank {a.ndim}")
+    for size, dim in zip(a.shape, dims):
+        if not (same_size(size, shape[dim]) or is_one(size) or may_be_equal(size, shape[dim])):
+            raise PrimError(f"{a.shape} does not fit {tuple(shape)} at {tuple(dims)}")
+    return contiguous(shape, a.dtype, a.device)
+
+
+def _broadcast(a: torch.Tensor, *, shape: Sequence[int], dims: Sequence[int]) -> torch.Tensor:
+    sizes = [1] * len(shape)
+    for size, dim in zip(a.shape, dims):
+        sizes[dim] = size
+    return a.reshape(sizes).expand(list(shape)).contiguous()
+
+
+def _reshape_rule(a: TensorMeta, *, shape: Sequence[Size]) -> TensorMeta:
+    if not may_be_equal(product(shape), a.numel()):
+        raise PrimError(f"{a.shape} and {tuple(shape)} differ in their number of elements")
+    return contiguous(shape, a.dtype, a.device)
+
+
+def _permute_rule(a: TensorMeta, *, dims: Sequence[int]) -> TensorMeta:
+    if sorted(dims) != list(range(a.ndim)):
+        raise PrimError(f"dims {tuple(dims)} do not permute rank {a.ndim}")
+    return contiguous([a.shape[dim] for dim in dims], a.dtype, a.device)
+
+
+def _slice_rule(a: TensorMeta, *, dim: int, start: Size, stop: Size, step: int) -> TensorMeta:
+    if not 0 <= dim < a.ndim or step < 1:
+        raise PrimError(f"dim {dim} of rank {a.ndim}, step {step}")
+    size = a.shape[dim]
+    if isinstance(start, int) and isinstance(stop, int) and (not 0 <= start <= stop or (isinstance(size, int) and stop > size)):
+        raise PrimError(f"[{start}, {stop}) is not inside size {size}")
+    length = stop - start if step == 1 else (stop - start + (step - 1)) // step
+    return contiguous([*a.shape[:dim], length, *a.shape[dim + 1 :]], a.dtype, a.device)
+
+
+def _slice(a: torch.Tensor, *, dim: int, start: int, stop: int, step: int) -> torch.Tensor:
+    return a[(slice(None),) * dim + (slice(start, stop, step),)].contiguous()
+
+
+def _flip_rule(a: TensorMeta, *, dims: Sequence[int]) -> TensorMeta:
+    check_sorted_dims(dims, a.ndim)
+    return contiguous(a.shape, a.dtype, a.device)
+
+
+def _pad_rule(a: TensorMeta, *, low: Sequence[Size], high: Sequence[Size], value: Number) -> TensorMeta:
+    if len(low) != a.ndim or len(high) != a.ndim:
+        raise PrimError(f"{len(low)} and {len(high)} pads for rank {a.ndim}")
+    shape = [size + before + after for size, before, after in zip(a.shape, low, high)]
+    if any(isinstance(size, int) and size < 0 for size in shape):
+        raise PrimError(f"pads {tuple(low)}, {tuple(high)} leave {tuple(shape)}")
+    return contiguous(shape, a.dtype, a.device)
+
+
+def _pad(a: torch.Tensor, *, low: Sequence[int], high: Sequence[int], value: float) -> torch.Tensor:
+    shape = [size + before + after for size, before, after in zip(a.shape, low, high)]
+    result = torch.full(shape, value, dtype=a.dtype, device=a.device)
+    source = tuple(slice(max(0, -before), size - max(0, -after)) for size, before, after in zip(a.shape, low, high))
+    target = tuple(slice(max(0, before), size - max(0, after)) for size, before, after in zip(shape, low, high))
+    result[target] = a[source]
+    return result
+
+
+def _cat_rule(*tensors: TensorMeta, dim: int) -> TensorMeta:
+    first = tensors[0]
+    length: Size = 0
+    for tensor in tensors:
+        if tensor.dtype is not first.dtype or tensor.ndim != first.ndim or not 0 <= dim < first.ndim:
+            raise PrimError(f"operands {[(t.dtype, t.shape) for t in tensors]} along dim {dim}")
+        if not all(axis == dim or may_be_equal(x, y) for axis, (x, y) in enumerate(zip(tensor.shape, first.shape))):
+            raise PrimError(f"shapes {[t.shape for t in tensors]} differ outside dim {dim}")
+        length = tensor.shape[dim] + length
+    return contiguous([*first.shape[:dim], length, *first.shape[dim + 1 :]], first.dtype, first.device)
+
+
+def _movement(schema: str, meaning: str, **rules: object) -> Prim:
+    return define(
+        schema, group="shape", meaning=meaning, dtype_rule="that of a", tags=frozenset({"movement"}), **rules
+    )  # fmt: skip
+
+
+broadcast_in_dim = _movement(
+    "broadcast_in_dim(a, *, shape, dims)",
+    "dim i of a becomes dim dims[i] of shape; a dim of size 1 and the dims not listed repeat",
+    meta_rule=_broadcast_rule,
+    reference=_broadcast,
+)
+reshape = _movement(
+    "reshape(a, *, shape)",
+    "the elements of a in row-major order, as shape",
+    meta_rule=_reshape_rule,
+    reference=lambda a, *, shape: a.reshape(shape).contiguous(),
+)
+permute = _movement(
+    "permute(a, *, dims)",
+    "dim i of the result is dim dims[i] of a",
+    meta_rule=_permute_rule,
+    reference=lambda a, *, dims: a.permute(dims).contiguous(),
+)
+slice_ = _movement(
+    "slice(a, *, dim, start, stop, step)",
+    "elements start, start + step, ... below stop along dim; 0 <= start <= stop <= size, step >= 1",
+    meta_rule=_slice_rule,
+    reference=_slice,
+)
+flip = _movement(
+    "flip(a, *, dims)",
+    "reversed order along dims",
+    meta_rule=_flip_rule,
+    reference=lambda a, *, dims: a.flip(dims),
+)
+pad = _movement(
+    "pad(a, *, low, high, value)",
+    "low[i] elements of value before dim i and high[i] after it; negative ones remove elements",
+    meta_rule=_pad_rule,
+    reference=_pad,
+)
+cat = _movement(
+    "cat(*tensors, dim)",
+    "tensors one after the other along dim",
+    meta_rule=_cat_rule,
+    reference=lambda *tensors, dim: torch.cat(tensors, dim),
+)

@@ -1,0 +1,78 @@
+"""Random prims: counter-based, so that a value depends on seed and position only.
+
+Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from primops.errors import PrimError
+from primops.meta import Size, TensorMeta, contiguous
+from primops.prim import define
+
+_WORD = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+
+
+def _random_seed_rule(*, device: torch.device) -> TensorMeta:
+    return contiguous((), torch.int64, device)
+
+
+def _random_seed(*, device: torch.device) -> torch.Tensor:
+    return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device)
+
+
+def _uniform_rule(seed: TensorMeta, *, shape: Sequence[Size], offset: Size) -> TensorMeta:
+    if seed.dtype is not torch.int64 or seed.ndim:
+        raise PrimError(f"seed is {seed.dtype} {seed.shape}, needs an int64 scalar")
+    return contiguous(shape, torch.float32, seed.device)
+
+
+def _multiply(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """High and low words of the 64-bit product of 32-bit words held in int64 (which wraps, as needed)."""
+    whole = a * b
+    return (whole >> 32) & _WORD, whole & _WORD
+
+
+def philox(seed: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
+    """Four 32-bit words (as int64, last dim) per 64-bit counter value, for a 64-bit seed."""
+    key = [seed & _WORD, (seed >> 32) & _WORD]
+    words = [counter & _WORD, (counter >> 32) & _WORD, torch.zeros_like(counter), torch.zeros_like(counter)]
+    for _ in range(_ROUNDS):
+        high0, low0 = _multiply(words[0], _MULTIPLIERS[0])
+        high1, low1 = _multiply(words[2], _MULTIPLIERS[1])
+        words = [high1 ^ words[1] ^ key[0], low1, high0 ^ words[3] ^ key[1], low0]
+        key = [(word + step) & _WORD for word, step in zip(key, _KEY_STEPS)]
+    return torch.stack(words, dim=-1)
+
+
+def _uniform(seed: torch.Tensor, *, shape: Sequence[int], offset: int) -> torch.Tensor:
+    size = torch.Size(shape)
+    position = torch.arange(size.numel(), dtype=torch.int64, device=seed.device) + offset
+    words = philox(seed, position // 4).gather(-1, (position % 4).unsqueeze(-1)).squeeze(-1)
+    return ((words >> 8).to(torch.float32) * 2.0**-24).reshape(size)
+
+
+random_seed = define(
+    "random_seed(*, device)",
+    group="random",
+    meaning="64 random bits from the device's default generator; a new draw per node",
+    dtype_rule="int64",
+    meta_rule=_random_seed_rule,
+    reference=_random_seed,
+    tags=frozenset({"random", "impure"}),
+)
+uniform = define(
+    "uniform(seed, *, shape, offset)",
+    group="random",
+    meaning="in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(seed, c // 4), times 2**-24, for c = offset + position",
+    dtype_rule="float32",
+    meta_rule=_uniform_rule,
+    reference=_uniform,
+    tags=frozenset({"random"}),
+)

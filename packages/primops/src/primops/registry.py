@@ -1,0 +1,89 @@
+"""``DecompositionTable``: which function rewrites which operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from torch._ops import OpOverload, OpOverloadPacket
+
+from primops.errors import DuplicateRuleError, FrozenTableError
+
+Rule = Callable[..., Any]
+AnyRule = TypeVar("AnyRule", bound=Rule)
+Op = str | OpOverload | OpOverloadPacket
+
+
+def op_name(op: Op) -> str:
+    """``aten::add.Tensor`` for ``"add.Tensor"`` or the overload; the default overload has no suffix."""
+    if isinstance(op, OpOverload):
+        return op.name()
+    if isinstance(op, OpOverloadPacket):
+        return op._qualified_op_name
+    return op if "::" in op else f"aten::{op}"
+
+
+class DecompositionTable:
+    """Operators (by name, so that tables need no torch version) to rules.
+
+    A rule takes the operator's arguments, with tensors as real tensors, ``TensorMeta``s or graph values and sizes as ``int`` or
+    ``SymInt``, and returns what the operator returns, computed by prims. It may return ``NotImplemented`` for arguments that it
+    does not cover; the operator then stays an extern call.
+    """
+
+    def __init__(self, rules: dict[str, Rule] | None = None) -> None:
+        """A table with the given rules by full name."""
+        self._rules = dict(rules or {})
+        self._frozen = False
+
+    def register(self, *ops: Op) -> Callable[[AnyRule], AnyRule]:
+        """Decorator that adds a rule. Raises DuplicateRuleError, and FrozenTableError once the table was used."""
+
+        def add(rule: AnyRule) -> AnyRule:
+            for op in ops:
+                self.add(op, rule)
+            return rule
+
+        return add
+
+    def add(self, op: Op, rule: Rule) -> None:
+        """Adds one rule; see ``register``."""
+        name = op_name(op)
+        if self._frozen:
+            raise FrozenTableError(f"{name}: this table has been used; build a new one with `table | more`")
+        if name in self._rules:
+            raise DuplicateRuleError(f"{name} has a rule already; `table | more` overrides one")
+        self._rules[name] = rule
+
+    def get(self, op: Op) -> Rule | None:
+        """The operator's rule, or None. Freezes the table."""
+        self._frozen = True
+        return self._rules.get(op_name(op))
+
+    def merged(self, *others: DecompositionTable) -> DecompositionTable:
+        """A new table with the rules of all. Raises DuplicateRuleError when two have the same operator."""
+        result = DecompositionTable(self._rules)
+        for other in others:
+            for name, rule in other._rules.items():
+                result.add(name, rule)
+        return result
+
+    def __or__(self, other: DecompositionTable) -> DecompositionTable:
+        """A new table; rules of the right one win."""
+        return DecompositionTable({**self._rules, **other._rules})
+
+    def without(self, ops: Iterable[Op]) -> DecompositionTable:
+        """A new table that leaves these operators alone; a packet or bare name stands for all its overloads."""
+        dropped = {op_name(op) for op in ops}
+        return DecompositionTable(
+            {n: r for n, r in self._rules.items() if n not in dropped and n.partition(".")[0] not in dropped}
+        )
+
+    def __contains__(self, op: Op) -> bool:
+        return op_name(op) in self._rules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)

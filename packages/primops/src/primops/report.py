@@ -1,0 +1,51 @@
+"""What a graph is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from torch import fx
+from torch._ops import OpOverload
+
+from primops.errors import user_line
+from primops.externs import is_declared_extern
+from primops.prim import Prim
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Counts per prim and per extern operator; ``undeclared`` lists extern operators that ``externs`` does not name."""
+
+    prims: dict[str, int]
+    externs: dict[str, int]
+    undeclared: tuple[str, ...]
+    lines: dict[str, str]
+
+    def __str__(self) -> str:
+        rows = [f"{sum(self.prims.values())} calls of {len(self.prims)} prims, {sum(self.externs.values())} extern calls"]
+        for name, number in self.externs.items():
+            note = "  (no decomposition)" if name in self.undeclared else ""
+            where = f"  {self.lines[name]}" if name in self.lines else ""
+            rows.append(f"  {number:4} {name}{note}{where}")
+        return "\n".join(rows)
+
+
+def decomposition_report(gm: fx.GraphModule) -> Report:
+    """Counts the prims and extern calls of a prim graph, most frequent first; ``lines`` has the first user line per extern."""
+    prims: Counter[str] = Counter()
+    externs: Counter[str] = Counter()
+    undeclared: set[str] = set()
+    lines: dict[str, str] = {}
+    for node in gm.graph.nodes:
+        if isinstance(node.target, Prim):
+            prims[node.target.name] += 1
+        elif isinstance(node.target, OpOverload):
+            name = str(node.target)
+            externs[name] += 1
+            if not is_declared_extern(node.target):
+                undeclared.add(name)
+            line = user_line(node.meta.get("stack_trace"))
+            if line is not None:
+                lines.setdefault(name, line)
+    return Report(dict(prims.most_common()), dict(externs.most_common()), tuple(sorted(undeclared)), lines)
