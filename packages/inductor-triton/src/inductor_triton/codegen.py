@@ -12,7 +12,8 @@ from loopir import Instruction, Kernel, KernelSource, Range, Value
 
 from inductor_triton import ops
 from inductor_triton.heuristics import Config
-from inductor_triton.indexing import bounds, flat_position, format_index, indices, integer, merge_loops, product, stride
+from inductor_triton.index_text import IndexPrinter
+from inductor_triton.indexing import bounds, flat_position, indices, integer, merge_loops, product, stride
 from inductor_triton.library import DECORATOR, function_names, needed_functions
 from inductor_triton.reductions import loop_reduction, persistent_reduction
 from inductor_triton.tiling import Axis, Tiling, choose_tiling
@@ -32,7 +33,7 @@ NOTHING: Dims = frozenset()
 class LaunchSpec:
     """How a kernel is launched: one program per point of ``batch`` and per block of each of ``blocks`` (extent, block size).
 
-    ``signature`` has the Triton type of each tensor argument; int arguments follow, one per size, then the error flag if ``errors``.
+    ``signature`` has the Triton type of each tensor argument; ints follow, one per size, then the error flag if ``errors``.
     ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of ``limits`` fit 32 bits.
     """
 
@@ -49,7 +50,10 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A value in the source: its text, the axes along which it varies, its dtype; ``literal`` where a plain number may stand."""
+    """A value in the source: its text, the axes along which it varies and its dtype.
+
+    ``literal`` is what may stand for a constant where Triton finds its dtype by itself; ``valid`` is the mask of an indirect index.
+    """
 
     text: str
     dims: Dims
@@ -272,11 +276,11 @@ class Emitter:
         expr = self._by_flat_position(sympy.sympify(expr))
         terms = [self.symbols[symbol] for symbol in sorted(expr.free_symbols, key=str)]  # type: ignore[index]
         dims = NOTHING.union(*(term.dims for term in terms))
-        text = format_index(expr, self.known, name=lambda symbol: self.symbols[symbol].text)
+        text = IndexPrinter(self.known, lambda symbol: self.symbols[symbol].text).show(expr)
         return text, dims, [term for term in terms if term.valid is not None]
 
     def _by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
-        """``expr`` over the flat position of an axis instead of its loops, where it is linear in that: contiguity shows then."""
+        """``expr`` over the flat position of an axis, where it is linear in that, and not its loops: contiguity shows then."""
         for loops, flat in self.flat_loops:
             factor = stride(expr, loops[-1].symbol)
             if not factor:
@@ -347,9 +351,8 @@ class Emitter:
 
     def _constant(self, step: Instruction) -> Term:
         assert step.dtype is not None
-        literal = ops.format_constant(step.args[0], step.dtype)
-        text = f"tl.full([], {literal}, {ops.TRITON_DTYPES[step.dtype]})"
-        return Term(text, NOTHING, step.dtype, literal=literal)
+        text = ops.constant_text(step.args[0], step.dtype)
+        return Term(text, NOTHING, step.dtype, literal=ops.format_constant(step.args[0], step.dtype))
 
     def _index_expr(self, step: Instruction) -> Term:
         assert isinstance(step.args[0], sympy.Expr) and step.dtype is not None and step.result is not None

@@ -51,7 +51,7 @@ def usual_variant(spec: LaunchSpec, sizes: Sequence[int] = ()) -> Variant:
 
 
 def compile_variant(source: KernelSource, variant: Variant, capability: int) -> Binary:
-    """Compiles ``source`` for the compute capability (``90`` for sm_90); raises :class:`BuildError` with the source and reason."""
+    """Compiles ``source`` for a compute capability (``90`` for sm_90); a :class:`BuildError` has the reason and the source."""
     triton = load_triton()
     spec = launch_spec(source)
     compiler, target_type = load_part("compiler"), load_part("backends.compiler").GPUTarget

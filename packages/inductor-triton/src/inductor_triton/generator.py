@@ -18,9 +18,9 @@ from inductor_triton.launch import build_launchers
 class TritonCodeGenerator:
     """Turns kernels into Triton kernels (contract G).
 
-    With ``interpret`` they run in Triton's interpreter on CPU tensors, for ``device="cpu"`` kernels say, slowly and without a GPU.
-    ``synchronous_errors`` makes a launch wait for the device where an index may be out of range, so that the IndexError comes from
-    the launch that caused it and not from a later one.
+    With ``interpret`` they run in Triton's interpreter on CPU tensors (``device="cpu"`` then), slowly and without a GPU.
+    ``synchronous_errors`` makes a launch wait for the device where an index may be out of range, so that the IndexError comes
+    from the launch that caused it and not from a later one.
     """
 
     device: str = "cuda"

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 
 from inductor_triton.codegen import INT32_LIMIT, LaunchSpec
-from inductor_triton.indexing import host_text
+from inductor_triton.index_text import host_text
 
 
 @cache

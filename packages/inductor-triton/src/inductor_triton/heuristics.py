@@ -1,7 +1,7 @@
 """Block sizes and warps without measuring.
 
-Measured on an H200 (share of copy bandwidth, one kernel at a time): 16 bytes of the widest type per thread and 4 warps reach the
-limit for pointwise kernels; twice that hides long arithmetic; one row per program beats a persistent loop over rows.
+Measured on an H200 (share of copy bandwidth, one kernel at a time): 16 bytes of the widest type per thread and 4 warps reach
+the limit for pointwise kernels; twice that hides long arithmetic; one row per program beats a persistent loop over rows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def reduction(work: Workload) -> Config:
 
 def _row_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
-    persistent = work.static and 0 < work.reduction and length * work.itemsize <= PERSISTENT_BYTES
+    persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
     if not persistent:
         warps = 16 if work.inner_bodies > 1 else 8
         block = min(length, warps * 32 * max(4, 32 // work.itemsize))
@@ -91,6 +91,6 @@ def _row_reduction(work: Workload) -> Config:
 def _column_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     columns = _clamp(next_power_of_two(work.points), 1, 64)
-    persistent = work.static and 0 < work.reduction and length <= 32
+    persistent = work.static and work.reduction > 0 and length <= 32
     rows = length if persistent else min(length, TILE_ELEMENTS // columns)
     return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 4))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -56,7 +57,7 @@ def merge_loops(kernel: Kernel) -> Kernel:
 
 
 def _mergeable(loops: tuple[Range, ...], expressions: list[sympy.Expr]) -> tuple[Range, Range] | None:
-    for outer, inner in zip(loops, loops[1:]):
+    for outer, inner in itertools.pairwise(loops):
         if all(_is_flat(expr, outer, inner) for expr in expressions):
             return outer, inner
     return None
@@ -144,65 +145,3 @@ def integer(expr: sympy.Expr | int) -> int | None:
     """The value of a constant expression, else None."""
     value = sympy.sympify(expr)
     return int(value) if isinstance(value, sympy.Integer) else None
-
-
-def host_text(expr: sympy.Expr | int) -> str:
-    """``expr`` as a Python expression over the size symbols."""
-    return format_index(sympy.sympify(expr), {}, floor="//", mod="%", extreme="{name}({args})")
-
-
-def format_index(
-    expr: sympy.Expr,
-    known: Mapping[sympy.Symbol, Bounds],
-    *,
-    name: Callable[[sympy.Symbol], str] = str,
-    floor: str | None = None,
-    mod: str | None = None,
-    extreme: str = "tl.{name}imum({args})",
-) -> str:
-    """``expr`` as source text. Without ``floor`` and ``mod``, Triton's: its ``//`` and ``%`` truncate, so where the operand may be
-    negative the device functions ``floordiv_int`` and ``remainder_int`` stand for them."""
-
-    def show(node: sympy.Expr, strength: int) -> str:
-        if isinstance(node, sympy.Symbol):
-            return name(node)
-        if isinstance(node, sympy.Integer):
-            return str(node) if node >= 0 or strength == 0 else f"({node})"
-        if isinstance(node, sympy.Add):
-            terms = sorted(node.args, key=lambda term: (isinstance(term, sympy.Integer), str(term)))
-            text = " + ".join(show(term, 0) for term in terms).replace("+ -", "- ")  # type: ignore[arg-type]
-            return f"({text})" if strength > 0 else text
-        if isinstance(node, sympy.Mul):
-            return factors(node, strength)
-        if isinstance(node, FloorDiv | Mod):
-            return division(node)
-        if isinstance(node, sympy.Min | sympy.Max):
-            kind = "min" if isinstance(node, sympy.Min) else "max"
-            pieces = sorted(show(arg, 0) for arg in node.args)  # type: ignore[arg-type]
-            return reduce(lambda a, b: extreme.format(name=kind, args=f"{a}, {b}"), pieces)
-        if isinstance(node, sympy.Pow) and isinstance(node.exp, sympy.Integer) and node.exp > 0:
-            return "(" + " * ".join([show(node.base, 2)] * int(node.exp)) + ")"
-        raise TypeError(f"not an index expression: {sympy.srepr(node)}")
-
-    def factors(node: sympy.Mul, strength: int) -> str:
-        coefficient, rest = node.as_coeff_mul()
-        if not isinstance(coefficient, sympy.Integer):
-            raise TypeError(f"not an index expression: {node}")
-        pieces = [show(factor, 2) for factor in sorted(rest, key=str)]  # type: ignore[arg-type]
-        if coefficient == -1:
-            return ("-" if strength == 0 else "(-") + " * ".join(pieces) + ("" if strength == 0 else ")")
-        if coefficient != 1:
-            pieces.insert(0, str(coefficient) if coefficient > 0 or strength == 0 else f"({coefficient})")
-        text = " * ".join(pieces)
-        return f"({text})" if strength > 1 else text
-
-    def division(node: sympy.Expr) -> str:
-        dividend, divisor = node.args
-        symbol = "//" if isinstance(node, FloorDiv) else "%"
-        own = floor if isinstance(node, FloorDiv) else mod
-        if own is None and bounds(dividend, known)[0] < 0:  # type: ignore[arg-type]
-            function = "floordiv_int" if isinstance(node, FloorDiv) else "remainder_int"
-            return f"{function}({show(dividend, 0)}, {show(divisor, 0)})"  # type: ignore[arg-type]
-        return f"({show(dividend, 2)} {own or symbol} {show(divisor, 2)})"  # type: ignore[arg-type]
-
-    return show(expr, 0)

@@ -46,7 +46,7 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
         error_flag = torch.zeros(1, dtype=torch.int32)
         extra: list[object] = [error_flag] if spec.errors else []
         named = {"INDEX": language.int32} if spec.index == "dynamic" else {}
-        with _fast_collectives(interpreter), numpy.errstate(all="ignore"):
+        with _adapted(interpreter), numpy.errstate(all="ignore"):
             kernel[(programs,)](*tensors, *sizes, *extra, **named)
         if error_flag.item():
             raise IndexError(f"{source.kernel.name}: index out of range")
@@ -120,33 +120,32 @@ def _overrides() -> dict[str, object]:
 
 
 @contextmanager
-def _fast_collectives(interpreter: Any) -> Any:
-    """Reductions and scans by halves instead of the interpreter's element by element."""
+def _adapted(interpreter: Any) -> Any:
+    """The interpreter with reductions and scans by halves (its own go element by element), and with loops up to a size
+    (its own turn an array of one element into an int, which numpy no longer allows)."""
     reduce_type, scan_type = interpreter.ReduceOps, interpreter.ScanOps
+    patch_tensor = interpreter._patch_lang_tensor
 
     class Reduce(reduce_type):
         def apply_impl(self, input: Any) -> Any:
             arrays = [numpy.moveaxis(item.handle.data, self.axis, -1) for item in input]
             while arrays[0].shape[-1] > 1:
                 half = arrays[0].shape[-1] // 2
-                arrays = self._pair([a[..., :half] for a in arrays], [a[..., half:] for a in arrays], input)
+                arrays = _call(self, [a[..., :half] for a in arrays], [a[..., half:] for a in arrays], input)
             if self.keep_dims:
                 arrays = [numpy.moveaxis(a, -1, self.axis) for a in arrays]
             else:
                 arrays = [a[..., 0] for a in arrays]
             return [self.to_tensor(a, item.dtype) for a, item in zip(arrays, input)]
 
-        def _pair(self, left: Any, right: Any, input: Any) -> Any:
-            return _call(self, left, right, input)
-
     class Scan(scan_type):
         def apply_impl(self, input: Any) -> Any:
             arrays = [numpy.moveaxis(item.handle.data, self.axis, -1).copy() for item in input]
             distance = 1
             while distance < arrays[0].shape[-1]:
-                combined = _call(self, [a[..., :-distance] for a in arrays], [a[..., distance:] for a in arrays], input)
-                for array, part in zip(arrays, combined):
-                    array[..., distance:] = part
+                shifted = [numpy.roll(a, distance, axis=-1) for a in arrays]
+                for array, part in zip(arrays, _call(self, shifted, arrays, input)):
+                    array[..., distance:] = part[..., distance:]
                 distance *= 2
             return [self.to_tensor(numpy.moveaxis(a, -1, self.axis), item.dtype) for a, item in zip(arrays, input)]
 
@@ -157,8 +156,12 @@ def _fast_collectives(interpreter: Any) -> Any:
         result = self.combine_fn.fn(*operands)
         return [item.handle.data for item in (result if isinstance(result, tuple) else (result,))]
 
-    interpreter.ReduceOps, interpreter.ScanOps = Reduce, Scan
+    def patch_index(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter.ReduceOps, interpreter.ScanOps, interpreter._patch_lang_tensor = Reduce, Scan, patch_index
     try:
         yield
     finally:
-        interpreter.ReduceOps, interpreter.ScanOps = reduce_type, scan_type
+        interpreter.ReduceOps, interpreter.ScanOps, interpreter._patch_lang_tensor = reduce_type, scan_type, patch_tensor

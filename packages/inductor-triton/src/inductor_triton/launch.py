@@ -49,7 +49,7 @@ def capability_of(device: int) -> int:
 class ErrorFlag:
     """A word of pinned host memory that kernels set when an index is out of range.
 
-    Reading it costs nothing, but a kernel sets it only when it runs: unless ``synchronous``, the error surfaces at a later launch.
+    Reading it costs nothing, but a kernel sets it when it runs: unless ``synchronous``, the error surfaces at a later launch.
     """
 
     def __init__(self, synchronous: bool) -> None:

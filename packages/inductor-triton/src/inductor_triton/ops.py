@@ -26,11 +26,11 @@ INFIX = {
 SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
     "neg": "-{0}",
     "abs": "tl.abs({0})",
+    "sign": "sign({0})",
     "where": "tl.where({0}, {1}, {2})",
     "uniform": "uniform({0}, {1})",
 }
 FLOAT = SHARED | {
-    "sign": "sign_float({0})",
     "minimum": f"tl.minimum({{0}}, {{1}}, {NAN})",
     "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})",
 }
@@ -52,11 +52,11 @@ FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE, *_
     "remainder": "remainder_float(libdevice.fmod({0}, {1}), {1})",
 }  # fmt: skip
 INTEGER = SHARED | {
-    "sign": "sign_int({0})", "minimum": "tl.minimum({0}, {1})", "maximum": "tl.maximum({0}, {1})",
+    "minimum": "tl.minimum({0}, {1})", "maximum": "tl.maximum({0}, {1})",
     "remainder": "remainder_int({0}, {1})", "fmod": "{0} % {1}", "floordiv": "floordiv_int({0}, {1})", "not": "~{0}",
 }  # fmt: skip
 UNSIGNED = INTEGER | {
-    "abs": "{0}", "sign": "({0} != 0).to(tl.uint8)", "neg": "0 - {0}", "remainder": "{0} % {1}", "floordiv": "{0} // {1}",
+    "abs": "{0}", "sign": "({0} != 0).to(tl.uint8)", "neg": "0 - {0}", "not": "{0} ^ 255", "remainder": "{0} % {1}", "floordiv": "{0} // {1}",
 }  # fmt: skip
 BOOL = INTEGER | {"minimum": "{0} & {1}", "maximum": "{0} | {1}", "not": "{0} == 0"}
 
@@ -86,6 +86,13 @@ def format_constant(value: object, dtype: torch.dtype) -> str:
         return str(int(value))  # type: ignore[call-overload]
     number = float(value)  # type: ignore[arg-type]
     return repr(number) if math.isfinite(number) else f'float("{number}")'
+
+
+def constant_text(value: object, dtype: torch.dtype) -> str:
+    """A scalar of exactly ``dtype``."""
+    if dtype is torch.bfloat16:
+        return f"to_bfloat16(tl.full([], {format_constant(value, dtype)}, tl.float32))"
+    return f"tl.full([], {format_constant(value, dtype)}, {TRITON_DTYPES[dtype]})"
 
 
 def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:

@@ -15,8 +15,10 @@ from inductor_triton.heuristics import Config, Workload
 from inductor_triton.indexing import index_of, integer, product, stride
 
 LONG = frozenset(
-    "exp expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh erf lgamma pow atan2 fmod remainder uniform".split()
+    ["exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf"]
+    + ["lgamma", "pow", "atan2", "fmod", "remainder", "uniform"]
 )
+"""Operations of many instructions."""
 DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
 

@@ -1,0 +1,98 @@
+"""The launch path without a device: which variant, how many programs, which arguments; and the store."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from inductor_triton import Binary, Launcher, Variant, generate_source, launch_spec
+from inductor_triton import launch as launch_module
+from inductor_triton.compile import load_or_compile, usual_variant
+from loopir import ArtifactStore, BuildError, parse_kernel
+
+TEXT = """
+@kernel(device='cuda')
+def scale(in0: In('float32', 8*s0), out: Out('float32', 8*s0), s0: Size(hint=32)):
+    for i in range(8*s0):
+        a = load(in0, [i], 'float32')
+        b = add(a, a)
+        store(out, [i], b)
+"""
+
+
+class RecordedFunction:
+    def __init__(self, binary: Binary) -> None:
+        self.binary = binary
+
+
+@pytest.fixture
+def launcher(tmp_path, monkeypatch):
+    """A launcher whose compilations are recorded in ``launcher.compiled``."""
+    compiled = []
+
+    def compile_stub(source, variant, capability, store):
+        compiled.append(variant)
+        return Binary("scale", b"", 0, 4)
+
+    monkeypatch.setattr(launch_module, "load_or_compile", compile_stub)
+    monkeypatch.setattr(launch_module, "capability_of", lambda device: 90)
+    made = Launcher(generate_source(parse_kernel(TEXT)), ArtifactStore(tmp_path), loader=RecordedFunction)
+    made.compiled = compiled
+    return made
+
+
+def test_grid_and_arguments(launcher):
+    a, b = torch.zeros(8 * 100), torch.zeros(8 * 100)
+    launch = launcher.prepare((a, b, 100), 0)
+    block = launcher.spec.config.x
+    assert launch.programs == -(-800 // block)
+    assert launch.arguments == (a.data_ptr(), b.data_ptr(), 100)
+
+
+def test_nothing_is_launched_for_no_points(launcher):
+    assert launcher.prepare((torch.zeros(0), torch.zeros(0), 0), 0) is None
+    assert launcher.compiled == []
+
+
+def test_variants_follow_alignment_and_divisibility(launcher):
+    base = torch.zeros(1000)
+    aligned, shifted = base[:800], base[1:801]
+    launcher.prepare((aligned, aligned, 100), 0)
+    launcher.prepare((aligned, aligned, 100), 0)
+    launcher.prepare((aligned, shifted, 100), 0)
+    launcher.prepare((aligned, aligned, 96), 0)
+    assert launcher.compiled == [
+        Variant(False, (True, True, False)),
+        Variant(False, (True, False, False)),
+        Variant(False, (True, True, True)),
+    ]
+
+
+def test_wide_indices_when_the_sizes_need_them(launcher):
+    a = torch.zeros(1)
+    launcher.prepare((a, a, 2**28 - 1), 0)
+    launcher.prepare((a, a, 2**28), 0)
+    assert [variant.wide for variant in launcher.compiled] == [False, True]
+
+
+def test_binaries_are_kept_in_the_store(tmp_path):
+    pytest.importorskip("triton")
+    source = generate_source(parse_kernel(TEXT))
+    variant = usual_variant(launch_spec(source), [32])
+    store = ArtifactStore(tmp_path)
+    first = load_or_compile(source, variant, 90, store)
+    misses = store.misses
+    second = load_or_compile(source, variant, 90, store)
+    assert store.misses == misses
+    assert (second.image, second.name, second.shared) == (first.image, first.name, first.shared)
+    assert first.image[:4] == b"\x7fELF"
+    wide = load_or_compile(source, Variant(True, variant.divisible), 90, store)
+    assert wide.image != first.image
+
+
+def test_a_kernel_that_triton_refuses_is_a_build_error(tmp_path):
+    pytest.importorskip("triton")
+    source = generate_source(parse_kernel(TEXT))
+    broken = type(source)(source.kernel, source.text.replace("tl.load", "tl.no_such_thing"), source.metadata)
+    with pytest.raises(BuildError, match=r"no_such_thing") as caught:
+        load_or_compile(broken, usual_variant(launch_spec(source)), 90, ArtifactStore(tmp_path))
+    assert "sm_90" in caught.value.command
