@@ -1,6 +1,8 @@
 """Define-by-run loop IR: kernels, fusion, memory plan and host programs."""
 
 from loopir.backend import CodeGenerator, KernelSource
+from loopir.body import OpsHandler, Recorder, replay
+from loopir.compile import compile_graph
 from loopir.errors import (
     BuildError,
     LoopIRError,
@@ -12,9 +14,15 @@ from loopir.errors import (
 )
 from loopir.evaluate import evaluate_kernel
 from loopir.expr import FloorDiv, Mod, format_expr, parse_expr, symbol
+from loopir.host import HostProgram, build_host, generate
 from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Operand, Range, Value
+from loopir.lowering import LoweringTable, lower
+from loopir.node import LoweredGraph
 from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
+from loopir.options import Options
 from loopir.parse import parse_kernel, parse_kernels
+from loopir.program import Program, check_program, format_schedule
+from loopir.schedule import schedule
 from loopir.store import ArtifactStore
 from loopir.text import format_kernel
 from loopir.verify import check_kernel
@@ -32,24 +40,39 @@ __all__ = [
     "Instruction",
     "Kernel",
     "KernelBuffer",
+    "HostProgram",
     "KernelSource",
+    "LoweredGraph",
+    "LoweringTable",
     "LoopIRError",
     "LoweringError",
     "Mod",
     "OpSpec",
+    "OpsHandler",
+    "Options",
     "Operand",
     "ParseError",
+    "Program",
     "Range",
+    "Recorder",
     "ScheduleError",
     "StoreError",
     "Value",
     "VerificationError",
+    "build_host",
     "check_kernel",
+    "check_program",
+    "compile_graph",
     "evaluate_kernel",
     "format_expr",
     "format_kernel",
+    "format_schedule",
+    "generate",
+    "lower",
     "parse_expr",
     "parse_kernel",
     "parse_kernels",
+    "replay",
+    "schedule",
     "symbol",
 ]

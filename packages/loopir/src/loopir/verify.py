@@ -253,7 +253,9 @@ def _grid(loops: tuple[Range, ...], sizes: dict) -> tuple[dict[str, torch.Tensor
         return None
     complete = total <= ENUMERABLE
     choices = [list(range(n)) if complete else sorted({0, n - 1}) for n in extents]
-    points = torch.tensor(list(itertools.product(*choices)), dtype=torch.int64).reshape(-1, len(loops))
+    points = torch.tensor(list(itertools.product(*choices)), dtype=torch.int64).reshape(
+        math.prod(map(len, choices)), len(loops)
+    )
     return {item.symbol.name: points[:, i] for i, item in enumerate(loops)}, len(points), complete
 
 

@@ -26,9 +26,7 @@ def lower_full(ctx: LoweringContext, node: Any, *, shape: Sequence, value: Any, 
 
 
 @table.register("iota")
-def lower_iota(
-    ctx: LoweringContext, node: Any, *, length: Any, start: Any, step: Any, dtype: torch.dtype, device: Any
-) -> Lazy:
+def lower_iota(ctx: LoweringContext, node: Any, *, length: Any, start: Any, step: Any, dtype: torch.dtype, device: Any) -> Lazy:
     """``start + i * step`` in int64, then ``dtype``."""
     first, pace = ctx.expr(start), ctx.expr(step)
 

@@ -81,7 +81,14 @@ def _copy(ctx: LoweringContext, a: Tensor, dtype: torch.dtype) -> Strided:
 
 
 def _scatter(
-    ctx: LoweringContext, a: Tensor, shape: Shape, values: Any, indices: Sequence[Tensor], target: Any, dims: Sequence[int], add: bool
+    ctx: LoweringContext,
+    a: Tensor,
+    shape: Shape,
+    values: Any,
+    indices: Sequence[Tensor],
+    target: Any,
+    dims: Sequence[int],
+    add: bool,
 ) -> Tensor:
     """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A 16-bit or bool sum is kept in a
     wider dtype."""

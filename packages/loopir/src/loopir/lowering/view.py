@@ -157,7 +157,9 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
             inside = (*index[:dim], index[dim] - starts[i], *index[dim + 1 :])
             after = ops.not_(below[i - 1]) if i else None
             before = below[i] if i < len(below) else None
-            mask = ops.and_(after, before) if after is not None and before is not None else after if after is not None else before
+            mask = (
+                ops.and_(after, before) if after is not None and before is not None else after if after is not None else before
+            )
             value = masked_load(ops, mask, pieces[i], inside, 0)
             result = value if result is None else ops.where(before, value, result)
         return result

@@ -1,0 +1,252 @@
+"""The host program: a schedule and built kernels as readable Python source, and the function it defines."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from primops import Prim
+from torch._ops import OpOverload
+
+from loopir.backend import CodeGenerator, KernelSource
+from loopir.errors import LoopIRError
+from loopir.expr import format_expr
+from loopir.node import ExternNode, Symbolic, View
+from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
+from loopir.store import ArtifactStore
+from loopir.text import format_dtype
+
+INDENT = "    "
+
+
+def generate(program: Program, codegens: Mapping[str, CodeGenerator]) -> list[KernelSource]:
+    """The source of every kernel of a program, by the generator of its device."""
+    return [_codegen(codegens, kernel.device).generate(kernel) for kernel in program.kernels]
+
+
+def _codegen(codegens: Mapping[str, CodeGenerator], device: str) -> CodeGenerator:
+    if device not in codegens:
+        known = ", ".join(sorted(codegens)) or "none"
+        raise LoopIRError(f"no code generator for device {device!r} (there are: {known}); pass codegens={{{device!r}: ...}}")
+    return codegens[device]
+
+
+class HostProgram:
+    """What a program became. Calling it with the graph's inputs returns the list of its outputs.
+
+    ``source`` is the text of the host function; ``kernel_count`` the kernels built, ``launch_count`` the launches per call,
+    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and ``sources`` what it is made of.
+    """
+
+    def __init__(self, program: Program, sources: Sequence[KernelSource], source: str, function: Callable[..., list]) -> None:
+        self.program = program
+        self.sources = tuple(sources)
+        self.source = source
+        self.function = function
+        self.extern_ops = tuple(op_name(step.node.op) for step in program.steps if isinstance(step, ExternCall))
+
+    @property
+    def kernel_count(self) -> int:
+        """Kernels built."""
+        return len(self.program.kernels)
+
+    @property
+    def launch_count(self) -> int:
+        """Kernel launches per call."""
+        return self.program.launch_count
+
+    @property
+    def extern_count(self) -> int:
+        """Extern calls per call."""
+        return len(self.extern_ops)
+
+    def __call__(self, *args: object) -> list:
+        return self.function(*args)
+
+
+def op_name(op: Callable[..., object]) -> str:
+    """How an extern operator is called in reports: ``aten.mm.default``, ``prims.pow``."""
+    if isinstance(op, OpOverload):
+        return str(op)
+    return repr(op) if isinstance(op, Prim) else getattr(op, "__name__", repr(op))
+
+
+def build_host(
+    program: Program, sources: Sequence[KernelSource], codegens: Mapping[str, CodeGenerator], store: ArtifactStore
+) -> HostProgram:
+    """Builds the kernels (all of one device together) and the host function around them. Raises BuildError."""
+    kernels: dict[int, Callable[..., None]] = {}
+    for device in dict.fromkeys(kernel.device for kernel in program.kernels):
+        numbers = [i for i, kernel in enumerate(program.kernels) if kernel.device == device]
+        built = _codegen(codegens, device).build([sources[i] for i in numbers], store)
+        kernels |= dict(zip(numbers, built, strict=True))
+    writer = _HostWriter(program)
+    source = writer.write()
+    names = {**writer.globals, **{f"{program.kernels[i].name}": kernel for i, kernel in kernels.items()}}
+    exec(compile(source, f"<host program {id(program):x}>", "exec"), names)
+    return HostProgram(program, sources, source, names["call"])
+
+
+def restride(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    """A copy with other strides, for operators whose result is laid out otherwise than their meta function says."""
+    result = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    return result.copy_(tensor)
+
+
+@dataclass(slots=True)
+class _HostWriter:
+    """Writes the host function of a program; ``globals`` are the objects that its source names."""
+
+    program: Program
+    globals: dict[str, object] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    bound: set[str] = field(default_factory=set)
+
+    def write(self) -> str:
+        parameters = [self._parameter(i, entry) for i, entry in enumerate(self.program.inputs)]
+        for name, tensor in self.program.constants.items():
+            self.globals[self._name(name)] = tensor
+        for entry in self.program.inputs:
+            if isinstance(entry, str):
+                self._bind_sizes(entry)
+        for step in self.program.steps:
+            getattr(self, f"_write_{type(step).__name__.lower()}")(step)
+        results = [self._output(output) for output in self.program.outputs]
+        self.lines.append(f"return [{', '.join(results)}]")
+        body = "\n".join(INDENT + line for line in self.lines)
+        return f"def call({', '.join(parameters)}):\n{body}\n"
+
+    def _name(self, name: str) -> str:
+        if name not in self.names:
+            clean = re.sub(r"\W", "_", name)
+            clean = f"{clean}_" if keyword.iskeyword(clean) or clean in self.names.values() else clean
+            self.names[name] = clean
+        return self.names[name]
+
+    def _parameter(self, position: int, entry: str | sympy.Symbol | None) -> str:
+        if isinstance(entry, sympy.Symbol):
+            self.bound.add(entry.name)
+            return entry.name
+        return f"unused{position}" if entry is None else self._name(entry)
+
+    def _bind_sizes(self, name: str) -> None:
+        """A size that is no input of its own (C2.5 makes it one; C3 graphs made by hand may not) is read off a tensor."""
+        for dim, size in enumerate(self.program.buffers[name].shape):
+            if isinstance(size, sympy.Symbol) and size.name not in self.bound:
+                self.bound.add(size.name)
+                self.lines.append(f"{size.name} = {self._name(name)}.size({dim})")
+
+    def _write_allocate(self, step: Allocate) -> None:
+        buffer = self.program.buffers[step.buffer]
+        name, size, stride = self._name(step.buffer), format_sizes(buffer.shape), format_sizes(buffer.stride)
+        if step.reuses is None:
+            dtype, device = self._dtype(buffer.dtype), self._device(buffer.device)
+            self.globals["empty_strided"] = torch.empty_strided
+            self.lines.append(f"{name} = empty_strided({size}, {stride}, dtype={dtype}, device={device})")
+            return
+        old, dead = self.program.buffers[step.reuses], self._name(step.reuses)
+        same = old.shape == buffer.shape and old.stride == buffer.stride
+        change = "" if same else f".as_strided({size}, {stride})"
+        self.lines.append(f"{name} = {dead}{change}; del {dead}  # reuses its memory")
+
+    def _dtype(self, dtype: torch.dtype) -> str:
+        name = format_dtype(dtype)
+        self.globals[name] = dtype
+        return name
+
+    def _device(self, device: torch.device) -> str:
+        name = re.sub(r"\W", "_", str(device))
+        self.globals[name] = device
+        return name
+
+    def _write_launch(self, step: Launch) -> None:
+        kernel = self.program.kernels[step.kernel]
+        args = [self._name(name) for name in step.buffers] + [size.name for size in kernel.sizes]  # type: ignore[attr-defined]
+        self.lines.append(f"{kernel.name}({', '.join(args)})")
+
+    def _write_makeview(self, step: MakeView) -> None:
+        self.lines.append(f"{self._name(step.name)} = {self._strided(step.view)}")
+
+    def _strided(self, view: View) -> str:
+        base, size, stride = self._name(view.buffer), format_sizes(view.shape), format_sizes(view.stride)
+        if view.offset == 0:
+            return f"{base}.as_strided({size}, {stride})"
+        return f"{base}.as_strided({size}, {stride}, {base}.storage_offset() + {format_expr(view.offset)})"
+
+    def _write_free(self, step: Free) -> None:
+        self.lines.append(f"del {self._name(step.buffer)}")
+
+    def _write_externcall(self, step: ExternCall) -> None:
+        node = step.node
+        op = re.sub(r"\W", "_", op_name(node.op))
+        self.globals[op] = node.op
+        args = [self._argument(arg) for arg in node.args] + [f"{key}={self._argument(arg)}" for key, arg in node.kwargs]
+        call = f"{op}({', '.join(args)})"
+        if node.single:
+            target = node.results[0]
+            result = self._name(target) if target else "_"
+            self.lines.append(f"{result} = {call}" if target or node.binds else call)
+        elif any(node.results):
+            result = ""
+            targets = [self._name(name) if name else f"_{i}" for i, name in enumerate(node.results)]
+            self.lines.append(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {call}")
+        else:
+            result = ""
+            self.lines.append(call)
+        self._after_call(node, result)
+
+    def _after_call(self, node: ExternNode, single: str) -> None:
+        for bind in node.binds:
+            name = node.results[bind.result]
+            value = self._name(name) if name else single if node.single else f"_{bind.result}"
+            value = value if bind.dim is None else f"{value}.size({bind.dim})"
+            self.lines.append(f"{bind.symbol.name} = {value}")
+            self.bound.add(bind.symbol.name)
+        for name in node.results:
+            buffer = self.program.buffers[name] if name else None
+            if (
+                name is None
+                or buffer is None
+                or len([s for s in buffer.shape if s != 1]) < 2
+                or any(s == 0 for s in buffer.shape)
+            ):
+                continue
+            self.globals["restride"] = restride
+            size, stride, target = format_sizes(buffer.shape), format_sizes(buffer.stride), self._name(name)
+            self.lines.append(f"if {target}.stride() != {stride}: {target} = restride({target}, {size}, {stride})")
+
+    def _argument(self, argument: object) -> str:
+        if isinstance(argument, View):
+            return self._name(argument.buffer)
+        if isinstance(argument, Symbolic):
+            return format_expr(argument.expr)
+        if isinstance(argument, tuple | list):
+            inner = ", ".join(self._argument(item) for item in argument)
+            return f"[{inner}]"
+        if isinstance(argument, dict):
+            return "{" + ", ".join(f"{key!r}: {self._argument(item)}" for key, item in argument.items()) + "}"
+        if isinstance(argument, torch.dtype):
+            return self._dtype(argument)
+        if isinstance(argument, torch.device):
+            return self._device(argument)
+        if isinstance(argument, bool | int | str | None) or (isinstance(argument, float) and argument - argument == 0):
+            return repr(argument)
+        return self._constant(argument)
+
+    def _constant(self, value: object) -> str:
+        name = f"constant{len([key for key in self.globals if key.startswith('constant')])}"
+        self.globals[name] = value
+        return name
+
+    def _output(self, output: object) -> str:
+        if isinstance(output, View):
+            buffer = self.program.buffers[output.buffer]
+            if output.offset == 0 and output.shape == buffer.shape and output.stride == buffer.stride:
+                return self._name(output.buffer)
+            return self._strided(output)
+        return format_expr(output) if isinstance(output, sympy.Expr) else self._argument(output)

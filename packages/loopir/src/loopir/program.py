@@ -1,0 +1,208 @@
+"""A scheduled program (contract C5): steps that allocate, launch, call, view and free, in execution order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import sympy
+import torch
+
+from loopir.errors import VerificationError
+from loopir.expr import format_expr
+from loopir.kernel import Kernel
+from loopir.node import Buffer, ExternNode, View, views_in
+from loopir.text import format_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Makes a buffer, in the memory of the dead buffer ``reuses`` if that is given."""
+
+    buffer: str
+    reuses: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Runs a kernel on buffers (in ``kernel.buffers`` order) with the program's sizes of the same names."""
+
+    kernel: int
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternCall:
+    """Calls an operator; its results become buffers."""
+
+    node: ExternNode
+
+
+@dataclass(frozen=True, slots=True)
+class MakeView:
+    """Names a strided reinterpretation of a buffer."""
+
+    name: str
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The buffer's memory is no longer needed."""
+
+    buffer: str
+
+
+Step: TypeAlias = Allocate | Launch | ExternCall | MakeView | Free
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One fusion that the scheduler considered: what, whether, why, and the bytes of memory traffic it saves."""
+
+    first: str
+    second: str
+    accepted: bool
+    reason: str
+    saved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Kernels and the steps that use them. ``inputs``: a buffer name or size symbol per placeholder, None for others.
+    ``outputs``: views of buffers, size expressions, numbers or None."""
+
+    inputs: tuple[str | sympy.Symbol | None, ...]
+    buffers: dict[str, Buffer]
+    constants: dict[str, torch.Tensor]
+    kernels: tuple[Kernel, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[object, ...]
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)
+
+    @property
+    def launch_count(self) -> int:
+        """Kernel launches per call."""
+        return sum(isinstance(step, Launch) for step in self.steps)
+
+
+def check_program(program: Program) -> None:
+    """Raises :class:`VerificationError` naming the clause of C5 that the program breaks.
+
+    - C5.1 every step names buffers of the program and kernels it has
+    - C5.2 buffers are allocated before use, not used after they are freed, and written before they are read
+    - C5.3 size symbols are inputs or bound by an earlier extern call
+    - C5.4 outputs are views of buffers that exist at the end, of their number and kind
+    """
+    _ProgramChecker(program).check()
+
+
+class _ProgramChecker:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        inputs = [entry for entry in program.inputs if isinstance(entry, str)]
+        self.alive = {*inputs, *program.constants}
+        self.written = set(self.alive)
+        self.views: set[str] = set()
+        self.symbols = {entry for entry in program.inputs if isinstance(entry, sympy.Symbol)}
+        for name in inputs:
+            buffer = program.buffers[name]
+            self.symbols |= {s for s in buffer.shape if isinstance(s, sympy.Symbol)}
+
+    def check(self) -> None:
+        for position, step in enumerate(self.program.steps):
+            getattr(self, f"_check_{type(step).__name__.lower()}")(f"step {position}", step)
+        for output in self.program.outputs:
+            if isinstance(output, View):
+                self._use("outputs", output.buffer, "C5.4")
+                self._sizes("outputs", (*output.shape, *output.stride, output.offset))
+
+    def _use(self, where: str, name: str, clause: str = "C5.2") -> None:
+        if name not in self.program.buffers and name not in self.views:
+            raise VerificationError("C5.1", f"{where}: unknown buffer {name}")
+        if name not in self.alive:
+            raise VerificationError(clause, f"{where}: {name} is not allocated here, or freed before")
+        if name not in self.written:
+            raise VerificationError("C5.2", f"{where}: {name} is read before anything wrote it")
+
+    def _sizes(self, where: str, exprs: Iterable[sympy.Expr]) -> None:
+        unknown = {s for expr in exprs for s in expr.free_symbols} - self.symbols
+        if unknown:
+            raise VerificationError("C5.3", f"{where}: sizes {sorted(map(str, unknown))} are not known yet")
+
+    def _check_allocate(self, where: str, step: Allocate) -> None:
+        buffer = self.program.buffers[step.buffer]
+        self._sizes(where, (*buffer.shape, *buffer.stride))
+        if step.buffer in self.alive:
+            raise VerificationError("C5.2", f"{where}: {step.buffer} is allocated twice")
+        if step.reuses is not None:
+            self._use(where, step.reuses)
+            self.alive.discard(step.reuses)
+        self.alive.add(step.buffer)
+
+    def _check_launch(self, where: str, step: Launch) -> None:
+        if not 0 <= step.kernel < len(self.program.kernels):
+            raise VerificationError("C5.1", f"{where}: no kernel {step.kernel}")
+        kernel = self.program.kernels[step.kernel]
+        self._sizes(where, kernel.sizes)
+        if len(step.buffers) != len(kernel.buffers):
+            raise VerificationError("C5.1", f"{where}: {kernel.name} takes {len(kernel.buffers)} buffers")
+        for name, declared in zip(step.buffers, kernel.buffers, strict=True):
+            if declared.role == "out" and name in self.alive:
+                self.written.add(name)
+            self._use(where, name)
+            if self.program.buffers[name].dtype != declared.dtype:
+                raise VerificationError("C5.1", f"{where}: {name} is not {declared.dtype}")
+
+    def _check_externcall(self, where: str, step: ExternCall) -> None:
+        for name in sorted(step.node.read_names):
+            self._use(where, name)
+        self.symbols |= {bind.symbol for bind in step.node.binds}
+        made = {name for name in step.node.results if name is not None}
+        self.alive |= made
+        self.written |= made
+
+    def _check_makeview(self, where: str, step: MakeView) -> None:
+        self._use(where, step.view.buffer)
+        self._sizes(where, (*step.view.shape, *step.view.stride, step.view.offset))
+        self.views.add(step.name)
+        self.alive.add(step.name)
+        self.written.add(step.name)
+
+    def _check_free(self, where: str, step: Free) -> None:
+        if step.buffer not in self.alive:
+            raise VerificationError("C5.2", f"{where}: {step.buffer} is freed but not alive")
+        self.alive.discard(step.buffer)
+
+
+def format_sizes(sizes: Iterable[sympy.Expr]) -> str:
+    """A Python tuple."""
+    parts = [format_expr(size) for size in sizes]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def format_step(program: Program, step: Step) -> str:
+    """One line about a step."""
+    if isinstance(step, Allocate):
+        buffer = program.buffers[step.buffer]
+        reuse = f", in the memory of {step.reuses}" if step.reuses else ""
+        sizes = f"{format_sizes(buffer.shape)}, {format_sizes(buffer.stride)}"
+        return f"{step.buffer} = allocate({sizes}, {format_dtype(buffer.dtype)}, {buffer.device}{reuse})"
+    if isinstance(step, Launch):
+        return f"{program.kernels[step.kernel].name}({', '.join(step.buffers)})"
+    if isinstance(step, MakeView):
+        view = step.view
+        return f"{step.name} = view({view.buffer}, {format_sizes(view.shape)}, {format_sizes(view.stride)}, {view.offset})"
+    if isinstance(step, Free):
+        return f"free({step.buffer})"
+    results = ", ".join(name or "_" for name in step.node.results)
+    arguments = ", ".join(view.buffer for view in views_in((step.node.args, [v for _, v in step.node.kwargs])))
+    return f"{results} = {step.node.op}({arguments})"
+
+
+def format_schedule(program: Program) -> str:
+    """The program's steps, and every fusion considered with its reason."""
+    lines = [format_step(program, step) for step in program.steps]
+    lines += [f"# {'fused' if d.accepted else 'kept apart'}: {d.first} and {d.second}: {d.reason}" for d in program.decisions]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,84 @@
+"""Common loops for two nests: refine both until their extents agree, permuting one where strides of a shared buffer say how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from loopir.expr import symbol
+from loopir.kernel import Range
+from loopir.simplify import ONE, ZERO, Facts, exact_quotient
+
+Substitution = dict[sympy.Symbol, sympy.Expr]
+
+
+@dataclass(slots=True)
+class Refinement:
+    """New loops outermost first, each with the loop of the left nest that it is a part of, and what the old symbols are."""
+
+    loops: list[tuple[Range, sympy.Symbol]]
+    left: Substitution
+    right: Substitution
+
+
+class _Side:
+    """Consumes loops from the innermost one, part by part."""
+
+    def __init__(self, loops: Sequence[Range]) -> None:
+        self.todo = list(loops)
+        self.substitution: Substitution = {}
+        self.step = ONE
+        self.rest = ONE
+        self.current: sympy.Symbol | None = None
+
+    def next(self) -> bool:
+        """Makes sure that a loop is open; False when none is left."""
+        while self.rest == 1:
+            if not self.todo:
+                return False
+            item = self.todo.pop()
+            self.current, self.rest, self.step = item.symbol, item.extent, ONE
+            self.substitution[item.symbol] = ZERO
+        return True
+
+    def take(self, part: sympy.Symbol, extent: sympy.Expr, rest: sympy.Expr) -> None:
+        assert self.current is not None
+        self.substitution[self.current] = self.substitution[self.current] + part * self.step
+        self.step = self.step * extent
+        self.rest = rest
+
+
+def refine(left: Sequence[Range], right: Sequence[Range], facts: Facts) -> Refinement | None:
+    """The coarsest loops of which both nests' loops are row-major composites, or None when sizes do not prove there are any."""
+    a, b = _Side(left), _Side(right)
+    loops: list[tuple[Range, sympy.Symbol]] = []
+    while True:
+        more_a, more_b = a.next(), b.next()
+        if not (more_a and more_b):
+            break
+        extent = _common(a.rest, b.rest)
+        if extent is None:
+            return None
+        part = symbol(f"g{next(facts.fresh)}")
+        assert a.current is not None
+        loops.append((Range(part, extent), a.current))
+        quotients = exact_quotient(a.rest, extent), exact_quotient(b.rest, extent)
+        if quotients[0] is None or quotients[1] is None:
+            return None
+        a.take(part, extent, quotients[0])
+        b.take(part, extent, quotients[1])
+    if more_a or more_b:
+        return None
+    return Refinement(loops[::-1], a.substitution, b.substitution)
+
+
+def _common(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    if a == b:
+        return a
+    quotient = exact_quotient(a, b)
+    if quotient is not None and quotient != 0:
+        return b
+    quotient = exact_quotient(b, a)
+    return a if quotient is not None and quotient != 0 else None

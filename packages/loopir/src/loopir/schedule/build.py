@@ -1,0 +1,261 @@
+"""From a group of nodes to a kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from loopir.body import replay
+from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value
+from loopir.lowering.elementwise import COSTLY
+from loopir.lowering.record import SimplifyingRecorder
+from loopir.node import Buffer, LoweredGraph
+from loopir.schedule.group import Group, Member
+from loopir.schedule.order import LoopAccess, collapse, loop_accesses, order_loops, vector_axis
+from loopir.schedule.recorder import KernelRecorder
+from loopir.simplify import extents_of
+
+MAX_RECOMPUTED = 64
+
+
+@dataclass(slots=True)
+class Resolved:
+    """A member's programs in the group's symbols, and the slot it runs in."""
+
+    member: Member
+    program: tuple[Instruction, ...]
+    epilogue: tuple[Instruction, ...]
+    slot: int = 0
+
+
+def build_kernel(group: Group, graph: LoweredGraph, external: set[str]) -> tuple[Kernel, tuple[str, ...]]:
+    """The kernel of a group, named ``kernel``, and the buffers to call it with. Buffers not in ``external`` need no memory
+    unless the kernel itself reads them back."""
+    members = [_resolve(member, group, graph) for member in group.members]
+    _assign_slots(members)
+    accesses = [access for m in members for access in _accesses(m)]
+    ordered = order_loops(group.ranges, accesses, graph.facts)
+    reduced = list(group.reduction) if group.is_ordered else order_loops(group.reduction, accesses, graph.facts)
+    is_scan = any(m.member.node.kind == "scan" for m in members)
+    ranges, outer_map = collapse(ordered, accesses, "x")
+    reduction, inner_map = collapse(reduced, accesses, "r")
+    if group.reduction and not reduction:
+        reduction = [Range(sympy.Symbol("r0", integer=True, nonnegative=True), sympy.Integer(1))]
+    recorder = _record(members, {**outer_map, **inner_map}, ranges, reduction, graph, external)
+    bodies = _bodies(recorder.slots)
+    bodies = _drop_unused(bodies, external)
+    return _finish(group, graph, bodies, ranges, reduction, is_scan)
+
+
+def _resolve(member: Member, group: Group, graph: LoweredGraph) -> Resolved:
+    recorder = SimplifyingRecorder(graph.facts, extents_of(group.ranges, group.reduction))
+    values: dict[str, Value] = {}
+    replay(member.node.program, recorder, member.substitution, values)
+    inside = len(recorder.instructions)
+    replay(member.node.epilogue, recorder, member.substitution, values)
+    return Resolved(member, tuple(recorder.instructions[:inside]), tuple(recorder.instructions[inside:]))
+
+
+def _accesses(resolved: Resolved) -> list[LoopAccess]:
+    inner = resolved.member.inner
+    return loop_accesses(resolved.program, inner) + loop_accesses(resolved.epilogue, False)
+
+
+def _assign_slots(members: Sequence[Resolved]) -> None:
+    """As early as possible: a result of a reduction in slot ``2k + 1`` is there from slot ``2k + 2`` on."""
+    ready: dict[str, int] = {}
+    for item in members:
+        needed = [ready[name] for name in item.member.node.read_names if name in ready]
+        slot = max(needed, default=0)
+        if item.member.inner != bool(slot % 2):
+            slot += 1
+        item.slot = slot
+        ready[item.member.node.buffer] = slot + 1 if item.epilogue else slot
+
+
+def _record(
+    members: Sequence[Resolved],
+    change: dict,
+    ranges: list[Range],
+    reduction: list[Range],
+    graph: LoweredGraph,
+    external: set[str],
+) -> KernelRecorder:
+    stored = {item.member.node.buffer for item in members}
+    recorder = KernelRecorder(graph.facts, extents_of(ranges, reduction), {item.symbol for item in reduction}, stored)
+    for item in members:
+        name = item.member.node.buffer
+        if item.member.inner and not item.epilogue and name not in external and _is_recomputable(item):
+            recorder.recompute[name] = lambda item=item: _value_of(item, recorder, change)
+    by_slot = sorted(members, key=lambda item: item.slot)
+    pending: dict[int, list[tuple[Resolved, dict]]] = {}
+    done = 0
+    last = max((item.slot + bool(item.epilogue) for item in members), default=0)
+    for slot in range(last + 1):
+        recorder.enter(slot)
+        for item, values in pending.pop(slot, []):
+            replay(item.epilogue, recorder, change, values)
+        while done < len(by_slot) and by_slot[done].slot == slot:
+            item = by_slot[done]
+            done += 1
+            values = replay(item.program, recorder, change)
+            if item.epilogue:
+                pending.setdefault(slot + 1, []).append((item, values))
+    return recorder
+
+
+def _is_recomputable(item: Resolved) -> bool:
+    weight = sum(4 if step.op in COSTLY or step.op == "uniform" else 1 for step in item.program)
+    return weight <= MAX_RECOMPUTED and item.member.node.kind == "pointwise"
+
+
+def _value_of(item: Resolved, recorder: KernelRecorder, change: dict) -> Value:
+    *steps, last = item.program
+    values = replay(steps, recorder, change)
+    stored = last.args[2]
+    assert isinstance(stored, Value)
+    return values[stored.name]
+
+
+def _bodies(slots: dict[int, list[Instruction]]) -> list[Body]:
+    bodies: list[Body] = []
+    for slot in sorted(slots):
+        bodies.append(Body(bool(slot % 2), tuple(slots[slot])))
+    return bodies
+
+
+def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
+    """Without stores that nobody reads and without pure operations whose result nobody uses; neighbouring outer bodies joined."""
+    loaded = {str(step.args[0]) for body in bodies for step in body.instructions if step.op == "load"}
+    while True:
+        live = _live_bodies(bodies, external | loaded)
+        still = {str(step.args[0]) for body in live for step in body.instructions if step.op == "load"}
+        if still == loaded:
+            return _joined(live)
+        loaded = still
+
+
+def _live_bodies(bodies: Sequence[Body], wanted: set[str]) -> list[Body]:
+    used: set[str] = set()
+    result = []
+    for body in reversed(bodies):
+        kept = []
+        for step in reversed(body.instructions):
+            if step.op == "store":
+                if str(step.args[0]) not in wanted:
+                    continue
+            elif step.result not in used:
+                continue
+            kept.append(step)
+            for arg in step.args:
+                if isinstance(arg, Value):
+                    used.add(arg.name)
+                elif isinstance(arg, sympy.Expr):
+                    used |= {s.name for s in arg.free_symbols}  # type: ignore[attr-defined]
+        if kept:
+            result.append(Body(body.inner, tuple(reversed(kept))))
+    return result[::-1]
+
+
+def _joined(bodies: Sequence[Body]) -> list[Body]:
+    result: list[Body] = []
+    for body in bodies:
+        if result and not body.inner and not result[-1].inner:
+            result[-1] = Body(False, result[-1].instructions + body.instructions)
+        else:
+            result.append(body)
+    return result
+
+
+class _Names:
+    """Canonical names: buffers by role and first appearance, values by position."""
+
+    def __init__(self, bodies: Sequence[Body], scattered: set[str]) -> None:
+        self.buffers: dict[str, str] = {}
+        self.roles: dict[str, str] = {}
+        self.values: dict[str, str] = {}
+        steps = [step for body in bodies for step in body.instructions]
+        stores = {str(step.args[0]) for step in steps if step.op == "store"}
+        counts = {"in": 0, "out": 0, "inout": 0}
+        for step in steps:
+            if step.op not in ("load", "store") or step.args[0] in self.buffers:
+                continue
+            name = str(step.args[0])
+            role = "inout" if name in scattered else "out" if name in stores else "in"
+            self.roles[name] = role
+            self.buffers[name] = f"{role}{counts[role]}"
+            counts[role] += 1
+        number = {"v": 0, "i": 0}
+        for step in steps:
+            if step.result is not None:
+                prefix = "i" if step.op == "indirect" else "v"
+                self.values[step.result] = f"{prefix}{number[prefix]}"
+                number[prefix] += 1
+
+    def renamed(self, step: Instruction) -> Instruction:
+        """The instruction with canonical names."""
+        indirect = {
+            sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True)
+            for old, new in self.values.items()
+            if new.startswith("i")
+        }
+        args = tuple(
+            Value(self.values[arg.name])
+            if isinstance(arg, Value)
+            else arg.xreplace(indirect)
+            if isinstance(arg, sympy.Expr) and indirect
+            else self.buffers[arg]
+            if position == 0 and isinstance(arg, str) and step.op in ("load", "store")
+            else arg
+            for position, arg in enumerate(step.args)
+        )
+        result = self.values[step.result] if step.result is not None else None
+        return Instruction(result, step.op, args, step.dtype)
+
+
+def _finish(
+    group: Group, graph: LoweredGraph, bodies: list[Body], ranges: list[Range], reduction: list[Range], is_scan: bool
+) -> tuple[Kernel, tuple[str, ...]]:
+    scattered = {member.node.buffer for member in group.members if member.node.kind == "scatter"}
+    names = _Names(bodies, scattered)
+    accesses = [access for body in bodies for access in loop_accesses(body.instructions, body.inner)]
+    if not any(body.inner for body in bodies):
+        reduction = []
+    buffers = tuple(_declare(graph.buffers[old], new, names.roles[old]) for old, new in names.buffers.items())
+    final = tuple(Body(body.inner, tuple(names.renamed(step) for step in body.instructions)) for body in bodies)
+    sizes = _sizes(final, ranges, reduction, buffers)
+    hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
+    origins = tuple(dict.fromkeys(origin for member in group.members for origin in member.node.origins))
+    device = graph.buffers[group.members[0].node.buffer].device
+    kernel = Kernel(
+        name="kernel",
+        device=device.type,
+        buffers=buffers,
+        sizes=sizes,
+        ranges=tuple(ranges),
+        reduction=tuple(reduction),
+        bodies=final,
+        vector_axis=vector_axis(ranges, reduction, accesses, is_scan),
+        hints=hints,
+        origins=origins,
+    )
+    return kernel, tuple(names.buffers)
+
+
+def _declare(buffer: Buffer, name: str, role: str) -> KernelBuffer:
+    return KernelBuffer(name, buffer.dtype, role, buffer.numel)
+
+
+def _sizes(
+    bodies: Sequence[Body], ranges: Sequence[Range], reduction: Sequence[Range], buffers: Sequence[KernelBuffer]
+) -> tuple[sympy.Symbol, ...]:
+    exprs = [item.extent for item in (*ranges, *reduction)] + [buffer.numel for buffer in buffers]
+    exprs += [arg for body in bodies for step in body.instructions for arg in step.args if isinstance(arg, sympy.Expr)]
+    loops = {item.symbol for item in (*ranges, *reduction)}
+    indirect = {step.result for body in bodies for step in body.instructions if step.op == "indirect"}
+    found = {s for expr in exprs for s in expr.free_symbols} - loops
+    sizes = [s for s in found if s.name not in indirect]  # type: ignore[attr-defined]
+    return tuple(sorted(sizes, key=lambda s: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", s.name)]))  # type: ignore[attr-defined]

@@ -1,0 +1,124 @@
+"""Dependencies between groups: who writes and reads each buffer, and what has to run between two groups."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from loopir.errors import ScheduleError
+from loopir.node import ExternNode, LoopNode, LoweredGraph
+from loopir.schedule.group import Group, group_of
+
+
+class Dag:
+    """Groups by name with their successors and predecessors. Merging two groups keeps it a DAG."""
+
+    def __init__(self, graph: LoweredGraph) -> None:
+        self.groups: dict[str, Group] = {}
+        self.successors: dict[str, set[str]] = {}
+        self.predecessors: dict[str, set[str]] = {}
+        self.writers: dict[str, list[str]] = {}
+        self.readers: dict[str, list[str]] = {}
+        self.positions = {id(node): position for position, node in enumerate(graph.nodes)}
+        last_random: str | None = None
+        for position, node in enumerate(graph.nodes):
+            group = group_of(node, position)
+            group.name = f"{group.name}.{position}"
+            self.groups[group.name] = group
+            self.successors[group.name], self.predecessors[group.name] = set(), set()
+            self._connect(group, node)
+            if isinstance(node, ExternNode) and is_random(node):
+                if last_random is not None:
+                    self._edge(last_random, group.name)
+                last_random = group.name
+
+    def _connect(self, group: Group, node: LoopNode | ExternNode) -> None:
+        for name in node.read_names:
+            for writer in self.writers.get(name, ()):
+                self._edge(writer, group.name)
+            self.readers.setdefault(name, []).append(group.name)
+        written = [node.buffer] if isinstance(node, LoopNode) else [name for name in node.results if name]
+        for name in written:
+            for earlier in (*self.writers.get(name, ()), *self.readers.get(name, ())):
+                self._edge(earlier, group.name)
+            self.writers.setdefault(name, []).append(group.name)
+
+    def _edge(self, before: str, after: str) -> None:
+        if before != after:
+            self.successors[before].add(after)
+            self.predecessors[after].add(before)
+
+    def readers_near(self, buffer: str, group: Group, count: int) -> list[str]:
+        """The readers of a buffer closest to ``group`` in program order."""
+        names = [name for name in dict.fromkeys(self.readers.get(buffer, ())) if name != group.name]
+        if len(names) <= count:
+            return names
+        return heapq.nsmallest(count, names, key=lambda name: abs(self.groups[name].first - group.first))
+
+    def has_step_between(self, a: Group, b: Group) -> bool:
+        """Whether a third group must run after one of the two and before the other."""
+        return self._reaches(a, b) or self._reaches(b, a)
+
+    def _reaches(self, start: Group, goal: Group) -> bool:
+        todo = [name for name in self.successors[start.name] if name != goal.name]
+        seen = set(todo)
+        while todo:
+            name = todo.pop()
+            if self.groups[name].first > goal.last:
+                continue
+            for after in self.successors[name]:
+                if after == goal.name:
+                    return True
+                if after not in seen:
+                    seen.add(after)
+                    todo.append(after)
+        return False
+
+    def replace(self, left: Group, right: Group, fused: Group) -> None:
+        """Puts ``fused`` in the place of two groups; it keeps the name of ``left``."""
+        if left.name != fused.name:
+            raise ScheduleError(f"a fused group is named {fused.name}, not {left.name}")
+        names = {left.name, right.name}
+        before = (self.predecessors[left.name] | self.predecessors.pop(right.name)) - names
+        after = (self.successors[left.name] | self.successors.pop(right.name)) - names
+        self.predecessors[left.name], self.successors[left.name] = before, after
+        for name in before:
+            self.successors[name] = {left.name if n in names else n for n in self.successors[name]}
+        for name in after:
+            self.predecessors[name] = {left.name if n in names else n for n in self.predecessors[name]}
+        del self.groups[right.name]
+        self.groups[left.name] = fused
+        fused.members.sort(key=lambda member: self.positions[id(member.node)])
+        for name in fused.reads:
+            self.readers[name] = _renamed(self.readers[name], right.name, left.name)
+        for name in fused.writes:
+            self.writers[name] = _renamed(self.writers[name], right.name, left.name)
+
+    def order(self) -> list[Group]:
+        """All groups, dependencies first, else in program order."""
+        waiting = {name: len(before) for name, before in self.predecessors.items()}
+        ready = [(self.groups[name].first, name) for name, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        result = []
+        while ready:
+            _, name = heapq.heappop(ready)
+            result.append(self.groups[name])
+            for after in self.successors[name]:
+                waiting[after] -= 1
+                if not waiting[after]:
+                    heapq.heappush(ready, (self.groups[after].first, after))
+        if len(result) != len(self.groups):
+            raise ScheduleError("groups depend on each other in a circle")
+        return result
+
+
+def _renamed(names: Iterable[str], old: str, new: str) -> list[str]:
+    return list(dict.fromkeys(new if name == old else name for name in names))
+
+
+def is_random(node: ExternNode) -> bool:
+    """Whether the call draws from a generator, so that its order among such calls counts."""
+    tags = getattr(node.op, "tags", ())
+    return any(getattr(tag, "name", tag) in ("nondeterministic_seeded", "random", "random_seed", "effect") for tag in tags) or (
+        getattr(node.op, "name", None) == "random_seed"
+    )

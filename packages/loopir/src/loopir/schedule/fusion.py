@@ -1,0 +1,176 @@
+"""Which groups become one kernel: by estimated bytes of memory traffic saved, as far as the contract of kernels allows.
+
+Candidates are pairs that share a buffer, the largest saving first. A pair is fused when (1) its loops align, (2) every load of a
+buffer that the other writes reads exactly what the same point stored (C4.5), (3) no third step has to run between the two, and
+(4) the result still has enough parallel work.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import torch
+
+from loopir.node import LoweredGraph, View
+from loopir.options import Options
+from loopir.program import Decision
+from loopir.schedule.dag import Dag
+from loopir.schedule.group import Group, Joint, joints, merged
+from loopir.simplify import extents_of, product
+
+MAX_MEMBERS = 64
+MAX_BUFFERS = 40
+MAX_READERS = 6
+SMALL_WORK = 1 << 15
+
+
+@dataclass(slots=True)
+class Fusion:
+    """Fuses the groups of a graph in place; ``decisions`` says what was considered."""
+
+    graph: LoweredGraph
+    options: Options
+    dag: Dag
+    decisions: list[Decision] = field(default_factory=list)
+    _outputs: set[str] = field(default_factory=set)
+    _bytes: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Fuses until nothing is left to gain."""
+        self._outputs = {view.buffer for view in self.graph.outputs if isinstance(view, View)}
+        queue: list[tuple[int, int, int, str, str]] = []
+        seen: set[tuple[str, str]] = set()
+        for group in list(self.dag.groups.values()):
+            self._add_candidates(group, queue, seen)
+        budget = 64 + 24 * len(self.dag.groups)
+        while queue and budget > 0:
+            _, _, _, a, b = heapq.heappop(queue)
+            left, right = self.dag.groups.get(a), self.dag.groups.get(b)
+            if left is None or right is None:
+                continue
+            budget -= 1
+            fused = self._try(left, right)
+            if fused is not None:
+                seen = {pair for pair in seen if fused.name not in pair}
+                self._add_candidates(fused, queue, seen)
+
+    def _size(self, name: str) -> int:
+        if name not in self._bytes:
+            buffer = self.graph.buffers[name]
+            self._bytes[name] = self.graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
+        return self._bytes[name]
+
+    def _add_candidates(self, group: Group, queue: list, seen: set) -> None:
+        if not group.is_fusable:
+            return
+        for name in sorted(group.reads | set(group.writes)):
+            others = [*self.dag.writers.get(name, ()), *self.dag.readers_near(name, group, MAX_READERS)]
+            for other in others:
+                found = self.dag.groups[other] if other in self.dag.groups else None
+                if found is None or found is group or not found.is_fusable:
+                    continue
+                left, right = sorted((group, found), key=lambda g: (g.first, g.last))
+                if (left.name, right.name) in seen:
+                    continue
+                seen.add((left.name, right.name))
+                saved = self._saved(left, right)
+                heapq.heappush(queue, (-saved, right.first - left.first, left.first, left.name, right.name))
+
+    def _shared(self, left: Group, right: Group) -> list[str]:
+        a, b = left.reads | set(left.writes), right.reads | set(right.writes)
+        return sorted(a & b, key=lambda name: (-self._size(name), name))
+
+    def _saved(self, left: Group, right: Group) -> int:
+        total = 0
+        written = {*left.writes, *right.writes}
+        for name in self._shared(left, right):
+            total += self._size(name)
+            users = set(self.dag.readers.get(name, ()))
+            if name in written and name not in self._outputs and users <= {left.name, right.name}:
+                total += self._size(name)
+        return total
+
+    def _try(self, left: Group, right: Group) -> Group | None:
+        saved = self._saved(left, right)
+        reason, fused = self._judge(left, right, saved)
+        first, second = _names(left), _names(right)
+        self.decisions.append(Decision(first, second, fused is not None, reason, saved))
+        if fused is not None:
+            self.dag.replace(left, right, fused)
+        return fused
+
+    def _judge(self, left: Group, right: Group, saved: int) -> tuple[str, Group | None]:
+        if len(left.members) + len(right.members) > MAX_MEMBERS:
+            return f"more than {MAX_MEMBERS} nodes", None
+        if len(left.reads | right.reads | set(left.writes) | set(right.writes)) > MAX_BUFFERS:
+            return f"more than {MAX_BUFFERS} buffers", None
+        if self._device(left) != self._device(right):
+            return "different devices", None
+        if self.dag.has_step_between(left, right):
+            return "another step has to run between them", None
+        shared = self._shared(left, right)
+        written = [name for name in shared if name in left.writes or name in right.writes]
+        if not written and saved * 8 < self._traffic(left, right):
+            return f"only {saved} bytes shared", None
+        return self._align(left, right, shared, written, saved)
+
+    def _align(self, left: Group, right: Group, shared: list[str], written: list[str], saved: int) -> tuple[str, Group | None]:
+        aligned = False
+        reason = "their loops do not align"
+        for joint in joints(left, right, shared, self.graph.facts):
+            aligned = True
+            candidate = merged(left, right, joint)
+            if not self._same_points(left, right, joint, written):
+                reason = "a point reads what another point writes"
+                continue
+            if not written and not self._shares_reads(left, right, joint, shared):
+                reason = "they read the shared buffers at different points"
+                continue
+            if not self._is_parallel(candidate, left, right):
+                reason = "too little parallel work"
+                continue
+            return f"saves {saved} bytes", candidate
+        return (reason if aligned else "their loops do not align"), None
+
+    def _device(self, group: Group) -> torch.device:
+        return self.graph.buffers[group.members[0].node.buffer].device
+
+    def _traffic(self, left: Group, right: Group) -> int:
+        return min(sum(self._size(name) for name in group.reads | set(group.writes)) for group in (left, right))
+
+    def _indices(self, group: Group, buffer: str, change: dict, joint: Joint) -> set:
+        extents = extents_of(joint.ranges, joint.reduction)
+        found = set()
+        for index, masked in group.accesses(buffer):
+            found.add((self.graph.facts.simplify(index.xreplace(change), extents), masked))
+        return found
+
+    def _same_points(self, left: Group, right: Group, joint: Joint, written: list[str]) -> bool:
+        for name in written:
+            both = self._indices(left, name, joint.left, joint) | self._indices(right, name, joint.right, joint)
+            if len(both) != 1 or next(iter(both))[1]:
+                return False
+        return True
+
+    def _shares_reads(self, left: Group, right: Group, joint: Joint, shared: list[str]) -> bool:
+        return bool(
+            shared and self._indices(left, shared[0], joint.left, joint) & self._indices(right, shared[0], joint.right, joint)
+        )
+
+    def _is_parallel(self, candidate: Group, left: Group, right: Group) -> bool:
+        """Whether pulling a pointwise group into a reduction's loops leaves enough points to share out."""
+        if not candidate.reduction or bool(left.reduction) == bool(right.reduction):
+            return True
+        facts = self.graph.facts
+        points = facts.hint(product(item.extent for item in candidate.ranges))
+        work = points * facts.hint(product(item.extent for item in candidate.reduction))
+        if work <= SMALL_WORK:
+            return True
+        on_cpu = self._device(candidate).type == "cpu"
+        wanted = 2 * (self.options.threads or torch.get_num_threads()) if on_cpu else 64
+        return points >= wanted
+
+
+def _names(group: Group) -> str:
+    return "+".join(member.node.buffer for member in group.members)

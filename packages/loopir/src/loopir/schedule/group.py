@@ -1,0 +1,190 @@
+"""Groups of nodes that will be one step of the program, and whether two of them can be one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sympy
+
+from loopir.kernel import Range
+from loopir.node import ExternNode, LoopNode
+from loopir.schedule.align import Refinement, Substitution, refine
+from loopir.simplify import ZERO, Facts, extents_of, linear_parts, product
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A loop node in a group. ``inner``: its program runs per point of ranges x reduction. ``substitution`` maps the node's
+    loop symbols to the group's."""
+
+    node: LoopNode
+    inner: bool
+    substitution: Substitution
+
+    def moved(self, inner: bool | None, change: Substitution) -> Member:
+        """The member in a group whose loops are expressed by ``change``."""
+        substitution = {s: e.xreplace(change) for s, e in self.substitution.items()}
+        return Member(self.node, self.inner if inner is None else inner, substitution)
+
+    @property
+    def store_index(self) -> sympy.Expr:
+        """Where it writes, in the group's symbols."""
+        return self.node.store_index.xreplace(self.substitution)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One step: an extern call, or loop nodes over common ranges. ``first`` and ``last`` bound its place in program order."""
+
+    name: str
+    extern: ExternNode | None
+    members: list[Member]
+    ranges: list[Range]
+    reduction: list[Range]
+    first: int
+    last: int
+
+    @property
+    def is_fusable(self) -> bool:
+        """Scatters and scans stay alone; extern calls are no loops."""
+        return self.extern is None and all(m.node.kind in ("pointwise", "reduction") for m in self.members)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the position along the reduction matters (argmax, argmin)."""
+        return any(step.op == "reduce" and str(step.args[0]).startswith("arg") for m in self.members for step in m.node.program)
+
+    @property
+    def writes(self) -> dict[str, Member]:
+        """Buffers written, by name."""
+        return {member.node.buffer: member for member in self.members}
+
+    @property
+    def reads(self) -> set[str]:
+        """Buffers read."""
+        if self.extern is not None:
+            return set(self.extern.read_names)
+        return {name for member in self.members for name in member.node.read_names}
+
+    def accesses(self, buffer: str) -> Iterator[tuple[sympy.Expr, bool]]:
+        """Index (in the group's symbols) and maskedness of every load and store of ``buffer``."""
+        for member in self.members:
+            if member.node.buffer == buffer:
+                yield member.store_index, False
+            for access in member.node.reads:
+                if access.buffer == buffer:
+                    yield access.index.xreplace(member.substitution), access.masked
+
+
+def group_of(node: LoopNode | ExternNode, position: int) -> Group:
+    """A group of one node."""
+    if isinstance(node, ExternNode):
+        name = next((result for result in node.results if result), f"call{position}")
+        return Group(name, node, [], [], [], position, position)
+    own = {item.symbol: item.symbol for item in (*node.ranges, *node.reduction)}
+    member = Member(node, inner=bool(node.reduction), substitution=own)  # type: ignore[arg-type]
+    return Group(node.buffer, None, [member], list(node.ranges), list(node.reduction), position, position)
+
+
+@dataclass(slots=True)
+class Joint:
+    """How two groups become one."""
+
+    ranges: list[Range]
+    reduction: list[Range]
+    left: Substitution
+    right: Substitution
+    left_inner: bool | None
+    right_inner: bool | None
+
+
+def joints(left: Group, right: Group, shared: list[str], facts: Facts) -> Iterator[Joint]:
+    """Ways to give two groups common loops, the plain one first."""
+    if bool(right.reduction) and not left.reduction:
+        for joint in joints(right, left, shared, facts):
+            yield Joint(joint.ranges, joint.reduction, joint.right, joint.left, joint.right_inner, joint.left_inner)
+        return
+    for permutation in (None, *shared[:3]):
+        joint = _joint(left, right, permutation, facts)
+        if joint is not None:
+            yield joint
+
+
+def _joint(left: Group, right: Group, permutation: str | None, facts: Facts) -> Joint | None:
+    if left.reduction and right.reduction:
+        return _both_reduce(left, right, permutation, facts)
+    if not left.reduction:
+        refinement = _refine(left, right, left.ranges, right.ranges, permutation, facts)
+        return refinement and Joint([r for r, _ in refinement.loops], [], refinement.left, refinement.right, None, None)
+    total = product(item.extent for item in right.ranges)
+    if total == product(item.extent for item in left.ranges):
+        refinement = _refine(left, right, left.ranges, right.ranges, permutation, facts)
+        if refinement is None:
+            return None
+        same = {item.symbol: item.symbol for item in left.reduction}
+        ranges = [r for r, _ in refinement.loops]
+        return Joint(ranges, left.reduction, {**refinement.left, **same}, refinement.right, None, False)
+    refinement = _refine(left, right, [*left.ranges, *left.reduction], right.ranges, permutation, facts)
+    if refinement is None:
+        return None
+    reduced = {item.symbol for item in left.reduction}
+    ranges = [r for r, owner in refinement.loops if owner not in reduced]
+    reduction = [r for r, owner in refinement.loops if owner in reduced]
+    if left.is_ordered and not _keeps_order(left.reduction, refinement):
+        return None
+    return Joint(ranges, reduction, refinement.left, refinement.right, None, True)
+
+
+def _keeps_order(reduction: list[Range], refinement: Refinement) -> bool:
+    owners = [owner for _, owner in refinement.loops]
+    places = [owners.index(item.symbol) for item in reduction if item.symbol in owners]
+    return places == sorted(places)
+
+
+def _both_reduce(left: Group, right: Group, permutation: str | None, facts: Facts) -> Joint | None:
+    if permutation is not None and (left.is_ordered or right.is_ordered):
+        return None
+    outer = _refine(left, right, left.ranges, right.ranges, permutation, facts)
+    if outer is None:
+        return None
+    inner = _refine(left, right, left.reduction, right.reduction, permutation, facts)
+    if inner is None:
+        return None
+    ranges, reduction = [r for r, _ in outer.loops], [r for r, _ in inner.loops]
+    return Joint(ranges, reduction, {**outer.left, **inner.left}, {**outer.right, **inner.right}, None, None)
+
+
+def _refine(
+    left: Group, right: Group, a: list[Range], b: list[Range], permutation: str | None, facts: Facts
+) -> Refinement | None:
+    if permutation is None:
+        return refine(a, b, facts)
+    a_strides, b_strides = strides_of(left, permutation, facts), strides_of(right, permutation, facts)
+    if a_strides is None or b_strides is None:
+        return None
+    return refine(_by_stride(a, a_strides), _by_stride(b, b_strides), facts)
+
+
+def _by_stride(loops: list[Range], strides: dict[sympy.Symbol, int]) -> list[Range]:
+    """Falling strides; a loop the access does not depend on stays where it is, outside."""
+    return sorted(loops, key=lambda item: -abs(strides[item.symbol]) if item.symbol in strides else -(1 << 62))
+
+
+def strides_of(group: Group, buffer: str, facts: Facts) -> dict[sympy.Symbol, int] | None:
+    """The example strides of the group's loops in an access of ``buffer``, or None when no access is affine."""
+    loops = [item.symbol for item in (*group.ranges, *group.reduction)]
+    extents = extents_of(group.ranges, group.reduction)
+    for index, _ in group.accesses(buffer):
+        parts = linear_parts(facts.simplify(index, extents), loops)
+        if parts is not None:
+            return {symbol: facts.hint(coefficient) for symbol, coefficient in parts[0].items() if coefficient != ZERO}
+    return None
+
+
+def merged(left: Group, right: Group, joint: Joint) -> Group:
+    """The two groups as one, members in program order."""
+    members = [m.moved(joint.left_inner if not m.node.reduction else None, joint.left) for m in left.members]
+    members += [m.moved(joint.right_inner if not m.node.reduction else None, joint.right) for m in right.members]
+    first, last = min(left.first, right.first), max(left.last, right.last)
+    return Group(left.name, None, members, joint.ranges, joint.reduction, first, last)

@@ -1,0 +1,117 @@
+"""The scheduler's pipeline: groups, fusion, order, kernels, memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sympy
+
+from loopir.kernel import Kernel
+from loopir.node import ExternNode, LoweredGraph, Node, View
+from loopir.options import Options
+from loopir.program import ExternCall, Launch, MakeView, Program, Step, check_program
+from loopir.schedule.build import build_kernel
+from loopir.schedule.dag import Dag, is_random
+from loopir.schedule.fusion import Fusion
+from loopir.schedule.group import Group
+from loopir.schedule.memory import plan_memory
+from loopir.text import format_kernel
+from loopir.verify import check_kernel
+
+
+def schedule(graph: LoweredGraph, options: Options | None = None) -> Program:
+    """Fuses, orders and places the nodes of a lowered graph."""
+    options = options or Options()
+    graph = replace(graph, nodes=_live_nodes(graph.nodes, graph.outputs))
+    dag = Dag(graph)
+    fusion = Fusion(graph, options, dag)
+    if options.fuse:
+        fusion.run()
+    kernels = _Kernels(options.check)
+    steps: list[Step] = []
+    for group in dag.order():
+        if group.extern is not None:
+            steps += _extern_steps(group.extern, graph, len(steps))
+            continue
+        kernel, buffers = build_kernel(group, graph, _external(group, dag, graph))
+        if kernel.bodies:
+            steps.append(Launch(kernels.add(kernel), buffers))
+    program = Program(
+        inputs=tuple(graph.inputs),
+        buffers=dict(graph.buffers),
+        constants=dict(graph.constants),
+        kernels=tuple(kernels.kernels),
+        steps=tuple(plan_memory(steps, graph, options.reuse)),
+        outputs=tuple(graph.outputs),
+        decisions=tuple(fusion.decisions),
+    )
+    if options.check:
+        check_program(program)
+    return program
+
+
+class _Kernels:
+    """Kernels that print alike are one."""
+
+    def __init__(self, check: bool) -> None:
+        self.check = check
+        self.kernels: list[Kernel] = []
+        self._numbers: dict[str, int] = {}
+
+    def add(self, kernel: Kernel) -> int:
+        text = format_kernel(replace(kernel, origins=()))
+        if text not in self._numbers:
+            named = replace(kernel, name=f"kernel{len(self.kernels)}")
+            if self.check:
+                check_kernel(named)
+            self._numbers[text] = len(self.kernels)
+            self.kernels.append(named)
+        return self._numbers[text]
+
+
+def _external(group: Group, dag: Dag, graph: LoweredGraph) -> set[str]:
+    """Buffers of a group that something else reads or writes too."""
+    outputs = {view.buffer for view in graph.outputs if isinstance(view, View)}
+    found = set()
+    for name in group.writes:
+        users = {*dag.readers.get(name, ()), *dag.writers.get(name, ())} - {group.name}
+        if users or name in outputs:
+            found.add(name)
+    return found
+
+
+def _extern_steps(node: ExternNode, graph: LoweredGraph, number: int) -> list[Step]:
+    """The call, after views for arguments that are not whole buffers."""
+    steps: list[Step] = []
+
+    def name(argument: object) -> object:
+        if isinstance(argument, View):
+            buffer = graph.buffers[argument.buffer]
+            if argument.offset == 0 and argument.shape == buffer.shape and argument.stride == buffer.stride:
+                return argument
+            view = f"view{number}_{len(steps)}"
+            steps.append(MakeView(view, argument))
+            return View(view, argument.shape, argument.stride, sympy.Integer(0))
+        if isinstance(argument, tuple | list):
+            return type(argument)(name(item) for item in argument)
+        return {key: name(item) for key, item in argument.items()} if isinstance(argument, dict) else argument
+
+    args = tuple(name(argument) for argument in node.args)
+    kwargs = tuple((key, name(argument)) for key, argument in node.kwargs)
+    return [*steps, ExternCall(replace(node, args=args, kwargs=kwargs))]
+
+
+def _live_nodes(nodes: list[Node], outputs: list[object]) -> list[Node]:
+    """Nodes that an output needs, and extern calls that are made for their effect or bind sizes."""
+    wanted = {view.buffer for view in outputs if isinstance(view, View)}
+    live = []
+    for node in reversed(nodes):
+        if isinstance(node, ExternNode):
+            results = {name for name in node.results if name}
+            if results and not results & wanted and not node.binds and not is_random(node):
+                continue
+        elif node.buffer not in wanted:
+            continue
+        wanted |= node.read_names
+        live.append(node)
+    return live[::-1]
