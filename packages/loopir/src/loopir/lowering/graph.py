@@ -151,18 +151,36 @@ class _GraphLowering:
 
     def _after(self, node: torch.fx.Node, value: Any) -> Any:
         """Decides whether a lazy result is worth memory: wanted there anyway, too costly to compute again, or too large."""
+        is_operand = any(isinstance(user.target, OpOverload) for user in node.users)
+        if is_operand and is_tensor(value):
+            return self._as_operand(node, value)
         if not isinstance(value, Lazy):
             return value
         if node in self.output_strides:
             return self._realize_output(value, self.output_strides[node])
-        if any(isinstance(user.target, OpOverload) for user in node.users):
-            return self.ctx.realize(value)
         cost, users = value.cost, len(node.users)
         if cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS:
             return self.ctx.realize(value)
         if users > 1 and not self._is_cheap_again(value, users):
             return self.ctx.realize(value)
         return value
+
+    def _as_operand(self, node: torch.fx.Node, value: Any) -> Strided:
+        """In memory, with the strides that the graph says (an operator's result layout may follow its operands')."""
+        stride = self.ctx.shape(node.meta["val"].stride())
+        if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
+            return value if isinstance(value, Strided) else view.squeeze_to_dense(self.ctx, value, stride)
+        if isinstance(value, Strided) and not self.ctx.is_dense(value.shape, stride):
+            return value
+        if isinstance(value, Strided):
+            return value if self._fits(value, stride) else self.ctx.realize(as_lazy(value), stride)
+        return self.ctx.realize(value, stride)
+
+    def _fits(self, value: Strided, stride: tuple) -> bool:
+        hint = self.ctx.facts.hint
+        return all(
+            size == 1 or a == b or hint(a) == hint(b) for size, a, b in zip(value.shape, value.stride, stride, strict=True)
+        )
 
     def _is_cheap_again(self, value: Lazy, users: int) -> bool:
         if not self.ctx.options.inline:
