@@ -1,6 +1,6 @@
 """Ahead-of-time autograd: forward and backward graphs in functional ATen form."""
 
-from .api import aot_backend, run_eager
+from .api import aot_backend, aot_function, aot_module, run_eager, trace_functional
 from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
 from .joint import Joint, trace_joint
 from .partition import Partition, partition_default, partition_min_cut
@@ -15,9 +15,12 @@ __all__ = [
     "Unsupported",
     "UserError",
     "aot_backend",
+    "aot_function",
+    "aot_module",
     "check_functional",
     "partition_default",
     "partition_min_cut",
     "run_eager",
+    "trace_functional",
     "trace_joint",
 ]

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
+from symshapes import FakeTensor, FakeTensorMode, ShapeEnv
 
-from .capture import CapturedGraph
+from .capture import captured_compilation, captured_program
+from .compilation import fresh_fake
 from .compile import Options
-from .partition import PARTITIONERS, Partitioner
 from .errors import UserError
+from .function import AotFunction, AotModule
+from .joint import Program, trace_values
+from .partition import PARTITIONERS, Partitioner
+from .passes import clean
+from .plan import InputSpec
 
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Sequence[Any]]]
+JointPass = Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]
 
 
 def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
@@ -20,44 +27,98 @@ def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
     return gm.forward
 
 
+class Choices(TypedDict, total=False):
+    """Keyword options that every entry point takes.
+
+    Attributes:
+        inference_compiler: compiles graphs without backward; the forward compiler by default.
+        passes: run in order on the joint graph; each edits it or returns a new one with the same placeholders and outputs.
+        partition: ``"min_cut"`` (default), ``"default"``, or a callable that chooses what is saved for backward.
+        fallback_random: keeps every random op, used or not, so that eager's random sequence is reproduced exactly.
+        on_artifact: called with (name, text) for the joint graph, the partition, the split graphs and the runtime code.
+    """
+
+    inference_compiler: Compiler | None
+    passes: Sequence[JointPass]
+    partition: str | Partitioner
+    fallback_random: bool
+    on_artifact: Callable[[str, str], None] | None
+
+
 def aot_backend(
-    forward_compiler: Compiler,
-    backward_compiler: Compiler | None = None,
-    *,
-    inference_compiler: Compiler | None = None,
-    passes: Sequence[Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]] = (),
-    partition: str | Partitioner = "min_cut",
-    fallback_random: bool = False,
-    on_artifact: Callable[[str, str], None] | None = None,
+    forward_compiler: Compiler, backward_compiler: Compiler | None = None, **choices: Unpack[Choices]
 ) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     """A graph backend (contract B) that hands functional ATen graphs (contract C2) to compilers.
 
     Args:
         forward_compiler: compiles forward graphs; ``compiler(gm, example_inputs) -> callable``.
         backward_compiler: compiles backward graphs; ``forward_compiler`` by default.
-        inference_compiler: compiles graphs without backward; ``forward_compiler`` by default.
-        passes: run in order on the joint graph; each edits it or returns a new one with the same placeholders and outputs.
-        partition: ``"min_cut"``, ``"default"``, or a callable that chooses what is saved for backward.
-        fallback_random: keeps every random op, used or not, so that eager's random sequence is reproduced exactly.
-        on_artifact: called with (name, text) for the joint, forward, backward and runtime code.
+        **choices: see ``Choices``.
 
     The backend raises Unsupported for programs that must stay eager, CompilerError when a compiler misbehaves, and
     what eager raises for programs that are wrong.
     """
-    options = Options(
-        forward_compiler,
-        backward_compiler or forward_compiler,
-        inference_compiler or forward_compiler,
-        tuple(passes),
-        _partitioner(partition),
-        fallback_random,
-        on_artifact or (lambda name, text: None),
-    )
+    options = _options(forward_compiler, backward_compiler, **choices)
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return CapturedGraph(gm, example_inputs, options).build()
+        return captured_compilation(gm, example_inputs, options).variant(torch.is_grad_enabled())
 
     return backend
+
+
+def aot_function(
+    f: Callable[..., Any], *, forward_compiler: Compiler, backward_compiler: Compiler | None = None, **choices: Unpack[Choices]
+) -> AotFunction:
+    """``f`` compiled for each kind of arguments that it is called with (sizes are static).
+
+    ``f`` takes and returns pytrees of tensors; it must be a function of its arguments only. Arguments as in ``aot_backend``.
+    """
+    return AotFunction(f, _options(forward_compiler, backward_compiler, **choices))
+
+
+def aot_module(
+    module: torch.nn.Module,
+    *,
+    forward_compiler: Compiler,
+    backward_compiler: Compiler | None = None,
+    **choices: Unpack[Choices],
+) -> AotModule:
+    """``module`` with its forward compiled; parameters and buffers are shared with it. Arguments as in ``aot_backend``."""
+    return AotModule(module, _options(forward_compiler, backward_compiler, **choices))
+
+
+def trace_functional(program: Callable[..., Any], inputs: Sequence[Any]) -> torch.fx.GraphModule:
+    """The functional ATen graph (C2) of a function or GraphModule, without autograd, cleaned.
+
+    Args:
+        program: called with the inputs; its outputs are the graph's first outputs, flattened.
+        inputs: tensors (real or fake), SymInts or numbers.
+
+    Inputs that the program writes to have their new values as further outputs, in input order.
+    """
+    graph_module = program if isinstance(program, torch.fx.GraphModule) else None
+    fakes = [x for x in inputs if isinstance(x, FakeTensor)]
+    fake_mode = fakes[0].fake_mode if fakes else FakeTensorMode(ShapeEnv())
+    specs = [
+        InputSpec(f"x{i}", fresh_fake(x, False, fake_mode) if isinstance(x, torch.Tensor) else x) for i, x in enumerate(inputs)
+    ]
+    run: Program = captured_program(graph_module) if graph_module is not None else lambda values, *_: program(*values)
+    gm = trace_values(run, specs, fake_mode)
+    clean(gm.graph)
+    gm.recompile()
+    return gm
+
+
+def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Choices]) -> Options:
+    return Options(
+        forward,
+        backward or forward,
+        choices.get("inference_compiler") or forward,
+        tuple(choices.get("passes", ())),
+        _partitioner(choices.get("partition", "min_cut")),
+        choices.get("fallback_random", False),
+        choices.get("on_artifact") or (lambda name, text: None),
+    )
 
 
 def _partitioner(partition: str | Partitioner) -> Partitioner:

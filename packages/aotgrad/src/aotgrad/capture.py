@@ -1,150 +1,99 @@
-"""Captured graphs as programs: their inputs as fakes, and one compiled variant per grad mode."""
+"""Captured graphs (contract C1), or any GraphModule with real example inputs, as programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from symshapes import FakeTensor, FakeTensorMode, ShapeEnv
 from torch.utils import _pytree as pytree
 
-from .compile import Options, compile_joint, optimise_joint
+from .compilation import Compilation, fresh_fake
+from .compile import Options
 from .errors import Unsupported
 from .interpret import run_captured
-from .joint import Joint, captured_program, trace_joint
+from .joint import Program
 from .plan import InputSpec
-from .runtime import Runtime
+from .tracer import Tracer
 
 
-class CapturedGraph:
-    """A captured graph (C1), or any GraphModule with real example inputs, and what is compiled from it."""
+def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compilation:
+    """How to compile a graph. Its own parameters and buffers become inputs that the caller does not pass."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    examples = list(example_inputs)
+    fakes = [v for n in placeholders if isinstance(v := n.meta.get("val"), FakeTensor)]
+    fakes += [x for x in examples if isinstance(x, FakeTensor)]
+    fake_mode = fakes[0].fake_mode if fakes else FakeTensorMode(ShapeEnv())
+    lifted = _owned_tensors(gm)
 
-    def __init__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> None:
-        self.gm = gm
-        self.options = options
-        self.placeholders = gm.graph.find_nodes(op="placeholder")
-        self.examples = list(example_inputs)
-        found = [n.meta["val"].fake_mode for n in self.placeholders if isinstance(n.meta.get("val"), FakeTensor)]
-        found += [x.fake_mode for x in self.examples if isinstance(x, FakeTensor)]
-        self.fake_mode = found[0] if found else FakeTensorMode(ShapeEnv())
-        self.lifted = _owned_tensors(gm)
-        self._compiled: dict[bool, Callable[..., Any]] = {}
+    def make_inputs() -> tuple[InputSpec, ...]:
+        own = [
+            InputSpec("self_" + name.replace(".", "_"), fresh_fake(t, t.requires_grad, fake_mode), True, t.requires_grad)
+            for name, t in lifted.items()
+        ]
+        return (*own, *(_input(node, example, fake_mode) for node, example in zip(placeholders, examples)))
 
-    def build(self) -> Callable[..., Any]:
-        """The callable for the present grad mode; it compiles the other mode when it is first called in that."""
-        return self._variant(torch.is_grad_enabled())
+    def eager(*inputs: Any) -> tuple[Any, ...]:
+        return tuple(pytree.tree_leaves(run_captured(gm, inputs)))
 
-    # -- inputs --------------------------------------------------------------------------------------------------
+    program = captured_program(gm, tuple(lifted))
+    return Compilation(program, make_inputs, tuple(lifted.values()), eager, fake_mode, options)
 
-    def inputs(self) -> tuple[InputSpec, ...]:
-        """Fresh fakes of every input, owned tensors of the module first."""
-        specs = []
-        for name, real in self.lifted.items():
-            safe = "self_" + name.replace(".", "_")
-            specs.append(InputSpec(safe, self._fake(real, real.requires_grad), True, real.requires_grad))
-        for node, example in zip(self.placeholders, self.examples):
-            specs.append(self._input(node, example))
-        return tuple(specs)
 
-    def _input(self, node: torch.fx.Node, example: Any) -> InputSpec:
-        value = node.meta.get("val", example)
-        if not isinstance(value, torch.Tensor):
-            return InputSpec(node.name, value)
-        described = example if isinstance(example, torch.Tensor) else value
-        requires_grad = described.requires_grad
-        static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
-        return InputSpec(node.name, self._fake(value, requires_grad), static, requires_grad)
+def captured_program(gm: torch.fx.GraphModule, lifted: Sequence[str] = ()) -> Program:
+    """A program that runs a captured graph; its leading inputs stand for the module's tensors of these names."""
 
-    def _fake(self, value: torch.Tensor, requires_grad: bool) -> torch.Tensor:
-        if not isinstance(value, FakeTensor):
-            value = self.fake_mode.from_real(value.detach())
-        like = self.fake_mode.empty(value.shape, value.stride(), dtype=value.dtype, device=value.fake_device)
-        return like.requires_grad_(requires_grad)
+    def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        own, given = inputs[: len(lifted)], inputs[len(lifted) :]
+        substitutes = {id(t) for t in own}
 
-    # -- variants ------------------------------------------------------------------------------------------------
+        def enter(node: torch.fx.Node) -> None:
+            tracer.origin = node
 
-    def _variant(self, grad_enabled: bool) -> Callable[..., Any]:
-        if grad_enabled not in self._compiled:
-            self._compiled[grad_enabled] = self._compile(grad_enabled)
-        return self._compiled[grad_enabled]
+        def wrap(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor if id(tensor) in substitutes else wrap_constant(tensor)
 
-    def _compile(self, grad_enabled: bool) -> Callable[..., Any]:
-        joint = self.trace(grad_enabled)
-        optimise_joint(joint, self.options)
-        depends_on_mode = any(s.requires_grad for s in joint.inputs)
+        with substituted(gm, dict(zip(lifted, own))):
+            return run_captured(gm, given, enter=enter, wrap_constant=wrap)
 
-        def other_mode(*inputs: Any) -> Any:
-            with self.fake_mode.shape_env.freeze():  # the caller has taken its guards already
-                call = self._variant(not grad_enabled)
-            return call(*inputs)
+    return program
 
-        run = Runtime(
-            joint,
-            tuple(self.lifted.values()),
-            self.eager,
-            other_mode if depends_on_mode else None,
-            grad_enabled,
-            torch._C._is_any_autocast_enabled(),
-        )
-        return compile_joint(joint, run, self.options)
 
-    def trace(self, grad_enabled: bool) -> Joint:
-        """The joint graph of the program started in a grad mode."""
-        with torch.inference_mode(False):
-            joint = trace_joint(self._program(), self.inputs(), self.fake_mode, grad_enabled=grad_enabled)
-        return joint
-
-    def _program(self) -> Callable[..., Any]:
-        run = captured_program(self.gm)
-        if not self.lifted:
-            return run
-        names = list(self.lifted)
-
-        def program(inputs: Sequence[Any], tracer: Any, wrap_constant: Any) -> Any:
-            own = dict(zip(names, inputs))
-            with substituted(self.gm, own):
-                return run(inputs[len(names) :], tracer, lambda t: t if any(t is o for o in own.values()) else wrap_constant(t))
-
-        return program
-
-    def eager(self, *inputs: Any) -> tuple[Any, ...]:
-        """The captured program itself, with flat outputs."""
-        return tuple(pytree.tree_leaves(run_captured(self.gm, inputs)))
+def _input(node: torch.fx.Node, example: Any, fake_mode: FakeTensorMode) -> InputSpec:
+    value = node.meta.get("val", example)
+    if not isinstance(value, torch.Tensor):
+        return InputSpec(node.name, value)
+    requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad
+    static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
+    return InputSpec(node.name, fresh_fake(value, requires_grad, fake_mode), static, requires_grad)
 
 
 def _owned_tensors(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
-    """Parameters and buffers that the module owns and its graph uses (by ``get_attr`` or ``call_module``)."""
-    constants = {str(n.target) for n in gm.graph.find_nodes(op="get_attr")}
+    """Parameters and buffers that belong to the program's state rather than being constants of the graph."""
+    tensors = dict([*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)])
     if not gm.graph.find_nodes(op="call_module"):
-        owned = {name: p for name, p in gm.named_parameters(remove_duplicate=False) if name in constants}
-        owned |= {name: b for name, b in gm.named_buffers(remove_duplicate=False) if name in constants and b.requires_grad}
-    else:
-        owned = dict([*gm.named_parameters(remove_duplicate=False), *gm.named_buffers(remove_duplicate=False)])
-    first: dict[int, str] = {}
-    for name, tensor in owned.items():
-        first.setdefault(id(tensor), name)
-    if len(first) != len(owned):
-        raise Unsupported("AG040", "one tensor is registered under two names of a module")
-    return owned
+        read = {str(n.target) for n in gm.graph.find_nodes(op="get_attr")}
+        tensors = {name: t for name, t in tensors.items() if name in read and t.requires_grad}
+    if len({id(t) for t in tensors.values()}) != len(tensors):
+        raise Unsupported("AG040", "one tensor is registered under two names of a module; capture it as an input")
+    return tensors
 
 
-class substituted:  # noqa: N801 - reads as a context
-    """While active, the module's tensors are the given ones."""
-
-    def __init__(self, module: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-        self._places = []
-        for name, tensor in tensors.items():
-            owner_name, _, leaf = name.rpartition(".")
-            owner = module.get_submodule(owner_name)
-            table = owner._parameters if leaf in owner._parameters else owner._buffers
-            self._places.append((table, leaf, tensor))
-
-    def __enter__(self) -> None:
-        self._originals = [table[leaf] for table, leaf, _ in self._places]
-        for table, leaf, tensor in self._places:
-            table[leaf] = tensor  # type: ignore[assignment]
-
-    def __exit__(self, *exc: object) -> None:
-        for (table, leaf, _), original in zip(self._places, self._originals):
-            table[leaf] = original  # type: ignore[assignment]
+@contextmanager
+def substituted(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """While active, the module's parameters and buffers of these names are the given tensors."""
+    places: list[tuple[dict[str, Any], str]] = []
+    for name in tensors:
+        owner_name, _, leaf = name.rpartition(".")
+        owner = module.get_submodule(owner_name)
+        places.append((owner._parameters if leaf in owner._parameters else owner._buffers, leaf))  # type: ignore[arg-type]
+    originals = [table[leaf] for table, leaf in places]
+    try:
+        for (table, leaf), tensor in zip(places, tensors.values()):
+            table[leaf] = tensor
+        yield
+    finally:
+        for (table, leaf), original in zip(places, originals):
+            table[leaf] = original

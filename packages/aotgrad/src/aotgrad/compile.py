@@ -18,6 +18,7 @@ from .plan import Slot, View
 from .runtime import Runtime, build_inference, build_training
 from .split import JointView, extract_forward, split_joint
 from .verify import check_functional
+from .views import view_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,17 @@ def optimise_joint(joint: Joint, options: Options) -> None:
 
 
 def _owned_slots(joint: Joint) -> list[int]:
-    """Values that the caller or autograd gets to hold; the others are only read by the epilogue."""
+    """Values that need memory of their own: what the caller or autograd gets to hold, and write-backs of values that
+    other write-backs overwrite."""
     plan = joint.plan
     held = {o.index for o in plan.outputs if isinstance(o, Slot)}
     held |= {o.base.index for o in plan.outputs if isinstance(o, View) and isinstance(o.base, Slot)}
+    values: tuple[Any, ...] = joint.gm.graph.output_node().args[0]  # type: ignore[assignment]
+    placeholders = joint.gm.graph.find_nodes(op="placeholder")
+    written = {placeholders[m.target.index] for m in plan.mutations if m.target.index >= 0}
+    for m in plan.mutations:
+        if m.slot is not None and view_root(values[m.slot.index], unsafe=True) in written:
+            held.add(m.slot.index)
     return sorted(held | set(plan.differentiable))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -12,7 +12,7 @@ from .emit import Source, tuple_text
 from .errors import Unsupported
 from .joint import Joint
 from .passes import is_random
-from .plan import Slot
+from .plan import InputSpec, Slot
 
 
 class DoubleBackward:
@@ -28,7 +28,6 @@ class DoubleBackward:
         self._joint = joint
         outputs = {o.index: i for i, o in enumerate(joint.plan.outputs) if isinstance(o, Slot)}
         self._outputs = [outputs[slot] for slot in joint.plan.differentiable]
-        self._names = [s.name for s in joint.inputs]
 
     @staticmethod
     def applies_to(joint: Joint) -> bool:
@@ -46,22 +45,19 @@ class DoubleBackward:
         reason = "create_graph=True needs a graph without random ops and without writes to its inputs; run this part eagerly"
         raise Unsupported("AG030", reason)
 
-    def keep_text(self, out: Source, joint: Joint, saved: Sequence[str]) -> str:
-        """Text that keeps the inputs: parameters and numbers as they are, other tensors weakly, each with its version."""
-        keep = out.name("Kept", Kept)
+    def keep_text(self, out: Source, joint: Joint) -> str:
+        """Text of what is kept: numbers and parameters as they are, other tensors weakly, tensors with their versions."""
+        ref = out.name("ref", weakref.ref)
         texts = []
         for spec in joint.inputs:
-            if not spec.is_tensor:
-                texts.append(spec.name)
-            elif spec.static:
-                texts.append(f"{keep}({spec.name}, {spec.name}._version, True)")
-            else:
-                texts.append(f"{keep}({spec.name}, {spec.name}._version, False)")
+            texts.append(f"{ref}({spec.name})" if spec.is_tensor and not spec.static else spec.name)
+            texts += [f"{spec.name}._version"] * spec.is_tensor
         return tuple_text(texts)
 
     def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
         """One gradient per input that requires grad, differentiable with respect to inputs and tangents."""
-        inputs = [k.read(name) if isinstance(k, Kept) else k for k, name in zip(ctx.primals, self._names)]
+        kept = iter(ctx.primals)
+        inputs = [_read(spec, kept) for spec in self._joint.inputs]
         outputs = self._eager(*inputs)
         wanted = [inputs[i] for i in self._joint.gradients_of]
         active = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
@@ -74,21 +70,15 @@ class DoubleBackward:
         return tuple(result)
 
 
-class Kept:
-    """An input remembered for double backward without keeping its memory alive (parameters excepted)."""
-
-    __slots__ = ("_strong", "_version", "_weak")
-
-    def __init__(self, tensor: torch.Tensor, version: int, strong: bool) -> None:
-        self._version = version
-        self._strong = tensor if strong else None
-        self._weak = None if strong else weakref.ref(tensor)
-
-    def read(self, name: str) -> torch.Tensor:
-        """The tensor. Raises when it is gone or was written to since."""
-        tensor = self._strong if self._weak is None else self._weak()
-        if tensor is None:
-            raise Unsupported("AG031", f"create_graph=True needs input {name}, which is no longer alive")
-        if tensor._version != self._version:
-            raise RuntimeError(f"input {name}, needed for gradient computation, has been modified by an inplace operation")
-        return tensor
+def _read(spec: InputSpec, kept: Iterator[Any]) -> Any:
+    """The next kept input. Raises when it is gone or was written to since."""
+    value = next(kept)
+    if not spec.is_tensor:
+        return value
+    if not spec.static:
+        value = value()
+    if value is None:
+        raise Unsupported("AG031", f"create_graph=True needs input {spec.name}, which is no longer alive")
+    if value._version != next(kept):
+        raise RuntimeError(f"input {spec.name}, needed for gradient computation, has been modified by an inplace operation")
+    return value

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from .errors import Unsupported
 from .functional import current_value, is_functional, storage_id
-from .plan import Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View
+from .plan import Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View, ViewMode
 from .tracer import Tracer
 from .views import view_chain, view_root
 
@@ -118,13 +118,14 @@ class _Planner:
             return Constant(o)
         if not is_functional(o):
             return self.slot(self.tracer.lift(o))
-        self._refuse_new_leaf(o)
         owner = owners.get(storage_id(o))
         if owner is not None:
             target, wrapper = owner
             return target if o is wrapper else self._view(o, target, wrapper)
         base = bases.get(storage_id(o))
         if base is None or base is o:
+            if o.requires_grad and _history(o) is None:
+                raise Unsupported("AG025", "an output is a new leaf that requires grad")
             return self.slot(o)
         return self._view(o, self.slot(base), base)
 
@@ -133,10 +134,7 @@ class _Planner:
         root, steps = view_chain(self.node(o), stop)
         if root is not stop:
             raise Unsupported("AG022", "an output is a view whose relation to its base is not a chain of views", node=root)
-        if o.requires_grad and not base_wrapper.requires_grad:
-            raise Unsupported("AG023", "an output requires grad although its base does not", node=root)
-        detach = base_wrapper.requires_grad and not o.requires_grad
-        return View(base, steps, detach)
+        return View(base, steps, _view_mode(o, base_wrapper))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
         """The wrapper that shows the whole memory of several outputs: one of them, or what they are views of."""
@@ -151,9 +149,22 @@ class _Planner:
             raise Unsupported("AG024", "outputs share memory with a value that is out of reach", node=root)
         return whole[0]
 
-    def _refuse_new_leaf(self, o: torch.Tensor) -> None:
-        if o.requires_grad and o.grad_fn is None:
-            raise Unsupported("AG025", "an output is a new leaf that requires grad")
+
+def _history(wrapper: torch.Tensor) -> Any:
+    try:
+        return wrapper.grad_fn
+    except RuntimeError:  # a view made under no_grad, written to since: eager has no history for it either
+        return None
+
+
+def _view_mode(o: torch.Tensor, base: torch.Tensor) -> ViewMode:
+    if not base.requires_grad:
+        if o.requires_grad:
+            raise Unsupported("AG023", "an output requires grad although its base does not")
+        return ViewMode.ANY
+    if not o.requires_grad:
+        return ViewMode.DETACHED
+    return ViewMode.NO_GRAD if _history(o) is None else ViewMode.RECORDED
 
 
 def gradient_edge(wrapper: torch.Tensor) -> Any:

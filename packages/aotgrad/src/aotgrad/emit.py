@@ -11,7 +11,7 @@ import torch
 from symshapes import expr_of, is_symbolic, python_text
 
 from .joint import Joint
-from .plan import Constant, InputSpec, Mutation, Output, SameAs, Slot, Target, View, ViewStep
+from .plan import Constant, Mutation, Output, SameAs, Slot, Target, View, ViewMode
 
 
 @dataclass(slots=True)
@@ -63,11 +63,12 @@ def tuple_text(items: Iterable[str]) -> str:
 class EffectWriter:
     """Writes the epilogue: write-backs, then outputs."""
 
-    def __init__(self, out: Source, joint: Joint, values: dict[int, str], inputs: tuple[InputSpec, ...]) -> None:
+    def __init__(self, out: Source, joint: Joint, values: dict[int, str], *, grad_enabled: bool = True) -> None:
         self.out = out
         self.joint = joint
         self.values = values  # slot -> Python text
-        self.inputs = inputs
+        self.inputs = inputs = joint.inputs
+        self.grad_enabled = grad_enabled  # in which mode the text runs
         self.symbols = {expr_of(s.value): s.name for s in inputs if is_symbolic(s.value)}
 
     def target(self, target: Target) -> str:
@@ -156,14 +157,25 @@ class EffectWriter:
             case Constant(value):
                 is_literal = value is None or type(value) in (bool, int, str)
                 return repr(value) if is_literal else self.out.name(f"constant_output_{i}", value)
-            case View(base, steps, detach):
+            case View():
                 name = f"o{i}"
-                self.out(f"{name} = {self._view(base, steps, detach)}")
+                self._in_mode(output.mode, f"{name} = {self._view(output)}")
                 return name
 
-    def _view(self, base: Target | Slot, steps: tuple[ViewStep, ...], detach: bool) -> str:
+    def _in_mode(self, mode: ViewMode, line: str) -> None:
+        guard = {(ViewMode.NO_GRAD, True): torch.no_grad, (ViewMode.RECORDED, False): torch.enable_grad}.get(
+            (mode, self.grad_enabled)
+        )
+        if guard is not None:
+            self.out.enter(f"with {self.out.name(guard.__name__, guard)}():")
+        self.out(line)
+        if guard is not None:
+            self.out.leave()
+
+    def _view(self, view: View) -> str:
+        base, steps = view.base, view.steps
         text = self.values[base.index] if isinstance(base, Slot) else self.target(base)
-        if detach:
+        if view.mode is ViewMode.DETACHED:
             text = f"{text}.detach()"
         elif not steps:
             text = f"{text}.view_as({text})"

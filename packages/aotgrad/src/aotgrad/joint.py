@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch.utils import _pytree as pytree
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, functionalising, is_functional, to_functional
-from .interpret import run_captured
 from .plan import EffectPlan, InputSpec, Target
 from .tracer import Tracer
 
@@ -47,18 +46,6 @@ class Joint:
         return bool(self.plan.differentiable)
 
 
-def captured_program(gm: torch.fx.GraphModule) -> Program:
-    """A program that runs a captured graph, so that every op knows the captured node that it came from."""
-
-    def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        def enter(node: torch.fx.Node) -> None:
-            tracer.origin = node
-
-        return run_captured(gm, inputs, enter=enter, wrap_constant=wrap_constant)
-
-    return program
-
-
 def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode, *, grad_enabled: bool) -> Joint:
     """Runs ``program`` on fakes under autograd and records what happens, backward included.
 
@@ -86,6 +73,22 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
     return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec)
 
 
+def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode) -> torch.fx.GraphModule:
+    """The functional graph of a program without autograd: its flat outputs, then the new values of inputs that it wrote to."""
+    tracer = Tracer(fake_mode)
+    for spec in inputs:
+        tracer.add_placeholder(spec.name, spec.value)
+    with fake_mode, tracer, torch.no_grad(), functionalising():
+        traced = _run_forward(program, inputs, tracer)
+        results = [tracer.argument(_fake(o)) for o in traced.outputs]
+        for t in traced.tensors:
+            node = tracer.node_of(current_value(t.wrapper))
+            if node is not tracer.node_of(t.before):
+                results.append(node)
+    tracer.graph.output(tuple(results))
+    return torch.fx.GraphModule(tracer.root, tracer.graph, "Functional")
+
+
 def _fake(value: Any) -> Any:
     return current_value(value) if is_functional(value) else value
 
@@ -108,7 +111,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
 
     given = [wrap(s.value, Target(i), s.requires_grad) if s.is_tensor else s.value for i, s in enumerate(inputs)]
     result = program(given, tracer, wrap_constant)
-    outputs, out_spec = pytree.tree_flatten(result if isinstance(result, (tuple, list)) else (result,))
+    outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None
     return TracedProgram(tuple(tensors), tuple(outputs), out_spec)
 
@@ -119,7 +122,7 @@ def _run_backward(
     """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value."""
     outs = [values[slot] for slot in plan.differentiable]
     tangents = []
-    with _placeholders_after_inputs(tracer):
+    with _after_placeholders(tracer.graph):
         for slot, out in zip(plan.differentiable, outs):
             with below_functionalisation():
                 fake = tangent_like(current_value(out), tracer.fake_mode)
@@ -128,8 +131,12 @@ def _run_backward(
     edges = {t.target.index: t.edge for t in traced.tensors}
     tracer.in_backward = True
     with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
-        grads = torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True)
-    return list(grads)
+        try:
+            return list(torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True))
+        except RuntimeError as error:
+            if "modified by an inplace operation" not in str(error):
+                raise
+            raise Unsupported("AG027", f"backward of this program is an error in eager, too: {error}") from error
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
@@ -156,12 +163,9 @@ def _hint(size: Any) -> int:
     return node.hint if node.hint is not None else 1 << 30
 
 
-@contextmanager
-def _placeholders_after_inputs(tracer: Tracer) -> Iterator[None]:
-    last = None
-    for node in tracer.graph.nodes:
+def _after_placeholders(graph: torch.fx.Graph) -> Any:
+    """A context in which nodes are added behind the placeholders, in order."""
+    for node in graph.nodes:
         if node.op != "placeholder":
-            break
-        last = node
-    with tracer.graph.inserting_after(last) if last is not None else tracer.graph.inserting_before():
-        yield
+            return graph.inserting_before(node)
+    return nullcontext()

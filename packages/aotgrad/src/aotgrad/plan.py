@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -55,13 +56,22 @@ class ViewStep:
     item: int | None = None
 
 
+class ViewMode(Enum):
+    """How autograd saw a view being made."""
+
+    ANY = auto()  # neither the base nor the view requires grad
+    RECORDED = auto()
+    NO_GRAD = auto()  # under no_grad: it requires grad as its base does, but has no history
+    DETACHED = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """A real view of ``base``, made anew on every call. ``detach``: of the detached base."""
+    """A real view of ``base``, made anew on every call."""
 
     base: Target | Slot
     steps: tuple[ViewStep, ...]
-    detach: bool = False
+    mode: ViewMode = ViewMode.ANY
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,11 +60,11 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
     out = _start(run)
     values = _value_texts(run.joint, results, {})
     _open_call(out, run)
-    needs_guard = run.grad_enabled and any(s.requires_grad for s in run.joint.inputs)
+    needs_guard = bool(results) and run.grad_enabled and any(s.requires_grad for s in run.joint.inputs)
     if needs_guard:
         out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in run.joint.inputs)})"
-    _call_compiled(out, "forward", call, [f"v{i}" for i in range(len(results))], autocast_off=run.in_autocast)
+    _call_compiled(out, "forward", call, [f"v{i}" for i in range(len(results))], autocast="on" if run.in_autocast else "off")
     if needs_guard:
         out.leave()
         _drop_view_tracking(out, run.joint, results, values)
@@ -85,7 +85,9 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     if boxed:
         out(f"{', '.join(boxed)}, = box")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
-    _call_compiled(out, "forward", call, [f"v{i}" for i in range(len(split.results))], autocast_off=run.in_autocast)
+    _call_compiled(
+        out, "forward", call, [f"v{i}" for i in range(len(split.results))], autocast="on" if run.in_autocast else "off"
+    )
     _drop_view_tracking(out, joint, split.results, values)
     saved = _saved_texts(joint, split)
     sentinels = _sentinels(joint, split, values, saved)
@@ -95,7 +97,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     if sizes:
         out(f"ctx.sizes = {tuple_text(sizes)}")
     if run.double is not None:
-        out(f"ctx.primals = {run.double.keep_text(out, joint, saved)}")
+        out(f"ctx.primals = {run.double.keep_text(out, joint)}")
     out(f"box[:] = {tuple_text(carried)}")
     returned = [values[i] for i in plan.differentiable]
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
@@ -132,7 +134,7 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
     used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
     used |= {g.name for g in _gradient_nodes(joint) if isinstance(g, torch.fx.Node)}
-    symbols = EffectWriter(out, joint, {}, joint.inputs)
+    symbols = EffectWriter(out, joint, {})
     symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
     for tangent in tangents:
         value = tangent.meta["val"]
@@ -144,14 +146,8 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
         out.leave()
     arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *names]
     call = f"{out.name('backward', backward)}({', '.join(arguments)})"
-    if split.gradients:
-        results = [f"d{i}" for i in range(len(split.gradients))]
-        out.enter(f"if {out.name('autocast_enabled', torch._C._is_any_autocast_enabled)}():")
-        _call_compiled(out, "backward", call, results, autocast_off=True)
-        out.leave()
-        out.enter("else:")
-        _call_compiled(out, "backward", call, results, autocast_off=False)
-        out.leave()
+    results = [f"d{i}" for i in range(len(split.gradients))]
+    _call_compiled(out, "backward", call, results, autocast="unknown")
     position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
     texts = []
     for gradient in _gradient_nodes(joint):
@@ -219,21 +215,29 @@ def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
 
 
 def _finish_call(out: Source, run: Runtime, values: dict[int, str]) -> None:
-    writer = EffectWriter(out, run.joint, values, run.joint.inputs)
+    writer = EffectWriter(out, run.joint, values, grad_enabled=run.grad_enabled or run.joint.has_backward)
     writer.mutations()
     out(f"return {tuple_text(writer.outputs())}")
     out.leave()
 
 
-def _call_compiled(out: Source, what: str, call: str, results: list[str], *, autocast_off: bool) -> None:
+def _call_compiled(out: Source, what: str, call: str, results: list[str], *, autocast: str) -> None:
+    """Writes a call of a compiled graph, which has its casts inside. ``autocast``: "on", "off", or "unknown" until the call."""
     if not results:
         return
-    if autocast_off:
+    if autocast == "unknown":
+        out.enter(f"if {out.name('autocast_enabled', torch._C._is_any_autocast_enabled)}():")
+    if autocast != "off":
         out.enter(f"with {out.name('DisableAutocast', torch._C._DisableAutocast)}():")
         out(f"results = {call}")
         out.leave()
-    else:
+    if autocast == "unknown":
+        out.leave()
+        out.enter("else:")
+    if autocast != "on":
         out(f"results = {call}")
+    if autocast == "unknown":
+        out.leave()
     out.enter("try:")
     out(f"{', '.join(results)}, = results")
     out.leave()

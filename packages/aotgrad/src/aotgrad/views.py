@@ -19,7 +19,10 @@ def is_view_op(target: Any) -> bool:
 
 
 def view_source(node: torch.fx.Node, *, unsafe: bool = False) -> torch.fx.Node | None:
-    """The node that ``node`` is a view of, or None. ``unsafe``: also when an op may share memory although its schema hides it."""
+    """The node that ``node`` is a view of, or None.
+
+    ``unsafe``: also when an op may share memory although its schema hides it.
+    """
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:

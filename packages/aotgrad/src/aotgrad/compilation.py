@@ -1,0 +1,74 @@
+"""A program, how its inputs are made fake, and what has been compiled from it: one variant per grad mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from symshapes import FakeTensor, FakeTensorMode
+
+from .compile import Options, compile_joint, optimise_joint
+from .joint import Joint, Program, trace_joint
+from .plan import InputSpec
+from .runtime import Runtime
+
+
+@dataclass(slots=True)
+class Compilation:
+    """Everything known about one program.
+
+    Attributes:
+        program: what is traced.
+        make_inputs: fresh fakes of all inputs, the lifted ones first; called once per trace.
+        lifted: real tensors of the leading inputs, which callers do not pass.
+        eager: runs the program on the inputs that callers pass and returns flat outputs.
+        fake_mode: the mode of the fakes.
+        options: compilers and choices.
+    """
+
+    program: Program
+    make_inputs: Callable[[], tuple[InputSpec, ...]]
+    lifted: tuple[torch.Tensor, ...]
+    eager: Callable[..., Sequence[Any]]
+    fake_mode: FakeTensorMode
+    options: Options
+    out_spec: Any = None
+    _compiled: dict[bool, Callable[..., Any]] = field(default_factory=dict)
+
+    def variant(self, grad_enabled: bool) -> Callable[..., Any]:
+        """The callable for a grad mode; called in the other one, it compiles that, too."""
+        if grad_enabled not in self._compiled:
+            self._compiled[grad_enabled] = self._compile(grad_enabled)
+        return self._compiled[grad_enabled]
+
+    def trace(self, grad_enabled: bool) -> Joint:
+        """The joint graph of the program started in a grad mode."""
+        with torch.inference_mode(False):
+            joint = trace_joint(self.program, self.make_inputs(), self.fake_mode, grad_enabled=grad_enabled)
+        self.out_spec = joint.out_spec
+        return joint
+
+    def _compile(self, grad_enabled: bool) -> Callable[..., Any]:
+        joint = self.trace(grad_enabled)
+        optimise_joint(joint, self.options)
+        depends_on_mode = any(s.requires_grad for s in joint.inputs)
+
+        def other_mode(*inputs: Any) -> Any:
+            with self.fake_mode.shape_env.freeze():  # the caller has taken its guards already
+                call = self.variant(not grad_enabled)
+            return call(*inputs)
+
+        other = other_mode if depends_on_mode else None
+        in_autocast = torch._C._is_any_autocast_enabled()
+        run = Runtime(joint, self.lifted, self.eager, other, grad_enabled, in_autocast)
+        return compile_joint(joint, run, self.options)
+
+
+def fresh_fake(value: torch.Tensor, requires_grad: bool, fake_mode: FakeTensorMode) -> torch.Tensor:
+    """A new leaf fake like a real or fake tensor: traces must not see what other traces did to it."""
+    if not isinstance(value, FakeTensor):
+        value = fake_mode.from_real(value.detach())
+    like = fake_mode.empty(value.shape, value.stride(), dtype=value.dtype, device=value.fake_device)
+    return like.requires_grad_(requires_grad)

@@ -1,0 +1,105 @@
+"""Functions and modules compiled directly, without a capture in front: specialised per kind of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from symshapes import FakeTensorMode, ShapeEnv
+from torch.utils import _pytree as pytree
+
+from .capture import substituted
+from .compilation import Compilation, fresh_fake
+from .compile import Options
+from .plan import InputSpec
+from .tracer import Tracer
+
+
+class AotFunction:
+    """A function of tensors (in any pytree) that compiles itself for each kind of arguments.
+
+    Kinds differ by shapes, strides, dtypes, devices, requires_grad, which arguments are one tensor, the values of all
+    other arguments, and autocast. The function must not depend on anything else.
+    """
+
+    def __init__(self, f: Callable[..., Any], options: Options) -> None:
+        self._f = f
+        self._options = options
+        self._cache: dict[Hashable, Compilation] = {}
+        self.__wrapped__ = f
+        self.__name__ = getattr(f, "__name__", type(f).__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        tensors: dict[int, torch.Tensor] = {}
+        kinds: list[Hashable] = []
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                kinds.append((list(tensors).index(id(leaf)) if id(leaf) in tensors else len(tensors), *_kind(leaf)))
+                tensors[id(leaf)] = leaf
+            else:
+                kinds.append((type(leaf), leaf))
+        key = (spec, tuple(kinds), _autocast_state())
+        compilation = self._cache.get(key)
+        if compilation is None:
+            compilation = self._cache[key] = self._compilation(leaves, spec, list(tensors.values()))
+        call = compilation.variant(torch.is_grad_enabled())
+        outputs = call(*tensors.values())
+        return pytree.tree_unflatten(outputs, compilation.out_spec)
+
+    def _compilation(self, leaves: list[Any], spec: pytree.TreeSpec, tensors: list[torch.Tensor]) -> Compilation:
+        fake_mode = FakeTensorMode(ShapeEnv())
+        position = {id(t): i for i, t in enumerate(tensors)}
+        template = [("tensor", position[id(x)]) if isinstance(x, torch.Tensor) else ("constant", x) for x in leaves]
+
+        def run(*inputs: Any) -> Any:
+            args, kwargs = pytree.tree_unflatten([inputs[v] if k == "tensor" else v for k, v in template], spec)
+            return self._f(*args, **kwargs)
+
+        def make_inputs() -> tuple[InputSpec, ...]:
+            return tuple(
+                InputSpec(
+                    f"x{i}", fresh_fake(t, t.requires_grad, fake_mode), isinstance(t, torch.nn.Parameter), t.requires_grad
+                )
+                for i, t in enumerate(tensors)
+            )
+
+        def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Any) -> Any:
+            return run(*inputs)
+
+        def eager(*inputs: Any) -> tuple[Any, ...]:
+            return tuple(pytree.tree_leaves(run(*inputs)))
+
+        return Compilation(program, make_inputs, (), eager, fake_mode, self._options)
+
+
+class AotModule(torch.nn.Module):
+    """A module whose ``forward`` is compiled; parameters and buffers stay those of ``module``."""
+
+    def __init__(self, module: torch.nn.Module, options: Options) -> None:
+        super().__init__()
+        self.module = module
+
+        def functional(training: tuple[bool, ...], tensors: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+            with substituted(module, tensors):
+                return module(*args, **kwargs)
+
+        self._compiled = AotFunction(functional, options)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module's forward returns."""
+        tensors = dict([*self.module.named_parameters(), *self.module.named_buffers()])
+        training = tuple(m.training for m in self.module.modules())
+        return self._compiled(training, tensors, args, kwargs)
+
+
+def _kind(t: torch.Tensor) -> tuple[Hashable, ...]:
+    return (t.shape, t.stride(), t.dtype, t.device, t.requires_grad, type(t), t.layout)
+
+
+def _autocast_state() -> Hashable:
+    if not torch._C._is_any_autocast_enabled():
+        return None
+    devices = ("cpu", "cuda")
+    return tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices)

@@ -1,0 +1,129 @@
+"""An oracle for backends: a compiled program against eager, down to aliases, versions and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .api import aot_function, run_eager
+
+Make = Callable[[], Sequence[Any]]
+
+
+def check_against_eager(
+    f: Callable[..., Any], make: Make, *, compiled: Callable[..., Any] | None = None, calls: int = 2, seed: int = 0
+) -> None:
+    """Raises AssertionError unless ``compiled`` behaves like ``f``.
+
+    Args:
+        f: the program; any pytree of tensors as result.
+        make: makes one fresh set of inputs; called twice per run with the same random seed. Inputs may be leaves,
+            non-leaves, and views of each other.
+        compiled: ``aot_function(f)`` with eager kernels by default.
+        calls: how often the compiled program is called, each time with fresh inputs.
+        seed: of the random generator, set before inputs are made and before each call.
+
+    Compared: outputs (values, dtype, sizes, requires_grad, identity with inputs), which tensors share memory, what writes
+    to outputs change, new values and version counters of the inputs, and the gradients of everything differentiable.
+    """
+    compiled = aot_function(f, forward_compiler=run_eager) if compiled is None else compiled
+    for call in range(calls):
+        ours, eager = _observe(compiled, make, seed + call), _observe(f, make, seed + call)
+        for what, expected in eager.items():
+            _compare(what, ours[what], expected)
+
+
+def _observe(f: Callable[..., Any], make: Make, seed: int) -> dict[str, Any]:
+    torch.manual_seed(seed)
+    inputs = list(make())
+    leaves = _leaves_behind(inputs)
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    versions = [t._version for t in tensors]
+    torch.manual_seed(seed + 1)
+    outputs = pytree.tree_leaves(f(*inputs))
+    results = [o for o in outputs if isinstance(o, torch.Tensor)]
+    seen: dict[str, Any] = {
+        "outputs": [_snapshot(o) for o in outputs],
+        "requires_grad": [t.requires_grad for t in (*results, *tensors)],
+        "has_history": [_has_history(t) for t in (*results, *tensors)],
+        "identity": [[a is b for b in (*results, *tensors)] for a in results],
+        "shared memory": [[_shares(a, b) for b in (*results, *tensors)] for a in results],
+        "offsets": [[_distance(a, b) for b in (*results, *tensors)] for a in results],
+        "inputs": [_snapshot(t) for t in tensors],
+        "version bumps": [t._version - v for t, v in zip(tensors, versions)],
+    }
+    seen["gradients"] = _gradients([*results, *tensors], leaves)
+    seen["after writes"] = _write_to(results, tensors)
+    return seen
+
+
+def _leaves_behind(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The leaves that require grad: inputs, or what the inputs were computed from."""
+    found: dict[int, torch.Tensor] = {}
+    for x in inputs:
+        if not isinstance(x, torch.Tensor) or not x.requires_grad:
+            continue
+        if x.is_leaf:
+            found[id(x)] = x
+            continue
+        stack = [x.grad_fn]
+        while stack:
+            node = stack.pop()
+            variable = getattr(node, "variable", None)
+            if variable is not None:
+                found[id(variable)] = variable
+            stack += [n for n, _ in getattr(node, "next_functions", ()) if n is not None]
+    return list(found.values())
+
+
+def _has_history(t: torch.Tensor) -> bool:
+    try:
+        return t.grad_fn is not None
+    except RuntimeError:  # a view made under no_grad whose base was written to
+        return False
+
+
+def _gradients(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    roots = [t for t in tensors if t.requires_grad and _has_history(t) and (t.is_floating_point() or t.is_complex())]
+    if not roots or not leaves:
+        return []
+    weights = [torch.linspace(0.5, 1.5, t.numel(), dtype=torch.float64).reshape(t.shape).to(t.dtype) for t in roots]
+    return list(torch.autograd.grad(roots, leaves, weights, allow_unused=True))
+
+
+def _write_to(results: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> list[Any]:
+    with torch.no_grad():
+        for r in results:
+            try:
+                r.add_(1) if r.dtype is not torch.bool else r.logical_not_()
+            except RuntimeError:  # an expanded tensor refuses, on both sides
+                continue
+    return [_snapshot(t) for t in (*results, *tensors)]
+
+
+def _snapshot(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> int | None:
+    return a.data_ptr() - b.data_ptr() if _shares(a, b) else None
+
+
+def _compare(what: str, ours: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert len(ours) == len(expected), f"{what}: {len(ours)} instead of {len(expected)}"
+        for i, (a, b) in enumerate(zip(ours, expected)):
+            _compare(f"{what}[{i}]", a, b)
+    elif isinstance(expected, torch.Tensor):
+        assert isinstance(ours, torch.Tensor), f"{what}: {ours!r} instead of a tensor"
+        tight: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12} if expected.dtype in (torch.float64, torch.complex128) else {}
+        torch.testing.assert_close(ours, expected, equal_nan=True, msg=lambda text: f"{what}: {text}", **tight)
+    else:
+        assert ours == expected, f"{what}: {ours!r} instead of {expected!r}"
