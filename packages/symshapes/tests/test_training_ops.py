@@ -183,7 +183,15 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
         lambda b: [x(b, 7), x(b, 7)],
     ),
     "activations": (
-        lambda a: (F.silu(a), F.gelu(a, approximate="tanh"), F.elu(a), F.leaky_relu(a), F.softplus(a), F.hardtanh(a), F.mish(a)),
+        lambda a: (
+            F.silu(a),
+            F.gelu(a, approximate="tanh"),
+            F.elu(a),
+            F.leaky_relu(a),
+            F.softplus(a),
+            F.hardtanh(a),
+            F.mish(a),
+        ),
         lambda b: [x(b, 7)],
     ),
     "broadcast": (lambda a, c: (a + c, a.unsqueeze(2) * c, a - 1.5), lambda b: [x(b, 7), p(7)]),

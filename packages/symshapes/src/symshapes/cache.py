@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .fake import FakeTensor, FakeTensorMode
 
 _LIMIT = 50_000
+_is_alias_of = torch._C._is_alias_of  # type: ignore[attr-defined]
 _META = torch.device("meta")
 
 
@@ -123,7 +124,7 @@ def _is_plain(out: Any) -> bool:
 
 
 def _aliases(out: FakeTensor, args: tuple) -> bool:
-    return any(isinstance(a, torch.Tensor) and torch._C._is_alias_of(out, a) for a in args)
+    return any(isinstance(a, torch.Tensor) and _is_alias_of(out, a) for a in args)
 
 
 def _describe(out: FakeTensor) -> tuple[Any, ...]:

@@ -35,13 +35,13 @@ def fake_from_real(
     """
     if t.layout is not torch.strided or t.is_quantized or t.is_nested:
         raise FakeTensorError(f"{source or 'a tensor'} has layout {t.layout}: only dense strided tensors can be fake")
-    sizes = list(t.shape)
+    sizes: list[Any] = list(t.shape)
     for d, symbol in _symbols(mode, t, source, dynamic_dims, symbols).items():
         sizes[d] = symbol
     strides = symbolic_strides(t.shape, t.stride(), sizes)
     with torch._C._DisableTorchDispatch():
         meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=t.dtype, device="meta")
-    fake = mode.wrap(meta, t.device, t.requires_grad and t.is_leaf)
+    fake: Any = mode.wrap(meta, t.device, t.requires_grad and t.is_leaf)
     if t.requires_grad and not t.is_leaf:
         with torch.enable_grad():
             fake.requires_grad_()

@@ -12,7 +12,7 @@ import torch
 from sympy import Integer, S
 
 from .errors import FrozenEnvError, GuardOnDataDependent
-from .expr import constant, python_value, substitute
+from .expr import FloorDiv, Mod, constant, python_value, substitute
 from .guards import SizeGuard, current_user_line
 from .node import SymNode
 from .ranges import INF, TOP, Interval, bound
@@ -288,6 +288,10 @@ class ShapeEnv:
                 self._learn(part)
         elif isinstance(expr, sympy.Eq):
             self._learn_equality(expr.lhs, expr.rhs)
+            if isinstance(expr.lhs, Mod) and expr.rhs == 0:
+                a, b = expr.lhs.args
+                quotient: Any = FloorDiv(a, b)
+                self.facts.append(b * quotient - a)  # the division is exact
         elif isinstance(expr, (sympy.Gt, sympy.Ge, sympy.Lt, sympy.Le)):
             fact = nonnegative_fact(expr)
             if fact is not None:

@@ -78,9 +78,11 @@ class FloorDiv(sympy.Function):
     nargs = (2,)
     is_integer = True
     is_real = True
+    precedence = PRECEDENCE["Atom"]  # prints its own parentheses
 
     @classmethod
-    def eval(cls, a: Any, b: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        a, b = args
         if b == 0:
             return None
         if a.is_Integer and b.is_Integer:
@@ -119,9 +121,11 @@ class Mod(sympy.Function):
     nargs = (2,)
     is_integer = True
     is_real = True
+    precedence = PRECEDENCE["Atom"]  # prints its own parentheses
 
     @classmethod
-    def eval(cls, a: Any, b: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        a, b = args
         if b == 0:
             return None
         if a.is_Integer and b.is_Integer:
@@ -134,7 +138,9 @@ class Mod(sympy.Function):
         if len(terms) > _MAX_OPS:
             return None
         rest = [t for t in terms if not _is_multiple(t, b)]
-        if len(rest) != len(terms):
+        if b.is_Integer:
+            rest = [_reduce_coefficient(t, int(b)) for t in rest]
+        if rest != list(terms):
             return Mod(sympy.Add(*rest), b)
         common = _factor_out(a, b)
         if common is not None:
@@ -149,9 +155,15 @@ class Mod(sympy.Function):
         return _infix(printer, self.args, "%")
 
 
+def _reduce_coefficient(term: Any, divisor: int) -> Any:
+    coefficient, rest = term.as_coeff_Mul()
+    return Integer(int(coefficient) % divisor) * rest if coefficient.is_Integer and rest.is_integer else term
+
+
 def CeilDiv(a: Any, b: Any) -> Any:
     """``ceil(a / b)`` on integers, written with FloorDiv."""
-    return -FloorDiv(-sympy.sympify(a), sympy.sympify(b))
+    down: Any = FloorDiv(-sympy.sympify(a), sympy.sympify(b))
+    return -down
 
 
 class TrueDiv(sympy.Function):
@@ -161,7 +173,8 @@ class TrueDiv(sympy.Function):
     is_real = True
 
     @classmethod
-    def eval(cls, a: Any, b: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        a, b = args
         if b != 0 and _is_constant(a) and _is_constant(b):
             return sympy.Float(number(a) / number(b))
         return None
@@ -177,7 +190,8 @@ class ToFloat(sympy.Function):
     is_real = True
 
     @classmethod
-    def eval(cls, a: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        (a,) = args
         return sympy.Float(float(a)) if _is_constant(a) else None
 
 
@@ -196,7 +210,8 @@ class Trunc(sympy.Function):
     is_integer = True
 
     @classmethod
-    def eval(cls, a: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        (a,) = args
         if _is_constant(a):
             return Integer(math.trunc(number(a)))
         if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
@@ -213,7 +228,8 @@ class Floor(sympy.Function):
     is_integer = True
 
     @classmethod
-    def eval(cls, a: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        (a,) = args
         if _is_constant(a):
             return Integer(math.floor(number(a)))
         if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
@@ -228,7 +244,8 @@ class Ceil(sympy.Function):
     is_integer = True
 
     @classmethod
-    def eval(cls, a: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        (a,) = args
         if _is_constant(a):
             return Integer(math.ceil(number(a)))
         if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
@@ -243,7 +260,8 @@ class Round(sympy.Function):
     is_integer = True
 
     @classmethod
-    def eval(cls, a: Any) -> Any:
+    def eval(cls, *args: Any) -> Any:
+        (a,) = args
         if _is_constant(a):
             return Integer(round(number(a)))
         return _integral(a)

@@ -49,7 +49,7 @@ class FakeTensor(torch.Tensor):
     Attributes:
         fake_mode: the FakeTensorMode that runs its ops.
         fake_device: the device it stands for; ``.device`` says the same.
-        constant: a small real tensor with its value when that is known, else None.
+        constant: a small real tensor with the value it had when made, else None; ``known_value`` says if it still has it.
         source: where the real tensor came from, for graph inputs.
     """
 
@@ -57,6 +57,7 @@ class FakeTensor(torch.Tensor):
     fake_mode: FakeTensorMode
     constant: torch.Tensor | None
     item_memo: tuple[int, Any] | None
+    _constant_version: int
     source: str
 
     @staticmethod
@@ -73,15 +74,12 @@ class FakeTensor(torch.Tensor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        return META if self.fake_mode.in_kernel else self.fake_device
-
-    @device.setter
-    def device(self, _: Any) -> None:
+    def _set_device(self, _: Any) -> None:
         pass  # torch assigns it when data is swapped; the logical device stays
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    device: Any = property(lambda self: _own_device(self), _set_device)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -93,6 +91,15 @@ class FakeTensor(torch.Tensor):
                 return leaf.fake_mode.run_op(func, args, kwargs or {})
         return NotImplemented
 
+    @property
+    def known_value(self) -> torch.Tensor | None:
+        """The real value, when it is known: a small constant that has not been written to."""
+        return self.constant if self.constant is not None and self._constant_version == self._version else None
+
+    def remember(self, value: torch.Tensor) -> None:
+        """Notes that this tensor now has ``value``."""
+        self.constant, self._constant_version = value, self._version
+
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"FakeTensor(shape={tuple(self.shape)}, dtype={str(self.dtype)[6:]}, device={self.fake_device})"
 
@@ -102,6 +109,8 @@ class FakeTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         """Nested lists of numbers; each element is an ``item()``."""
+        if self.known_value is not None:
+            return self.known_value.tolist()
         if self.dim() == 0:
             return self.item()
         return [x.tolist() for x in self.unbind(0)]

@@ -60,12 +60,6 @@ class _PythonPrinter(StrPrinter):
     def _print_Not(self, expr: Any) -> str:
         return f"(not {self._print(expr.args[0])})"
 
-    def _print_BooleanTrue(self, expr: Any) -> str:
-        return "True"
-
-    def _print_BooleanFalse(self, expr: Any) -> str:
-        return "False"
-
     def _call(self, name: str, expr: Any) -> str:
         return f"{name}({', '.join(self._print(a) for a in expr.args)})"
 

@@ -47,6 +47,8 @@ def is_contiguous(env: ShapeEnv, sizes: Exprs, strides: Exprs, order: Sequence[i
         if sizes[d] == 1:
             continue
         if strides[d] != expected and not env.known(sympy.Eq(strides[d], expected)):
+            if env.known(sympy.Eq(sizes[d], 1)):
+                continue
             return any(env.statically_known(sympy.Eq(s, 0)) is True for s in sizes)
         expected = expected * sizes[d]
     return True

@@ -69,7 +69,8 @@ def _bitwise(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, A
         is_integer = True
 
         @classmethod
-        def eval(cls, a: Any, b: Any) -> Any:
+        def eval(cls, *args: Any) -> Any:
+            a, b = args
             return sympy.Integer(function(int(a), int(b))) if a.is_Integer and b.is_Integer else None
 
     Bitwise.__name__ = name
@@ -113,8 +114,8 @@ _BINARY = (
     _Binary("le", operator.le, sympy.Le, _always_bool),
     _Binary("gt", operator.gt, sympy.Gt, _always_bool),
     _Binary("ge", operator.ge, sympy.Ge, _always_bool),
-    _Binary("sym_max", max, sympy.Max),
-    _Binary("sym_min", min, sympy.Min),
+    _Binary("_max", max, sympy.Max),
+    _Binary("_min", min, sympy.Min),
     _Binary("and_", lambda a, b: a and b, sympy.And, _always_bool),
     _Binary("or_", lambda a, b: a or b, sympy.Or, _always_bool),
     _Binary("sym_and", lambda a, b: a and b, sympy.And, _always_bool),
@@ -301,6 +302,22 @@ class SymNode:
 
     def is_integer(self) -> SymNode:
         return self.wrap_bool(True) if self.pytype is int else self.floor().sym_float().eq(self)  # type: ignore[attr-defined]
+
+    def sym_max(self, other: SymNode) -> SymNode:
+        return self._larger(other) or self._max(other)  # type: ignore[attr-defined]
+
+    def sym_min(self, other: SymNode) -> SymNode:
+        larger = self._larger(other)
+        return (other if larger is self else self) if larger else self._min(other)  # type: ignore[attr-defined]
+
+    def _larger(self, other: SymNode) -> SymNode | None:
+        """The operand that is at least the other for all admissible sizes, if one is."""
+        if self.pytype is not int or other.pytype is not int:
+            return None
+        known = self.shape_env.statically_known
+        if known(sympy.Ge(self.expr, other.expr)) is True:
+            return self
+        return other if known(sympy.Le(self.expr, other.expr)) is True else None
 
     def sym_ite(self, then: SymNode, other: SymNode) -> SymNode:
         hint = None if self._hint is None else (then._hint if self._hint else other._hint)

@@ -14,10 +14,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
+import torch._compile as torch_compile
 
 _SLOT = "__dynamo_disable"
-_decorate = torch._compile._disable_dynamo
+_decorate = torch_compile._disable_dynamo
 _wrapper_code = _decorate(lambda: None).__code__  # type: ignore[union-attr]
 _position = _wrapper_code.co_freevars.index("fn")
 
@@ -41,14 +41,14 @@ class _Quiet:
                 self._scan()
             for function in self._known.values():
                 self._mark(function)
-            torch._compile._disable_dynamo = self._decorate_quietly  # for modules imported by a kernel
+            torch_compile._disable_dynamo = self._decorate_quietly  # for modules imported by a kernel
 
     def __exit__(self, *exc: object) -> None:
         with self._lock:
             self._depth -= 1
             if self._depth:
                 return
-            torch._compile._disable_dynamo = _decorate
+            torch_compile._disable_dynamo = _decorate
             for function in self._set:
                 if getattr(function, _SLOT, None) is function:
                     delattr(function, _SLOT)

@@ -7,6 +7,7 @@ facts ``f >= 0`` for which ``d - f`` is bounded below.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -48,7 +49,7 @@ def _relation(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
     difference = expr.lhs - expr.rhs
     if difference == 0:
         return isinstance(expr, (sympy.Eq, sympy.Ge, sympy.Le))
-    low, high = difference_bounds(env, difference, oblivious)
+    low, high = difference_bounds(env, _primitive(difference), oblivious)
     if isinstance(expr, (sympy.Eq, sympy.Ne)):
         unequal = low > 0 or high < 0
         equal = low == high == 0
@@ -60,6 +61,18 @@ def _relation(env: ShapeEnv, expr: Any, oblivious: bool) -> bool | None:
     if isinstance(expr, (sympy.Gt, sympy.Lt)):
         return True if low > 0 else False if high <= 0 else None
     return True if low >= 0 else False if high < 0 else None
+
+
+def _primitive(expr: Any) -> Any:
+    """``expr`` divided by the common positive integer factor of its terms; the sign is what matters here."""
+    terms = sympy.Add.make_args(expr)
+    factor = 0
+    for term in terms:
+        coefficient = term.as_coeff_Mul()[0]
+        if not coefficient.is_Integer:
+            return expr
+        factor = math.gcd(factor, int(coefficient))
+    return expr if factor <= 1 else sympy.Add(*[t / factor for t in terms])
 
 
 def difference_bounds(env: ShapeEnv, difference: Any, oblivious: bool) -> tuple[float, float]:
@@ -136,8 +149,9 @@ def _fact_bound(env: ShapeEnv, expr: Any, interval: Any) -> float:
     symbols = expr.free_symbols
     best: float = -INF
     recorded = [f for f in env.facts if f.free_symbols & symbols]
-    for fact in (*recorded[:_MAX_FACTS], *_rounding_facts(expr, interval)):
-        rest = expr - fact
+    facts: list[Any] = [*recorded[:_MAX_FACTS], *_rounding_facts(expr, interval)]
+    for fact in facts:
+        rest: Any = expr - fact
         best = max(best, bound(rest, interval).lo, _coefficient_bound(rest, interval))
     return best
 
@@ -145,12 +159,15 @@ def _fact_bound(env: ShapeEnv, expr: Any, interval: Any) -> float:
 def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
     """``a - b*(a//b) >= 0``, ``b*(a//b) + b - 1 - a >= 0``, and what Max and Min say about their arguments."""
     facts: list[Any] = []
-    for atom in sorted(expr.atoms(FloorDiv, Mod, sympy.Max, sympy.Min), key=str)[: _MAX_FACTS // 4]:
+    found: list[Any] = sorted(expr.atoms(FloorDiv, Mod, sympy.Max, sympy.Min), key=str)
+    for atom in found[: _MAX_FACTS // 4]:
         if isinstance(atom, (sympy.Max, sympy.Min)):
             sign = 1 if isinstance(atom, sympy.Max) else -1
-            facts += [sign * (atom - a) for a in atom.args]
+            arguments: Any = atom.args
+            facts += [sign * (atom - a) for a in arguments]
             continue
-        a, b = atom.args
+        atom_args: Any = atom.args
+        a, b = atom_args
         if bound(b, interval).lo < 1:
             continue
         if isinstance(atom, FloorDiv):

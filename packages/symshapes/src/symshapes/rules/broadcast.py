@@ -7,9 +7,9 @@ from typing import Any
 
 import sympy
 
-from symshapes.layout import dense_strides
+from symshapes.layout import dense_strides, is_dense
 
-from .format import expr, format_strides, require_equal, same_size, same_sizes
+from .format import expr, format_strides, is_contiguous, is_one, require_equal, same_size, same_sizes
 
 
 def broadcast_sizes(env: Any, tensors: Sequence[Any]) -> list[Any]:
@@ -27,24 +27,20 @@ def broadcast_sizes(env: Any, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _merge(env: Any, a: Any, b: Any, dim: int) -> Any:
-    if same_size(a, b) or _is_one(env, b):
+    if same_size(a, b) or is_one(env, b):
         return a
-    if _is_one(env, a):
+    if is_one(env, a):
         return b
     if require_equal(env, a, b):
         return a if type(a) is int else b if type(b) is int else a
     raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}")
 
 
-def _is_one(env: Any, size: Any) -> bool:
-    return size == 1 if type(size) is int else env.known(sympy.Eq(expr(size), 1))
-
-
 def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
     """Strides of a new result: the operands' common layout, else dense in the order of the operands' strides."""
     ranked = [t for t in tensors if t.dim() == len(sizes) and same_sizes(t.shape, sizes)]
     if len(ranked) == len(tensors):
-        if all(t.is_contiguous() for t in tensors):
+        if all(is_contiguous(mode, t) for t in tensors):
             return format_strides(sizes, False)
         first = tensors[0]
         if all(same_sizes(t.stride(), first.stride()) for t in tensors) and _is_dense(mode, first):
@@ -53,17 +49,15 @@ def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> S
 
 
 def _is_dense(mode: Any, t: Any) -> bool:
-    node = next((s.node for s in (*t.shape, *t.stride()) if type(s) is not int), None)
-    if node is None:
-        expected = 1
-        for stride, size in sorted(zip(t.stride(), t.shape)):
-            if size != 1:
-                if stride != expected:
-                    return False
-                expected *= size
-        return True
-    wrap = [[s.node if type(s) is not int else node.wrap_int(s) for s in v] for v in (t.shape, t.stride())]
-    return bool(node.is_non_overlapping_and_dense(*wrap).guard_bool())
+    if t._has_symbolic_sizes_strides:
+        return is_dense(mode.shape_env, [expr(s) for s in t.shape], [expr(s) for s in t.stride()])
+    expected = 1
+    for stride, size in sorted(zip(t.stride(), t.shape)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
 
 
 def _order(env: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[int]:
@@ -87,7 +81,7 @@ def _broadcast_strides(env: Any, t: Any, sizes: Sequence[Any]) -> list[Any]:
     missing = len(sizes) - t.dim()
     out: list[Any] = [0] * missing
     for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
-        stretched = type(size) is int and size == 1 and not same_size(sizes[missing + d], 1)
+        stretched = is_one(env, size) and not is_one(env, sizes[missing + d])
         out.append(0 if stretched else stride)
     return out
 

@@ -33,5 +33,5 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return t
     fake = mode.from_real(t)
     if t.numel() <= _MAX_CONSTANT and t.device.type == "cpu":
-        fake.constant = t
+        fake.remember(t)
     return fake

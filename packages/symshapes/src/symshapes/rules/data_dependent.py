@@ -30,8 +30,8 @@ def _unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
 def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """``item()``: a constant's value, or one unbacked symbol per tensor and version."""
     (x,) = args
-    if x.constant is not None:
-        return x.constant.item()
+    if x.known_value is not None:
+        return x.known_value.item()
     require_unbacked(mode, func)
     memo, version = x.item_memo, x._version
     if memo is not None and memo[0] == version:

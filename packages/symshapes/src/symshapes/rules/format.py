@@ -7,6 +7,7 @@ from typing import Any
 import sympy
 import torch
 
+from symshapes import layout
 from symshapes.layout import channels_last_order, contiguous_order, dense_strides, is_channels_last_strides
 
 
@@ -32,6 +33,11 @@ def same_size(x: Any, y: Any) -> bool:
 def same_sizes(a: Any, b: Any) -> bool:
     """Whether two lists of sizes or strides are structurally equal."""
     return len(a) == len(b) and all(map(same_size, a, b))
+
+
+def is_one(env: Any, size: Any) -> bool:
+    """Whether a size is one; an open question is decided by the example call, False for unbacked sizes."""
+    return size == 1 if type(size) is int else env.known(sympy.Eq(expr(size), 1))
 
 
 def require_equal(env: Any, x: Any, y: Any) -> bool:
@@ -68,6 +74,15 @@ def restrided(mode: Any, x: Any, strides: Any) -> Any:
     if same_sizes(x.stride(), strides):
         return x
     return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
+
+
+def is_contiguous(mode: Any, x: Any) -> bool:
+    """Whether ``x`` has the default layout; False when that hangs on unbacked sizes."""
+    env = mode.shape_env
+    if not (env.unbacked and x._has_symbolic_sizes_strides):
+        return x.is_contiguous()
+    sizes, strides = [expr(s) for s in x.shape], [expr(s) for s in x.stride()]
+    return layout.is_contiguous(env, sizes, strides, contiguous_order(len(sizes)))
 
 
 def is_fake(x: Any) -> bool:

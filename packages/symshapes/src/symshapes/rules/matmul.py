@@ -16,9 +16,9 @@ RULES = RuleTable()
 def _agree(mode: Any, func: Any, operands: tuple, rank: int) -> bool:
     """Whether the fast rule applies: fakes of one dtype and device, of the right rank."""
     first = operands[0]
-    return all(
-        is_fake(x) and x.dim() == rank and x.dtype is first.dtype and x.fake_device == first.fake_device for x in operands
-    )
+    if not all(is_fake(x) and x.fake_mode is mode and x.dim() == rank for x in operands):
+        return False
+    return all(x.dtype is first.dtype and x.fake_device == first.fake_device for x in operands)
 
 
 def _product(mode: Any, a: Any, b: Any) -> Any:

@@ -83,7 +83,7 @@ def in_place(count: int) -> Rule:
     def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         target = args[0]
         tensors = [x for x in args[:count] if isinstance(x, torch.Tensor)]
-        if any(not is_fake(t) or t.dtype.is_complex for t in tensors) or target.constant is not None:
+        if any(not is_fake(t) or t.dtype.is_complex for t in tensors):
             return NotImplemented
         if not torch.can_cast(result_dtype(args[:count]), target.dtype):
             return NotImplemented

@@ -11,7 +11,7 @@ import torch
 
 from symshapes.expr import FloorDiv
 
-from .format import expr, format_strides, is_fake, known_at_least, require_equal
+from .format import expr, format_strides, is_contiguous, is_fake, is_one, known_at_least, require_equal
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -56,9 +56,10 @@ def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return NotImplemented
     if func in _NATIVE or not _has_symbols(base, args):
         out = mode.run_native(func, args, kwargs, base.fake_device)
-        if base.constant is not None and is_fake(out):
+        value = base.known_value
+        if value is not None and is_fake(out):
             with torch._C._DisableTorchDispatch():
-                out.constant = func(base.constant, *args[1:], **kwargs)
+                out.remember(func(value, *args[1:], **kwargs))
         return out
     compute = _SYMBOLIC.get(func)
     geometry = None if compute is None or kwargs else compute(mode, *args)
@@ -171,8 +172,8 @@ def expand(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
         if type(wanted) is int and wanted == -1:
             out_sizes[extra + d] = size
             out_strides.append(stride)
-        elif type(size) is int and size == 1:
-            out_strides.append(0 if not (type(wanted) is int and wanted == 1) else stride)
+        elif is_one(mode.shape_env, size):
+            out_strides.append(stride if is_one(mode.shape_env, wanted) else 0)
         elif require_equal(mode.shape_env, size, wanted):
             out_strides.append(stride)
         else:
@@ -183,7 +184,7 @@ def expand(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
 @_symbolic(aten.view.default)
 def view_contiguous(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
     """A contiguous tensor in another shape; one ``-1`` is inferred."""
-    if not x.is_contiguous():
+    if not is_contiguous(mode, x):
         return None
     env, sizes, total = mode.shape_env, list(target), sympy.Integer(1)
     for s in x.shape:
