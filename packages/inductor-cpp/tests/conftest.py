@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from inductor_cpp import CppCodeGenerator, detect_isa, find_toolchain
-from inductor_cpp.toolchain import ISAS
+from inductor_cpp.toolchain import ISAS, detect_features
 from loopir import ArtifactStore, Kernel, evaluate_kernel, parse_kernel
 
 AVAILABLE = ISAS[ISAS.index(detect_isa()) :]
@@ -87,7 +87,7 @@ def store(tmp_path_factory) -> ArtifactStore:
 @pytest.fixture(scope="session", params=AVAILABLE)
 def any_isa(request) -> CppCodeGenerator:
     """A generator for each instruction set that this processor has."""
-    return CppCodeGenerator(dataclasses.replace(find_toolchain(), isa=request.param))
+    return CppCodeGenerator(dataclasses.replace(find_toolchain(), isa=request.param, features=detect_features(request.param)))
 
 
 @pytest.fixture

@@ -33,17 +33,19 @@ HINT = "Install a C++ compiler (Debian and Ubuntu: apt-get install g++), or name
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A compiler with what identifies it, the instruction set to compile for, and the OpenMP runtime to link."""
+    """A compiler with what identifies it, the instruction set to compile for with its extra features,
+    and the OpenMP runtime to link."""
 
     compiler: str
     version: str
     isa: str
     openmp: str
+    features: tuple[str, ...] = ()
 
     @property
     def flags(self) -> tuple[str, ...]:
         """All flags that decide the machine code."""
-        return (*FLAGS, *MACHINE_FLAGS[self.isa])
+        return (*FLAGS, *MACHINE_FLAGS[self.isa], *(f"-m{feature}" for feature in self.features))
 
     def identity(self) -> tuple[str, ...]:
         """What the result of a build depends on, besides its source."""
@@ -76,7 +78,7 @@ def find_compiler(named: str | None, path: str | None) -> tuple[str, str]:
 def detect_isa() -> str:
     """The best of ISAS that this processor has; STRATA_CPU_ISA narrows it."""
     best = {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "scalar")
-    if best != "scalar" and not _has_fused_multiply_add():
+    if best != "scalar" and _processor_flags() and "fma" not in _processor_flags():
         best = "scalar"
     asked = os.environ.get("STRATA_CPU_ISA", "").lower()
     if not asked:
@@ -89,12 +91,17 @@ def detect_isa() -> str:
 
 
 @cache
-def _has_fused_multiply_add() -> bool:
+def _processor_flags() -> frozenset[str]:
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return True
-    return any("fma" in line.split() for line in text.splitlines() if line.startswith("flags"))
+        return frozenset()
+    return frozenset(next((line.split() for line in text.splitlines() if line.startswith("flags")), ()))
+
+
+def detect_features(isa: str) -> tuple[str, ...]:
+    """Extensions beyond ``isa`` that the runtime header knows how to use and this processor has."""
+    return ("avx512bf16",) if isa == "avx512" and "avx512_bf16" in _processor_flags() else ()
 
 
 @cache
@@ -110,7 +117,8 @@ def find_toolchain() -> Toolchain:
     """The toolchain of this process, from STRATA_CXX, CXX, or the first of g++, c++, clang++ on PATH."""
     named = os.environ.get("STRATA_CXX") or os.environ.get("CXX") or None
     compiler, version = find_compiler(named, os.environ.get("PATH"))
-    return Toolchain(compiler, version, detect_isa(), find_openmp())
+    isa = detect_isa()
+    return Toolchain(compiler, version, isa, find_openmp(), detect_features(isa))
 
 
 def doctor() -> dict[str, str]:

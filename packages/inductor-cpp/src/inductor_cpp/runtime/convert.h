@@ -1,10 +1,18 @@
 // Conversions by ATen's rules: float to integer truncates (through int32 or int64, so that narrower ones wrap), anything to bool is != 0.
 INLINE vf raise(vbf x) { return (vf)(CONVERT(x.bits, vu) << 16); }
 INLINE f32 raise(bf16 x) { return __builtin_bit_cast(f32, (u32)x.bits << 16); }
-INLINE vbf to_bf16(vf x) {                                   // round to nearest even; a NaN stays one
+INLINE vbf round_bf16(vf x) {                                // to nearest even; a NaN stays one
   vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
   return {CONVERT((x != x) ? (vu)(vi{} + 0x7fc0) : r, vh)};
 }
+#if HAVE_AVX512 && defined(__AVX512BF16__)
+INLINE vbf to_bf16(vf x) {                                   // the instruction flushes denormals, which are rare
+  if (__builtin_expect(__builtin_ia32_fpclassps512_mask(x, 0x20, -1) != 0, 0)) return round_bf16(x);
+  return {(vh)__builtin_ia32_cvtneps2bf16_v16sf(x)};
+}
+#else
+INLINE vbf to_bf16(vf x) { return round_bf16(x); }
+#endif
 INLINE bf16 to_bf16(f32 x) {
   u32 u = __builtin_bit_cast(u32, x);
   return {x != x ? (u16)0x7fc0 : (u16)((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};

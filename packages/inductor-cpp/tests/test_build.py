@@ -1,0 +1,188 @@
+"""Building: the compiler and its absence, the store, equal kernels, threads, launchers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+
+import pytest
+import torch
+from inductor_cpp import CppCodeGenerator, doctor, find_toolchain
+from inductor_cpp import build as build_module
+from inductor_cpp.toolchain import FLAGS, find_compiler
+from loopir import ArtifactStore, BuildError, parse_kernel
+
+TEXT = """
+@kernel(device='cpu', vector='p0')
+def {name}(in0: In('float32', s0), out0: Out('float32', s0), s0: Size(hint=64)):
+    for p0 in range(s0):
+        a = load(in0, [p0], 'float32')
+        c = constant({c}, 'float32')
+        y = mul(a, c)
+        store(out0, [p0], y)
+"""
+
+
+def sources(generator: CppCodeGenerator, *constants: float, name: str = "kernel{n}"):
+    return [generator.generate(parse_kernel(TEXT.format(name=name.format(n=n), c=c))) for n, c in enumerate(constants)]
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """An empty store and a process that has loaded nothing."""
+    monkeypatch.setattr(build_module, "_loaded", {})
+    return ArtifactStore(tmp_path / "store")
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """The texts that reach the compiler."""
+    seen: list[str] = []
+    compile_unit = build_module.compile_unit
+
+    def record(text, target, toolchain):
+        seen.append(text)
+        compile_unit(text, target, toolchain)
+
+    monkeypatch.setattr(build_module, "compile_unit", record)
+    return seen
+
+
+def test_second_build_does_not_compile(fresh, compilations, monkeypatch):
+    generator = CppCodeGenerator()
+    generator.build(sources(generator, 2.0, 3.0), fresh)
+    assert len(compilations) == 1
+    generator.build(sources(generator, 2.0, 3.0), fresh)
+    monkeypatch.setattr(build_module, "_loaded", {})
+    (first, second) = generator.build(sources(generator, 2.0, 3.0), fresh)
+    assert len(compilations) == 1 and fresh.hits == 1
+    out = torch.zeros(64)
+    second(torch.ones(64), out, 64)
+    assert out.eq(3).all() and first is not second
+
+
+def test_equal_kernels_are_compiled_once_and_order_does_not_matter(fresh, compilations):
+    generator = CppCodeGenerator()
+    launches = generator.build(sources(generator, 2.0, 2.0, 5.0, 2.0), fresh)
+    assert compilations[0].count('extern "C" int strata_kernel') == 2
+    for launch, expected in zip(launches, (2, 2, 5, 2), strict=True):
+        out = torch.zeros(64)
+        launch(torch.ones(64), out, 64)
+        assert out.eq(expected).all()
+    generator.build(list(reversed(sources(generator, 2.0, 5.0, name="other{n}"))), fresh)
+    assert len(compilations) == 1
+
+
+def test_same_name_for_different_kernels(fresh):
+    generator = CppCodeGenerator()
+    out = torch.zeros(64)
+    for launch, expected in zip(generator.build(sources(generator, 2.0, 3.0, name="kernel"), fresh), (2, 3), strict=True):
+        launch(torch.ones(64), out, 64)
+        assert out.eq(expected).all()
+
+
+def test_large_programs_are_split_in_two_units(fresh, compilations):
+    generator = CppCodeGenerator()
+    constants = [float(n) for n in range(build_module.SPLIT_AT + 1)]
+    launches = generator.build(sources(generator, *constants), fresh)
+    assert len(compilations) == 2
+    for launch, expected in zip(launches, constants, strict=True):
+        out = torch.zeros(20)
+        launch(torch.ones(20), out, 20)
+        assert out.eq(expected).all()
+
+
+def test_nothing_to_build(fresh):
+    assert CppCodeGenerator().build([], fresh) == []
+
+
+def test_missing_compiler_says_what_to_do(fresh, monkeypatch, tmp_path):
+    find_compiler.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("STRATA_CXX", raising=False)
+    generator = CppCodeGenerator()
+    with pytest.raises(BuildError, match=r"can't find a C\+\+ compiler .*STRATA_CXX"):
+        generator.build(sources(generator, 2.0), fresh)
+    assert "problem" in doctor()
+    monkeypatch.setenv("STRATA_CXX", "no-such-compiler")
+    with pytest.raises(BuildError, match="no-such-compiler"):
+        CppCodeGenerator().build(sources(generator, 2.0), fresh)
+
+
+def script(path, body: str):
+    path.write_text("#!/bin/sh\n" + body)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_failing_compiler_shows_command_and_output(fresh, monkeypatch, tmp_path):
+    fake = script(tmp_path / "broken", 'case "$1" in --version) echo broken 1.0;; *) echo "no space for a.out" >&2; exit 3;; esac\n')
+    monkeypatch.setenv("STRATA_CXX", str(fake))
+    generator = CppCodeGenerator()
+    with pytest.raises(BuildError) as caught:
+        generator.build(sources(generator, 2.0), fresh)
+    assert "-O2" in caught.value.command and "no space for a.out" in caught.value.output and "status 3" in str(caught.value)
+    assert not list(fresh.root.rglob("*.so"))
+
+
+def test_compiler_that_does_not_answer(monkeypatch, tmp_path):
+    monkeypatch.setenv("STRATA_CXX", str(script(tmp_path / "silent", "exit 1\n")))
+    with pytest.raises(BuildError, match="not a usable"):
+        find_toolchain()
+
+
+def test_key_depends_on_flags_compiler_and_instruction_set():
+    toolchain = find_toolchain()
+    others = [dataclasses.replace(toolchain, version="g++ 99"), dataclasses.replace(toolchain, isa="scalar", features=())]
+    assert len({tool.identity() for tool in [toolchain, *others]}) == len({toolchain.isa, "scalar"}) + 1
+    assert set(FLAGS) <= set(toolchain.identity())
+
+
+def test_unknown_instruction_set(monkeypatch):
+    monkeypatch.setenv("STRATA_CPU_ISA", "mmx")
+    with pytest.raises(BuildError, match="mmx"):
+        find_toolchain()
+
+
+def test_only_libtorch_openmp_is_loaded(fresh):
+    generator = CppCodeGenerator()
+    generator.build(sources(generator, 2.0), fresh)
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("needs /proc")
+    with open("/proc/self/maps") as maps:
+        runtimes = {line.split()[-1] for line in maps if "libgomp" in line or "libiomp" in line}
+    assert runtimes == {os.path.realpath(find_toolchain().openmp)}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_results_do_not_depend_on_threads(fresh, threads):
+    generator = CppCodeGenerator()
+    (launch,) = generator.build(sources(generator, 2.0), fresh)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        for n in (1, 4095, 4096, 4097, 100_001):
+            x, out = torch.randn(n), torch.zeros(n + 1)
+            launch(x, out, n)
+            assert torch.equal(out[:n], x * 2) and out[n] == 0
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_launcher_tells_its_address(fresh):
+    generator = CppCodeGenerator()
+    (launch,) = generator.build(sources(generator, 2.0), fresh)
+    assert launch.argument_types == "ppi" and launch.address > 0
+
+
+def test_doctor_names_compiler_isa_and_threads():
+    report = doctor()
+    assert {"compiler", "version", "isa", "openmp", "threads"} <= set(report)
+
+
+def test_translation_unit_includes_nothing():
+    generator = CppCodeGenerator()
+    (source,) = sources(generator, 2.0)
+    assert "#include" not in build_module.unit_text([source.text])
