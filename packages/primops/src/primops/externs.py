@@ -20,8 +20,9 @@ _FAMILIES: dict[str, str] = {
         "avg_pool3d avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool2d_backward _adaptive_avg_pool3d "
         "_adaptive_avg_pool3d_backward upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d_backward "
         "upsample_nearest1d upsample_nearest1d_backward upsample_nearest3d upsample_nearest3d_backward upsample_linear1d "
-        "upsample_linear1d_backward upsample_trilinear3d upsample_trilinear3d_backward grid_sampler_2d grid_sampler_2d_backward "
-        "reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad2d "
+        "upsample_linear1d_backward upsample_trilinear3d upsample_trilinear3d_backward grid_sampler_2d "
+        "grid_sampler_2d_backward reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward "
+        "replication_pad2d "
         "replication_pad2d_backward im2col col2im _embedding_bag _embedding_bag_forward_only _embedding_bag_dense_backward "
         "_embedding_bag_per_sample_weights_backward"
     ),

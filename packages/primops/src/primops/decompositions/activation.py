@@ -8,7 +8,7 @@ from collections.abc import Callable
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
 from primops.operand import Tensor, elementwise
-from primops.promotion import Number
+from primops.promotion import Number, is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, wrap_dim
 
@@ -156,6 +156,8 @@ def selu(self: Tensor) -> Tensor:
 @rules.register("hardtanh")
 def hardtanh(self: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
     """x clamped."""
+    if is_integral(self.dtype):
+        return NotImplemented
     return elementwise(lambda a: prims.minimum(prims.maximum(a, min_val), max_val), self)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Tensor, elementwise, full_like
+from primops.operand import Tensor, elementwise, full_like, to_dtype
 from primops.promotion import Number, is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 
@@ -33,7 +33,7 @@ def add(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
 
     def body(a: Operand, b: Operand) -> Tensor:
         if dtype_of(a, b) is torch.bool:
-            return prims.bitwise_or(a, b)
+            return prims.bitwise_or(a, b) if alpha else to_dtype(a, torch.bool)
         return prims.add(a, times(b, alpha))
 
     return elementwise(body, self, other)

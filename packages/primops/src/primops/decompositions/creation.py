@@ -11,7 +11,7 @@ import torch
 from primops import prims
 from primops.meta import Size
 from primops.operand import Tensor, full, iota, round_to, to_dtype
-from primops.promotion import Number, compute_dtype, number_dtype
+from primops.promotion import HALF_DTYPES, Number, compute_dtype, number_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -194,7 +194,8 @@ def arange(
         # Rounded up; written without a comparison, so that sizes may be symbolic.
         length = (end - start + step - (1 if not isinstance(step, int) or step > 0 else -1)) // step  # type: ignore[operator]
         length = max(length, 0) if isinstance(length, int) else length
-        return iota(length, dtype, place(device), start, step)  # type: ignore[arg-type]
+        made = torch.int64 if dtype in HALF_DTYPES else dtype
+        return to_dtype(iota(length, made, place(device), start, step), dtype)  # type: ignore[arg-type]
     if not dtype.is_floating_point or not all(isinstance(number, (int, float)) for number in numbers):
         return NotImplemented
     length = max(0, math.ceil((end - start) / step))  # type: ignore[operator]

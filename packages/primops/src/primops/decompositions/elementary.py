@@ -167,8 +167,11 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
     def body(a: Tensor, *limits: Any) -> Tensor:
         low, high = limits[0] if min is not None else None, limits[-1] if max is not None else None
-        a = a if low is None else prims.maximum(a, low)
-        return a if high is None else prims.minimum(a, high)
+        larger, smaller = (
+            (prims.bitwise_or, prims.bitwise_and) if a.dtype is torch.bool else (prims.maximum, prims.minimum)
+        )
+        a = a if low is None else larger(a, low)
+        return a if high is None else smaller(a, high)
 
     return elementwise(body, self, *[limit for limit in (min, max) if limit is not None])
 

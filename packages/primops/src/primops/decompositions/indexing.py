@@ -119,7 +119,7 @@ def index_fill(self: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
 @rules.register("gather")
 def gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Elements picked along one dim."""
-    if self.ndim == 0 or index.ndim == 0:
+    if self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented
     return prims.gather(self, to_dtype(index, torch.int64), dim=wrap_dim(dim, self.ndim))
 
@@ -133,7 +133,7 @@ def _cut_to(src: Tensor, shape: Sequence[Size]) -> Tensor:
 @rules.register("scatter.src")
 def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` stored where ``gather`` would read."""
-    if self.ndim == 0 or index.ndim == 0:
+    if self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented
     return prims.scatter(self, to_dtype(index, torch.int64), _cut_to(src, index.shape), dim=wrap_dim(dim, self.ndim))
 
@@ -141,7 +141,7 @@ def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 @rules.register("scatter.value")
 def scatter_value(self: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
     """A number stored where ``gather`` would read."""
-    if self.ndim == 0 or index.ndim == 0:
+    if self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented
     src = full(index.shape, value, self.dtype, self.device)
     return prims.scatter(self, to_dtype(index, torch.int64), src, dim=wrap_dim(dim, self.ndim))
@@ -150,7 +150,7 @@ def scatter_value(self: Tensor, dim: int, index: Tensor, value: Number) -> Tenso
 @rules.register("scatter_add")
 def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` added where ``gather`` would read."""
-    if self.ndim == 0 or index.ndim == 0 or self.dtype is torch.bool:
+    if self.ndim == 0 or index.ndim != self.ndim or self.dtype is torch.bool:
         return NotImplemented
     values = widen(_cut_to(src, index.shape))
     added = prims.scatter_add(widen(self), to_dtype(index, torch.int64), values, dim=wrap_dim(dim, self.ndim))

@@ -9,6 +9,7 @@ import torch
 from primops import prims
 from primops.meta import Size
 from primops.operand import Tensor, iota, round_to, to_dtype, widen
+from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import known, product
 
@@ -47,22 +48,23 @@ def _average_backward(grad_output: Tensor, self: Tensor, counts: Sequence[Size],
 
 
 def _tiles(
-    shape: Sequence[Size], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+    self: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> tuple[Size, Size] | None:
     """Numbers of windows when they tile the input, else None."""
+    shape = self.shape
     kernel, stride = _pair(kernel), _pair(stride) if stride else _pair(kernel)
-    if kernel != stride or any(_pair(padding)) or not all(_divides(size, k) for size, k in zip(shape[-2:], kernel)):
+    if is_integral(self.dtype) or kernel != stride or any(_pair(padding)) or not all(_divides(size, k) for size, k in zip(shape[-2:], kernel)):
         return None
     return shape[-2] // kernel[0], shape[-1] // kernel[1]
 
 
 @rules.register("avg_pool2d")
 def avg_pool2d(
-    self: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,), ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    self: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Mean of windows."""
-    counts = _tiles(self.shape, kernel_size, stride, padding)
+    counts = _tiles(self, kernel_size, stride, padding)
     return NotImplemented if counts is None else _average(self, counts, divisor_override)
 
 
@@ -72,14 +74,14 @@ def avg_pool2d_backward(
     ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
 ) -> Tensor:  # fmt: skip
     """The gradient shared by the window."""
-    counts = _tiles(self.shape, kernel_size, stride, padding)
+    counts = _tiles(self, kernel_size, stride, padding)
     return NotImplemented if counts is None else _average_backward(grad_output, self, counts, divisor_override)
 
 
 @rules.register("_adaptive_avg_pool2d")
 def adaptive_avg_pool2d(self: Tensor, output_size: Sequence[Size]) -> Tensor:
     """Mean of as many windows as the output has elements."""
-    if not all(_divides(size, count) for size, count in zip(self.shape[-2:], output_size)):
+    if is_integral(self.dtype) or not all(_divides(size, count) for size, count in zip(self.shape[-2:], output_size)):
         return NotImplemented
     return _average(self, output_size)
 

@@ -12,7 +12,7 @@ from primops.decompositions.creation import Device, Dtype, is_strided, place
 from primops.meta import Size
 from primops.operand import Tensor, elementwise, full_like, to_dtype, widen
 from primops.prim import current_interpreter
-from primops.promotion import HALF_DTYPES
+from primops.promotion import HALF_DTYPES, is_integral
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -95,4 +95,6 @@ derivatives = DecompositionTable()
 @derivatives.register("native_dropout_backward")
 def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
     """The gradient where the input was kept, scaled."""
+    if is_integral(grad_output.dtype):
+        return NotImplemented
     return elementwise(lambda grad: prims.mul(prims.mul(grad, to_dtype(mask, grad.dtype)), scale), grad_output)

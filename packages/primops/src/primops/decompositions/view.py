@@ -158,7 +158,7 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     dim1, dim2 = wrap_dim(dim1, self.ndim), wrap_dim(dim2, self.ndim)
     rows, columns = self.shape[dim1], self.shape[dim2]
     length = larger(smaller(rows, columns - offset) if offset >= 0 else smaller(rows + offset, columns), 0)
-    order = tuple(dim for dim in range(self.ndim) if dim not in (dim1, dim2)) + (dim1, dim2)
+    order = (*(dim for dim in range(self.ndim) if dim not in (dim1, dim2)), dim1, dim2)
     moved = prims.permute(self, dims=order)
     rest = moved.shape[:-2]
     flat = prims.reshape(moved, shape=(*rest, rows * columns))

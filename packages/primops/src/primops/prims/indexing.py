@@ -67,7 +67,7 @@ def _scatter_rule(a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int
 
 
 def _check_range(index: torch.Tensor, size: int) -> None:
-    if index.numel() and not (0 <= int(index.min()) and int(index.max()) < size):
+    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < size):
         raise IndexError(f"index out of range [0, {size}): found {int(index.min())} to {int(index.max())}")
 
 

@@ -12,7 +12,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from primops.builder import map_values
+from primops.meta import TensorMeta
 
+RENAMED = {("aten::bernoulli_", "float"): "p", ("aten::transpose_", "default"): "int", ("aten::pow_", "Scalar"): "Tensor_Scalar"}
 ALIASES = ("aten::detach", "aten::lift_fresh")
 
 
@@ -47,7 +49,7 @@ class _Recorder(TorchDispatchMode):
 
     def name(self, node: fx.Node, value: Any) -> None:
         """Makes ``node`` stand for ``value`` from here on."""
-        node.meta["val"] = value
+        node.meta["val"] = map_values(_snapshot, value)
         if isinstance(value, torch.Tensor):
             self.nodes[id(value)] = node
             self.alive.append(value)
@@ -79,7 +81,6 @@ class _Recorder(TorchDispatchMode):
         node = self.graph.create_node("call_function", func, inputs, named)
         self.name(node, result)
         if isinstance(result, (tuple, list)):
-            node.meta["val"] = tuple(result)
             for index, part in enumerate(result):
                 if isinstance(part, torch.Tensor):
                     item = self.graph.create_node("call_function", operator.getitem, (node, index))
@@ -88,13 +89,21 @@ class _Recorder(TorchDispatchMode):
 
     def mutate(self, func: OpOverload, args: Any, kwargs: Any, inputs: Any, named: Any) -> Any:
         functional = _functional_variant(func)
+        if functional is torch.ops.aten.bernoulli.p and len(args) == 1 and "p" not in kwargs:
+            kwargs, named = {**kwargs, "p": 0.5}, {**named, "p": 0.5}
         before = torch.get_rng_state()
         fresh = functional(*args, **kwargs)
         torch.set_rng_state(before)
         node = self.record(functional, inputs, named, fresh)
         result = func(*args, **kwargs)
-        self.nodes[id(args[0])] = node
+        self.nodes[id(args[0])] = self.nodes[id(result)] = node
+        self.alive.append(result)
         return result
+
+
+def _snapshot(value: Any) -> Any:
+    """In-place calls can change a tensor's sizes later."""
+    return TensorMeta.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
 
 def _functional_variant(func: OpOverload) -> OpOverload:
@@ -102,6 +111,4 @@ def _functional_variant(func: OpOverload) -> OpOverload:
     namespace, _, name = func._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.rstrip("_"))
     overload = func._schema.overload_name or "default"
-    if name.rstrip("_") == "bernoulli" and overload == "float":
-        overload = "p"
-    return getattr(packet, overload)
+    return getattr(packet, RENAMED.get((f"aten::{name}", overload), overload))
