@@ -20,7 +20,7 @@ def compare(actual: torch.Tensor, expected: torch.Tensor, ulps: float) -> None:
 
 @pytest.fixture
 def run():
-    """``run(text, *tensors, sizes=(), ulps=4, config=None, ptx=())``: checks every tensor after the launch; returns the source."""
+    """``run(text, *tensors, ...)`` checks every tensor after the launch and returns the source."""
     pytest.importorskip("triton")
     from inductor_triton.interpret import interpreted
 

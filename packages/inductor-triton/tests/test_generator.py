@@ -8,8 +8,7 @@ import sys
 import inductor_triton
 import pytest
 import torch
-from inductor_triton import TritonCodeGenerator, compile_ptx, generate_source
-from inductor_triton import toolchain
+from inductor_triton import TritonCodeGenerator, compile_ptx, generate_source, toolchain
 from loopir import ArtifactStore, BuildError, KernelSource, parse_kernel
 
 TEXT = """

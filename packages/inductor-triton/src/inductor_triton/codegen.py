@@ -52,7 +52,7 @@ class LaunchSpec:
 class Term:
     """A value in the source: its text, the axes along which it varies and its dtype.
 
-    ``literal`` is what may stand for a constant where Triton finds its dtype by itself; ``valid`` is the mask of an indirect index.
+    ``literal`` may stand for a constant where Triton finds its dtype by itself; ``valid`` is the mask of an indirect index.
     """
 
     text: str
@@ -177,32 +177,33 @@ class Emitter:
     def _emit_axes(self) -> None:
         for size in self.kernel.sizes:
             self.symbols[size] = Term(self.name(size.name), NOTHING, torch.int64)
-        axes = [axis for axis in self.tiling.program_axes if axis.loops]
-        if not axes and not self.tiling.batch:
-            return
-        program = f"tl.program_id(0){self.index_cast}"
-        if len(self.tiling.program_axes) == 1:
-            self._emit_axis(axes[0], f"{program} * {axes[0].block_name} + ")
-        else:
-            self.line(f"program = {program}")
-            divisor = ""
-            for axis in reversed(axes):
-                count = _blocks_text(self.index(axis.extent)[0], axis)
-                place = f"program{divisor} % {count}" if axis is not axes[0] or self.tiling.batch else f"program{divisor}"
-                self._emit_axis(axis, f"({place}) * {axis.block_name} + ")
-                divisor += f" // {count}"
-            self._emit_loops(self.tiling.batch, f"program{divisor}", "batch", NOTHING)
+        self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
         reduction = self.tiling.reduction
         if reduction is not None and self.tiling.config.persistent:
             self._emit_axis(reduction, "")
         elif reduction is not None:
             self._mark(reduction)
 
+    def _emit_program_axes(self, axes: list[Axis]) -> None:
+        program = f"tl.program_id(0){self.index_cast}"
+        if len(self.tiling.program_axes) == 1:
+            for axis in axes:
+                self._emit_axis(axis, f"{program} * {axis.block_name} + ")
+            return
+        self.line(f"program = {program}")
+        divisor = ""
+        for axis in reversed(axes):
+            count = _blocks_text(self.index(axis.extent)[0], axis)
+            place = f"program{divisor} % {count}" if axis is not axes[0] or self.tiling.batch else f"program{divisor}"
+            self._emit_axis(axis, f"({place}) * {axis.block_name} + ")
+            divisor += f" // {count}"
+        self._emit_loops(self.tiling.batch, f"program{divisor}", "batch", NOTHING)
+
     def _emit_axis(self, axis: Axis, offset: str) -> None:
         expand = "" if axis.rank == 1 else ("[:, None]", "[None, :]")[axis.position]
         text = f"{offset}tl.arange(0, {axis.block_name}){expand}"
         if axis.name == "r" and self.index_cast:
-            text = f"({text}){self.index_cast}"
+            text = f"({text}){self.index_cast}" if offset else f"{text}{self.index_cast}"
         self._emit_loops(axis.loops, text, f"{axis.name}index", frozenset(axis.name))
         if axis.masked:
             self.line(f"{axis.name}mask = {self.position(axis)} < {self.index(axis.extent)[0]}")

@@ -113,4 +113,4 @@ def compile_all(requests: Sequence[tuple[KernelSource, Variant]], capability: in
     if len(requests) < 2:
         return [load_or_compile(source, variant, capability, store) for source, variant in requests]
     with ThreadPoolExecutor(min(4, len(requests))) as pool:
-        return list(pool.map(lambda request: load_or_compile(*request, capability, store), requests))
+        return list(pool.map(lambda request: load_or_compile(request[0], request[1], capability, store), requests))

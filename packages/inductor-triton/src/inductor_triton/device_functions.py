@@ -216,7 +216,7 @@ def uniform(seed, counter):
     c3 = c0 * 0
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
-    for _ in tl.static_range(10):
+    for _ in tl.static_range(10):  # type: ignore[attr-defined]
         d0 = tl.umulhi(c2, 0xCD9E8D57) ^ c1 ^ k0
         d2 = tl.umulhi(c0, 0xD2511F53) ^ c3 ^ k1
         c1 = c2 * 0xCD9E8D57

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import loopir
 import torch
 from loopir import ArtifactStore, Kernel, KernelSource
 
 from inductor_triton.codegen import generate_source
-from inductor_triton.interpret import build_interpreted
 from inductor_triton.launch import build_launchers
+from inductor_triton.toolchain import load_triton
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class TritonCodeGenerator:
     """Turns kernels into Triton kernels (contract G).
 
@@ -31,21 +32,26 @@ class TritonCodeGenerator:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
         return generate_source(kernel)
 
-    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> Sequence[Callable[..., None]]:
+    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
         """One callable per source. Raises BuildError where Triton, the driver or a device is missing, or Triton fails."""
         if self.interpret:
+            load_triton()
+            from inductor_triton.interpret import build_interpreted  # noqa: PLC0415 - needs numpy, which is optional
+
             return build_interpreted(sources)
-        return build_launchers(sources, store, synchronous_errors=self.synchronous_errors)
+        return [*build_launchers(sources, store, synchronous_errors=self.synchronous_errors)]
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[object], *, interpret: bool = False
-) -> Callable[..., tuple | list]:
-    """``loopir.compile_graph`` with Triton kernels: a graph backend (contract B) for prim graphs on CUDA devices.
+    gm: torch.fx.GraphModule, example_inputs: Sequence[object], *, interpret: bool = False, **options: Any
+) -> Callable[..., Any]:
+    """``loopir.compile_graph`` with Triton kernels: a graph backend (contract B) for graphs on CUDA devices.
 
-    With ``interpret``, kernels of both device types run in Triton's interpreter on CPU tensors.
+    With ``interpret``, kernels of both device types run in Triton's interpreter on CPU tensors. ``options`` are those of
+    ``loopir.compile_graph``.
     """
-    if interpret:
-        generator = TritonCodeGenerator(device="cpu", interpret=True)
-        return loopir.compile_graph(gm, example_inputs, codegens={"cpu": generator, "cuda": generator})
-    return loopir.compile_graph(gm, example_inputs, codegens={"cuda": TritonCodeGenerator()})
+    cuda = TritonCodeGenerator(interpret=interpret)
+    cpu = TritonCodeGenerator(device="cpu", interpret=True)
+    return loopir.compile_graph(
+        gm, example_inputs, codegens={"cuda": cuda, "cpu": cpu} if interpret else {"cuda": cuda}, **options
+    )

@@ -22,8 +22,8 @@ def host_text(expr: sympy.Expr | int) -> str:
 
 @dataclass
 class IndexPrinter:
-    """Prints for Triton, whose ``//`` and ``%`` truncate: where the dividend may be negative, by what is ``known`` of the symbols,
-    the device functions ``floordiv_int`` and ``remainder_int`` stand for them."""
+    """Prints for Triton, whose ``//`` and ``%`` truncate: where the dividend may be negative, by what is ``known`` of the
+    symbols, the device functions ``floordiv_int`` and ``remainder_int`` stand for them."""
 
     known: Mapping[sympy.Symbol, Bounds] = field(default_factory=dict)
     name: Callable[[sympy.Symbol], str] = str

@@ -18,7 +18,7 @@ INDEXED = {"load": 1, "store": 1, "index_expr": 0}
 def index_of(step: Instruction) -> sympy.Expr | None:
     """The index expression of a load, store or index_expr."""
     position = INDEXED.get(step.op)
-    return None if position is None else sympy.sympify(step.args[position])
+    return None if position is None else sympy.sympify(step.args[position])  # type: ignore[return-value]
 
 
 def indices(kernel: Kernel) -> Iterator[sympy.Expr]:
@@ -85,7 +85,7 @@ def _merged(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
         if position is None:
             return instruction
         args = list(instruction.args)
-        args[position] = sympy.sympify(args[position]).subs(outer.symbol, 0)
+        args[position] = sympy.sympify(args[position]).subs(outer.symbol, 0)  # type: ignore[call-overload]
         return replace(instruction, args=tuple(args))
 
     bodies = tuple(replace(body, instructions=tuple(map(step, body.instructions))) for body in kernel.bodies)

@@ -111,7 +111,7 @@ class Launcher:
         """Launches on the current stream of the tensors' device."""
         first = arguments[0]
         assert isinstance(first, torch.Tensor)
-        device = first.device.index
+        device = first.get_device()
         if device != torch.cuda.current_device():
             with torch.cuda.device(device):
                 self._launch(arguments, device)

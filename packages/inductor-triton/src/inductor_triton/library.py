@@ -11,7 +11,7 @@ DECORATOR = "@triton.jit"
 
 @cache
 def _functions() -> dict[str, str]:
-    source = files(__package__).joinpath("device_functions.py").read_text()
+    source = files("inductor_triton").joinpath("device_functions.py").read_text()
     found: dict[str, str] = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):

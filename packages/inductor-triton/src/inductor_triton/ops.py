@@ -56,7 +56,8 @@ INTEGER = SHARED | {
     "remainder": "remainder_int({0}, {1})", "fmod": "{0} % {1}", "floordiv": "floordiv_int({0}, {1})", "not": "~{0}",
 }  # fmt: skip
 UNSIGNED = INTEGER | {
-    "abs": "{0}", "sign": "({0} != 0).to(tl.uint8)", "neg": "0 - {0}", "not": "{0} ^ 255", "remainder": "{0} % {1}", "floordiv": "{0} // {1}",
+    "abs": "{0}", "sign": "({0} != 0).to(tl.uint8)", "neg": "0 - {0}", "not": "{0} ^ 255",
+    "remainder": "{0} % {1}", "floordiv": "{0} // {1}",
 }  # fmt: skip
 BOOL = INTEGER | {"minimum": "{0} & {1}", "maximum": "{0} | {1}", "not": "{0} == 0"}
 

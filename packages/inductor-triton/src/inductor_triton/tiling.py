@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import sympy
 from loopir import Instruction, Kernel, Range
@@ -14,10 +15,10 @@ from inductor_triton import heuristics
 from inductor_triton.heuristics import Config, Workload
 from inductor_triton.indexing import index_of, integer, product, stride
 
-LONG = frozenset(
-    ["exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf"]
-    + ["lgamma", "pow", "atan2", "fmod", "remainder", "uniform"]
-)
+LONG = {
+    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
+    "lgamma", "pow", "atan2", "fmod", "remainder", "uniform",
+}  # fmt: skip
 """Operations of many instructions."""
 DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
@@ -121,9 +122,8 @@ def transposed_loop(kernel: Kernel) -> Range | None:
 
 def hint(kernel: Kernel, expr: sympy.Expr) -> int:
     """The value of a size expression in the example call, or a guess."""
-    known = dict(kernel.hints)
-    values = {symbol: known.get(symbol, DEFAULT_HINT) for symbol in expr.free_symbols}
-    return int(expr.subs(values))
+    values: dict[Any, int] = {symbol: DEFAULT_HINT for symbol in expr.free_symbols}
+    return int(expr.subs(values | dict(kernel.hints)))  # type: ignore[call-overload]
 
 
 def describe(kernel: Kernel) -> Workload:

@@ -1,0 +1,69 @@
+"""The interpreter's form of what is one machine instruction or a library function on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import torch
+
+from inductor_triton.toolchain import load_part
+
+ROUNDING = {"floor": numpy.floor, "ceil": numpy.ceil, "trunc": numpy.trunc, "round": numpy.rint}
+LIBRARY = {
+    "tan": numpy.tan, "asin": numpy.arcsin, "acos": numpy.arccos, "atan": numpy.arctan, "expm1": numpy.expm1,
+    "log1p": numpy.log1p, "sinh": numpy.sinh, "cosh": numpy.cosh, "tanh": numpy.tanh, "pow": numpy.power,
+    "atan2": numpy.arctan2, "fmod": numpy.fmod,
+}  # fmt: skip
+
+
+@cache
+def device_functions() -> dict[str, object]:
+    """Replacements by name: the primitives of ``device_functions.py``, and ``libdevice``."""
+    primitives = {f"{name}{bits}": _elementwise(function) for name, function in ROUNDING.items() for bits in (32, 64)}
+    library = {name: _elementwise(function) for name, function in LIBRARY.items()}
+    return {
+        **primitives,
+        "rsqrt32": _elementwise(lambda x: 1.0 / numpy.sqrt(x)),
+        "fma32": _fma32,
+        "to_bfloat16": _to_bfloat16,
+        "libdevice": SimpleNamespace(lgamma=_elementwise(_lgamma), **library),
+    }
+
+
+def _tensor(data: Any, like: Any, dtype: Any = None) -> Any:
+    """An interpreter's tensor with ``data``, of the shape kind of ``like``."""
+    language, handle = load_part("language"), load_part("runtime.interpreter").TensorHandle
+    dtype = dtype or like.dtype.scalar
+    kind = language.block_type(dtype, list(data.shape)) if like.type.is_block() else dtype
+    return language.tensor(handle(data, dtype), kind)
+
+
+def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A numpy function on the interpreter's tensors."""
+
+    def apply(*operands: Any) -> Any:
+        arrays = numpy.broadcast_arrays(*(operand.handle.data for operand in operands))
+        data = numpy.asarray(function(*arrays)).astype(arrays[0].dtype)
+        return _tensor(data, max(operands, key=lambda operand: len(operand.shape)))
+
+    return apply
+
+
+def _fma32(x: Any, y: Any, z: Any) -> Any:
+    """One rounding: a product of float32 is exact in float64. The interpreter's own rounds twice."""
+    factor = y.handle.data if hasattr(y, "handle") else numpy.float32(y)
+    return _tensor((x.handle.data.astype(numpy.float64) * factor + z.handle.data).astype(numpy.float32), x)
+
+
+def _to_bfloat16(x: Any) -> Any:
+    """To nearest; the interpreter's own conversion truncates."""
+    rounded = torch.from_numpy(numpy.ascontiguousarray(x.handle.data)).to(torch.bfloat16)
+    return _tensor(rounded.view(torch.uint16).numpy(), x, load_part("language").bfloat16)
+
+
+def _lgamma(array: Any) -> Any:
+    return torch.lgamma(torch.from_numpy(numpy.ascontiguousarray(array))).numpy()
