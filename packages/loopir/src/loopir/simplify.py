@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import sympy
@@ -29,12 +28,10 @@ def product(items: Iterable[sympy.Expr]) -> sympy.Expr:
 
 @dataclass
 class Facts:
-    """What is known about size symbols: inclusive lower bounds and example values. Answers are cached; ``fresh`` numbers
-    new loop symbols."""
+    """What is known about size symbols: inclusive lower bounds and example values. Answers are cached."""
 
     lower: dict[sympy.Symbol, int] = field(default_factory=dict)
     hints: dict[sympy.Symbol, int] = field(default_factory=dict)
-    fresh: Iterator[int] = field(default_factory=itertools.count, repr=False)
     _simplified: dict[object, sympy.Expr] = field(default_factory=dict, repr=False)
     _nonnegative: dict[sympy.Expr, bool] = field(default_factory=dict, repr=False)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import sympy
 
 from loopir.expr import symbol
 from loopir.kernel import Range
-from loopir.simplify import ONE, ZERO, Facts, exact_quotient
+from loopir.simplify import ONE, ZERO, exact_quotient
 
 Substitution = dict[sympy.Symbol, sympy.Expr]
 
@@ -50,10 +50,15 @@ class _Side:
         self.rest = rest
 
 
-def refine(left: Sequence[Range], right: Sequence[Range], facts: Facts) -> Refinement | None:
-    """The coarsest loops of which both nests' loops are row-major composites, or None when sizes do not prove there are any."""
+def refine(left: Sequence[Range], right: Sequence[Range], reduced: Container[sympy.Symbol]) -> Refinement | None:
+    """The coarsest loops of which both nests' loops are row-major composites, or None when sizes do not prove there are any.
+
+    Parts of left loops in ``reduced`` are named ``h0``, ``h1``, ..., others ``g0``, ...: the same names in like groups, so that
+    what is known of an expression is found again.
+    """
     a, b = _Side(left), _Side(right)
     loops: list[tuple[Range, sympy.Symbol]] = []
+    count = {"g": 0, "h": 0}
     while True:
         more_a, more_b = a.next(), b.next()
         if not (more_a and more_b):
@@ -61,8 +66,10 @@ def refine(left: Sequence[Range], right: Sequence[Range], facts: Facts) -> Refin
         extent = _common(a.rest, b.rest)
         if extent is None:
             return None
-        part = symbol(f"g{next(facts.fresh)}")
         assert a.current is not None
+        prefix = "h" if a.current in reduced else "g"
+        part = symbol(f"{prefix}{count[prefix]}")
+        count[prefix] += 1
         loops.append((Range(part, extent), a.current))
         quotients = exact_quotient(a.rest, extent), exact_quotient(b.rest, extent)
         if quotients[0] is None or quotients[1] is None:

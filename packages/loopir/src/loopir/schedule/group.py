@@ -158,12 +158,13 @@ def _both_reduce(left: Group, right: Group, permutation: str | None, facts: Fact
 def _refine(
     left: Group, right: Group, a: list[Range], b: list[Range], permutation: str | None, facts: Facts
 ) -> Refinement | None:
+    reduced = {item.symbol for item in left.reduction}
     if permutation is None:
-        return refine(a, b, facts)
+        return refine(a, b, reduced)
     a_strides, b_strides = strides_of(left, permutation, facts), strides_of(right, permutation, facts)
     if a_strides is None or b_strides is None:
         return None
-    return refine(_by_stride(a, a_strides), _by_stride(b, b_strides), facts)
+    return refine(_by_stride(a, a_strides), _by_stride(b, b_strides), reduced)
 
 
 def _by_stride(loops: list[Range], strides: dict[sympy.Symbol, int]) -> list[Range]:
