@@ -10,10 +10,10 @@ holds runs in place of the function's code, in the same frame. When none does, `
 - an exception: the call raises it.
 
 ``guard`` is a ``GuardProgram`` (``guards.compile_guards``), None (always), or a callable ``(function, *arguments) -> bool``
-whose arguments are in the order of ``co_varnames``. The replacement needs the signature, flags and free variables of the original
-(``bytecode.replacement``). With ``returns_continuation`` its result may be a ``Continuation(function, *arguments)``: the hook
-then calls that function, after the first frame is gone, and does so again while continuations come back. Their functions are
-looked up like any other; their arguments belong to them alone.
+whose arguments are in the order of ``co_varnames``. The replacement needs the signature, flags and free variables of the
+original (``bytecode.replacement``). With ``returns_continuation`` its result may be a ``Continuation(function, *arguments)``:
+the hook then calls that function, after the first frame is gone, and does so again while continuations come back. Their
+functions are looked up like any other; their arguments belong to them alone.
 
 While guards and callbacks run, the thread has no active region. Regions are per thread; caches are shared by the threads. The
 hook is only installed while some thread has a region. A code object that dies takes its entries along, a region that dies all

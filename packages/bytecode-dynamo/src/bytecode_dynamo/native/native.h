@@ -100,4 +100,36 @@ int guards_init(PyObject *module);
 int guard_program_check(PyObject *program, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function);
 void guard_program_set_owner(PyObject *program, Entry *entry);
 
+/* ---- lookup.c: reading objects without running Python code; results are borrowed ---- */
+
+PyObject *instance_dict(PyObject *object);                     /* NULL when it has none */
+PyObject *dict_lookup(PyObject *dict, PyObject *key, Py_hash_t hash);
+uint64_t dict_version(PyObject *dict);                         /* 0: do not trust it */
+PyObject *class_dict_lookup(PyTypeObject *type, Py_ssize_t index, PyObject *name);
+int same_constant(PyObject *a, PyObject *b);
+int same_keys(PyObject *dict, PyObject *keys);
+Py_ssize_t container_length(PyObject *object);                 /* -1: not a built-in container */
+
+/* ---- tensors.c ---- */
+
+typedef struct {
+    PyTypeObject *type;
+    int requires_grad;
+    uint64_t info, keys;          /* dtype and device word, dispatch keys */
+    Py_ssize_t ndim;
+    int64_t dims[];               /* sizes, then strides; -1: any */
+} TensorExpectation;
+
+int tensors_init(PyObject *module);
+TensorExpectation *tensor_expectation(PyObject *example, PyObject *sizes, PyObject *strides);
+int tensor_matches(const TensorExpectation *expected, PyObject *tensor);
+/* what: 0 size, 1 stride, 2 storage offset.  0 on success. */
+int tensor_number(PyObject *tensor, PyTypeObject *type, int what, Py_ssize_t dim, int64_t *result);
+
+/* ---- shapes.c: boolean conditions on sizes, as a small stack program ---- */
+
+typedef struct ShapeProgram ShapeProgram;
+ShapeProgram *shape_program(PyObject *code, Py_ssize_t symbols);
+int shape_program_run(const ShapeProgram *program, const int64_t *symbols);
+
 #endif

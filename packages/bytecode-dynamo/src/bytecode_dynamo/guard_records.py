@@ -1,0 +1,306 @@
+"""Guard records: what each kind of guard says, in Python.
+
+The meaning of each kind, for a value ``v`` found by its source (``failure`` in this module says the same in Python):
+
+=============  ==========================================  ======================================================
+kind           expected                                    holds when
+=============  ==========================================  ======================================================
+TYPE_IS        a class                                     ``type(v) is expected``
+IDENTITY       an object                                   ``v is expected``
+EQUALS         a constant (numbers, str, bytes, None,      same type and equal; floats bit by bit
+               tuples of these, dtype, device, Size, ...)
+LENGTH         int                                         ``len(v) == expected``
+DICT_KEYS      tuple of keys                               ``tuple(v) == expected``, in this order
+HAS_ATTR       name                                        ``expected in vars(v)``
+NO_ATTR        name                                        ``expected not in vars(v)`` (of a dict: in the dict itself);
+                                                           says nothing of the class
+TENSOR         TensorFacts                                 the tensor's metadata are these
+ALIASED        a source                                    ``v`` is the object that the other source gives
+NOT_ALIASED    a source                                    ``v`` is not the object that the other source gives
+FUNCTION_CODE  a function                                  ``v`` is a function of the same ``__code__``, number of
+                                                           defaults and names of keyword-only defaults
+CLASS_ATTR     (name, object or ABSENT)                    the class ``v`` finds this object in its MRO's dicts
+GLOBAL_STATE   GlobalState                                 the thread's torch state is this (source: STATE)
+CUSTOM         a predicate (value) -> bool                 the predicate says so; runs Python
+=============  ==========================================  ======================================================
+
+``IDENTITY`` of an object that can die holds it weakly: when it dies, the program and its cache entry are gone for good.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import FunctionType
+from typing import Any
+
+import sympy
+import torch
+from symshapes import SizeGuard
+
+from .guard_state import GlobalState
+from .source import Scope, Source
+from .tensor_facts import TensorFacts
+
+
+class Absent:
+    """The type of ``ABSENT``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT = Absent()
+"""In CLASS_ATTR: no class of the MRO has the attribute."""
+
+
+class GuardKind(Enum):
+    """What a guard says of a value; see the module's table."""
+
+    TYPE_IS = auto()
+    IDENTITY = auto()
+    EQUALS = auto()
+    LENGTH = auto()
+    DICT_KEYS = auto()
+    HAS_ATTR = auto()
+    NO_ATTR = auto()
+    TENSOR = auto()
+    ALIASED = auto()
+    NOT_ALIASED = auto()
+    FUNCTION_CODE = auto()
+    CLASS_ATTR = auto()
+    GLOBAL_STATE = auto()
+    CUSTOM = auto()
+
+
+@dataclass(frozen=True)
+class StateSource(Source):
+    """The source of GLOBAL_STATE: the thread's torch state."""
+
+    @property
+    def name(self) -> str:
+        return "torch"
+
+    def resolve(self, locals, globals, builtins, closure) -> GlobalState:
+        return GlobalState.now()
+
+    def emit(self, emitter) -> None:
+        raise TypeError("the state of the thread is not a value")
+
+
+STATE = StateSource()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GuardRecord:
+    """One guard. ``reason`` is free text for messages (the user's line)."""
+
+    source: Source
+    kind: GuardKind
+    expected: Any
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.name} {self.source.name}: {describe(self.expected)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeGuards:
+    """Conditions on sizes: ``symbols`` says where the value of each symbol comes from (``SizeSource``, ``StrideSource``,
+    ``StorageOffsetSource`` or a source of an int or float)."""
+
+    symbols: Mapping[sympy.Symbol, Source] = field(default_factory=dict)
+    guards: Sequence[SizeGuard] = ()
+
+
+class Guards:
+    """Collects records, each once. A snapshot is ``len(guards)``; ``truncate`` goes back to it."""
+
+    def __init__(self) -> None:
+        self._records: list[GuardRecord] = []
+        self._known: dict[tuple[Source, GuardKind], list[Any]] = {}
+
+    def require(self, source: Source, kind: GuardKind, expected: Any, reason: str = "") -> None:
+        """Add a guard unless the same one is there."""
+        known = self._known.setdefault((source, kind), [])
+        if any(same_expectation(kind, old, expected) for old in known):
+            return
+        known.append(expected)
+        self._records.append(GuardRecord(source, kind, expected, reason))
+
+    def require_global_state(self) -> None:
+        """Guard on the thread's torch state as it is now."""
+        self.require(STATE, GuardKind.GLOBAL_STATE, GlobalState.now())
+
+    def truncate(self, length: int) -> None:
+        """Forget the records added since there were ``length`` of them."""
+        for record in self._records[length:]:
+            self._known[record.source, record.kind].remove(record.expected)
+        del self._records[length:]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[GuardRecord]:
+        return iter(self._records)
+
+
+def same_expectation(kind: GuardKind, a: Any, b: Any) -> bool:
+    """Whether two guards of one kind on one source say the same."""
+    if a is b:
+        return True
+    if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS, GuardKind.FUNCTION_CODE, GuardKind.CUSTOM):
+        return False
+    if kind is GuardKind.EQUALS:
+        return same_constant(a, b)
+    if kind is GuardKind.CLASS_ATTR:
+        return a[0] == b[0] and a[1] is b[1]
+    if kind is GuardKind.DICT_KEYS:
+        return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Same type and equal, deeply; floats bit by bit (so -0.0 differs from 0.0, and a NaN equals itself)."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is float:
+        return struct.pack("d", a) == struct.pack("d", b)
+    if type(a) is complex:
+        return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(same_constant(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, slice):
+        return same_constant((a.start, a.stop, a.step), (b.start, b.stop, b.step))
+    return a is b or bool(a == b)
+
+
+def shape_failure(shapes: ShapeGuards, scope: Scope) -> str | None:
+    """The first condition on sizes that fails."""
+    if not shapes.guards:
+        return None
+    values: dict[sympy.Symbol, Any] = {}
+    for symbol, source in shapes.symbols.items():
+        try:
+            values[symbol] = source.resolve(*scope)
+        except Exception as error:
+            return f"{source.name} was a size, now {type(error).__name__}"
+    names = ", ".join(f"{shapes.symbols[s].name} is {v}" for s, v in values.items())
+    for guard in shapes.guards:
+        try:
+            held = guard.holds(values)
+        except KeyError:
+            held = False
+        if not held:
+            return f"{guard.expr} fails ({names}){f', asked at {guard.provenance}' if guard.provenance else ''}"
+    return None
+
+
+def failure(record: GuardRecord, scope: Scope) -> str | None:
+    """Why a record does not hold in a call, or None if it does."""
+    name = record.source.name
+    try:
+        value = record.source.resolve(*scope)
+    except Exception as error:
+        return f"{name} was {describe(record.expected)}, now {type(error).__name__}: {error}"
+    return FAILURES[record.kind](name, value, record.expected, scope)
+
+
+def describe(value: Any) -> str:
+    """A short text of a value."""
+    text = value.name if isinstance(value, Source) else value.__qualname__ if isinstance(value, type) else repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+Failure = Callable[[str, Any, Any, Scope], str | None]
+
+
+def _compare(change: Callable[[Any], Any], same: Callable[[Any, Any], bool], what: str = "{}") -> Failure:
+    def check(name: str, value: Any, expected: Any, scope: Scope) -> str | None:
+        try:
+            now = change(value)
+        except Exception as error:
+            return f"{what.format(name)} was {describe(expected)}, now {type(error).__name__}: {error}"
+        return None if same(now, expected) else f"{what.format(name)} was {describe(expected)}, now {describe(now)}"
+
+    return check
+
+
+def _has_attr(wanted: bool) -> Failure:
+    def check(name: str, value: Any, expected: str, scope: Scope) -> str | None:
+        if (expected in (value if isinstance(value, dict) else getattr(value, "__dict__", ()))) is wanted:
+            return None
+        return f"{name}.{expected} was there, now it is not" if wanted else f"{name}.{expected} was not there, now it is"
+
+    return check
+
+
+def _aliased(wanted: bool) -> Failure:
+    def check(name: str, value: Any, expected: Source, scope: Scope) -> str | None:
+        if (value is expected.resolve(*scope)) is wanted:
+            return None
+        return f"{name} and {expected.name} were {'the same object' if wanted else 'different objects'}, now they are not"
+
+    return check
+
+
+def _function_code(name: str, value: Any, expected: FunctionType, scope: Scope) -> str | None:
+    if type(value) is not FunctionType:
+        return f"{name} was the function {expected.__qualname__}, now {describe(value)}"
+    if value.__code__ is not expected.__code__:
+        return f"{name}.__code__ was that of {expected.__qualname__}, now that of {value.__qualname__}"
+    if len(value.__defaults__ or ()) != len(expected.__defaults__ or ()):
+        return f"{name}.__defaults__ had {len(expected.__defaults__ or ())} values, now {len(value.__defaults__ or ())}"
+    if tuple(value.__kwdefaults__ or ()) != tuple(expected.__kwdefaults__ or ()):
+        return f"{name}.__kwdefaults__ has other names"
+    return None
+
+
+def _class_attr(name: str, value: Any, expected: tuple[str, Any], scope: Scope) -> str | None:
+    attribute, wanted = expected
+    if not isinstance(value, type):
+        return f"{name} was a class, now {describe(value)}"
+    found = next((owner.__dict__[attribute] for owner in value.__mro__ if attribute in owner.__dict__), ABSENT)
+    return None if found is wanted else f"{name}.{attribute} was {describe(wanted)}, now {describe(found)}"
+
+
+def _custom(name: str, value: Any, expected: Callable[[Any], bool], scope: Scope) -> str | None:
+    return None if expected(value) else f"{name} does not satisfy {getattr(expected, '__qualname__', expected)}"
+
+
+def _tensor(name: str, value: Any, expected: TensorFacts, scope: Scope) -> str | None:
+    return expected.failure(name, value)
+
+
+def _state(name: str, value: GlobalState, expected: GlobalState, scope: Scope) -> str | None:
+    return expected.difference(value)
+
+
+FAILURES: dict[GuardKind, Failure] = {
+    GuardKind.TYPE_IS: _compare(type, lambda a, b: a is b, "type({})"),
+    GuardKind.IDENTITY: _compare(lambda v: v, lambda a, b: a is b),
+    GuardKind.EQUALS: _compare(lambda v: v, same_constant),
+    GuardKind.LENGTH: _compare(len, lambda a, b: a == b, "len({})"),
+    GuardKind.DICT_KEYS: _compare(tuple, lambda a, b: len(a) == len(b) and all(map(same_key, a, b)), "tuple({})"),
+    GuardKind.HAS_ATTR: _has_attr(True),
+    GuardKind.NO_ATTR: _has_attr(False),
+    GuardKind.TENSOR: _tensor,
+    GuardKind.ALIASED: _aliased(True),
+    GuardKind.NOT_ALIASED: _aliased(False),
+    GuardKind.FUNCTION_CODE: _function_code,
+    GuardKind.CLASS_ATTR: _class_attr,
+    GuardKind.GLOBAL_STATE: _state,
+    GuardKind.CUSTOM: _custom,
+}
+
+
+def same_key(a: Any, b: Any) -> bool:
+    """Whether two dictionary keys are interchangeable: the same object, or equal constants of one type."""
+    return a is b or (type(a) in KEY_TYPES and same_constant(a, b))
+
+
+KEY_TYPES = (int, float, bool, str, bytes, tuple, complex, torch.device, torch.Size)
