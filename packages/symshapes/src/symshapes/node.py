@@ -126,6 +126,10 @@ _BINARY = (
 )
 
 
+def _type_question(pytype: type) -> Callable[[SymNode], bool]:
+    return lambda self: self.pytype is pytype
+
+
 class SymNode:
     """An expression with its Python type and its value in the example call (``hint``; None when unbacked)."""
 
@@ -162,14 +166,9 @@ class SymNode:
     def require_hint(self, fallback: Any = None) -> Any:
         return self._hint if self._hint is not None else fallback
 
-    def is_int(self) -> bool:
-        return self.pytype is int
-
-    def is_float(self) -> bool:
-        return self.pytype is float
-
-    def is_bool(self) -> bool:
-        return self.pytype is bool
+    is_int = _type_question(int)
+    is_float = _type_question(float)
+    is_bool = _type_question(bool)
 
     def is_nested_int(self) -> bool:
         return False
