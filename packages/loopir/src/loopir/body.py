@@ -16,6 +16,7 @@ import torch
 
 from loopir.kernel import Instruction, Number, Value
 from loopir.ops import OPS, DtypeRule
+from loopir.peephole import known_cast, known_result
 
 T = TypeVar("T")
 
@@ -220,6 +221,7 @@ class Recorder(OpsHandler[Value]):
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
         self.dtypes: dict[str, torch.dtype] = {}
+        self.definitions: dict[str, Instruction] = {}
         self._known: dict[tuple[object, ...], Value] = {}
         self._count = 0
 
@@ -248,9 +250,15 @@ class Recorder(OpsHandler[Value]):
         return self.emit("constant", (_canonical(number, dtype),), dtype)
 
     def convert(self, op: str, value: Value, dtype: torch.dtype) -> Value:
-        return value if self.dtypes[value.name] == dtype else self.emit(op, (value,), dtype)
+        if self.dtypes[value.name] == dtype:
+            return value
+        known = known_cast(value, dtype, self.definitions) if op == "cast" else None
+        return self.emit(op, (value,), dtype) if known is None else known
 
     def elementwise(self, op: str, *operands: Value) -> Value:
+        known = known_result(op, operands, self.definitions)
+        if known is not None:
+            return known
         rule = OPS[op].rule
         if op == "uniform":
             dtype = torch.float32
@@ -268,8 +276,13 @@ class Recorder(OpsHandler[Value]):
         if known is None:
             known = self._known[key] = Value(self.new_name(op))
             self.dtypes[known.name] = dtype
-            self.append(Instruction(known.name, op, args, dtype))
+            self.append(self.define(Instruction(known.name, op, args, dtype)))
         return known
+
+    def define(self, instruction: Instruction) -> Instruction:
+        """Remembers what a result is."""
+        self.definitions[str(instruction.result)] = instruction
+        return instruction
 
     @staticmethod
     def key(op: str, args: tuple, dtype: torch.dtype) -> tuple[object, ...]:

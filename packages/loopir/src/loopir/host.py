@@ -21,6 +21,7 @@ from loopir.store import ArtifactStore
 from loopir.text import format_dtype
 
 INDENT = "    "
+CONTIGUOUS_RESULT = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")}
 
 
 def generate(program: Program, codegens: Mapping[str, CodeGenerator]) -> list[KernelSource]:
@@ -207,18 +208,23 @@ class _HostWriter:
             value = value if bind.dim is None else f"{value}.size({bind.dim})"
             self.lines.append(f"{bind.symbol.name} = {value}")
             self.bound.add(bind.symbol.name)
-        for name in node.results:
-            buffer = self.program.buffers[name] if name else None
-            if (
-                name is None
-                or buffer is None
-                or len([s for s in buffer.shape if s != 1]) < 2
-                or any(s == 0 for s in buffer.shape)
-            ):
-                continue
-            self.globals["restride"] = restride
-            size, stride, target = format_sizes(buffer.shape), format_sizes(buffer.stride), self._name(name)
-            self.lines.append(f"if {target}.stride() != {stride}: {target} = restride({target}, {size}, {stride})")
+        if op_name(node.op) not in CONTIGUOUS_RESULT:
+            for name in node.results:
+                if name:
+                    self._check_strides(name)
+
+    def _check_strides(self, result: str) -> None:
+        """Strides of sizes 1 say nothing, and differ between operators and their meta functions."""
+        buffer = self.program.buffers[result]
+        dims = [d for d, size in enumerate(buffer.shape) if size != 1]
+        if not dims or any(size == 0 for size in buffer.shape):
+            return
+        self.globals["restride"] = restride
+        size, stride, name = format_sizes(buffer.shape), format_sizes(buffer.stride), self._name(result)
+        differs = f"{name}.stride() != {stride}"
+        if len(dims) < len(buffer.shape):
+            differs = " or ".join(f"{name}.stride({d}) != {format_expr(buffer.stride[d])}" for d in dims)
+        self.lines.append(f"if {differs}: {name} = restride({name}, {size}, {stride})")
 
     def _argument(self, argument: object) -> str:
         if isinstance(argument, View):

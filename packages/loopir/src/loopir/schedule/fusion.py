@@ -21,6 +21,7 @@ from loopir.simplify import extents_of, product
 
 MAX_MEMBERS = 64
 MAX_BUFFERS = 40
+MAX_INSTRUCTIONS = 1200
 MAX_READERS = 6
 SMALL_WORK = 1 << 15
 
@@ -105,6 +106,8 @@ class Fusion:
             return f"more than {MAX_MEMBERS} nodes", None
         if len(left.reads | right.reads | set(left.writes) | set(right.writes)) > MAX_BUFFERS:
             return f"more than {MAX_BUFFERS} buffers", None
+        if _instructions(left) + _instructions(right) > MAX_INSTRUCTIONS:
+            return f"more than {MAX_INSTRUCTIONS} instructions", None
         if self._device(left) != self._device(right):
             return "different devices", None
         if self.dag.has_step_between(left, right):
@@ -174,3 +177,7 @@ class Fusion:
 
 def _names(group: Group) -> str:
     return "+".join(member.node.buffer for member in group.members)
+
+
+def _instructions(group: Group) -> int:
+    return sum(len(member.node.program) for member in group.members)

@@ -69,7 +69,7 @@ class KernelRecorder(SimplifyingRecorder):
                 self._inner_values.add(value.name)
         else:
             self._known[key] = value
-        self.append(Instruction(value.name, op, args, dtype))
+        self.append(self.define(Instruction(value.name, op, args, dtype)))
         return value
 
     def _find(self, key: tuple[object, ...]) -> Value | None:
