@@ -1,0 +1,1 @@
+"""What known callables do to trackers: Python's built-ins, operators, torch functions."""

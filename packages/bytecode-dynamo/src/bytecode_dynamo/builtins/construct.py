@@ -1,0 +1,389 @@
+"""Constructing objects: built-in types, iterators, user classes, exceptions, mode contexts."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import itertools
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..effects import Identity
+from ..errors import GraphBreak
+from ..variables.attribute import find_in_class
+from ..variables.base import Args, Kwargs, VariableTracker
+from ..variables.callable import ClassVariable, SuperVariable
+from ..variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
+from ..variables.context import make_context
+from ..variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
+from ..variables.iterator import (
+    ChainIterator,
+    CountIterator,
+    EnumerateIterator,
+    FilterIterator,
+    IsliceIterator,
+    ItemsIterator,
+    RepeatIterator,
+    ZipIterator,
+    islice_bounds,
+)
+from ..variables.mapping import DictVariable, members_of
+from ..variables.module import NNModuleVariable
+from ..variables.sequence import RangeVariable, SequenceVariable, TupleVariable
+from ..variables.tensor import TensorVariable
+from ..variables.userobject import UserObjectVariable
+from . import torch_functions
+from .python import text_rule
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+Constructor = Callable[..., VariableTracker]
+CONSTRUCTORS: dict[type, Constructor] = {}
+
+
+def constructs(*classes: type) -> Callable[[Constructor], Constructor]:
+    """Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""
+
+    def add(rule: Constructor) -> Constructor:
+        for cls in classes:
+            CONSTRUCTORS[cls] = rule
+        return rule
+
+    return add
+
+
+def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """``cls(*args, **kwargs)``."""
+    rule = CONSTRUCTORS.get(cls)
+    if rule is not None:
+        return rule(ctx, *args, **kwargs)
+    made = make_context(ctx, cls, args, kwargs)
+    if made is not None:
+        return made
+    if issubclass(cls, BaseException):
+        return construct_exception(ctx, cls, args, kwargs)
+    if issubclass(cls, enum.Enum):
+        return ctx.fold(cls, args, kwargs)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return construct_named_tuple(ctx, cls, args, kwargs)
+    return construct_user(ctx, cls, args, kwargs)
+
+
+def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """An object of a class written in Python."""
+    meta_call = find_in_class(type(cls), "__call__")[1]
+    if meta_call is not type.__call__ and type(cls).__call__ is not type.__call__:
+        raise GraphBreak("BD019", f"{cls.__qualname__} has a metaclass with its own __call__")
+    if find_in_class(cls, "__del__")[0] >= 0:
+        raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
+    maker = cls.__new__
+    if maker is object.__new__:
+        made = new_object(ctx, cls)
+    elif isinstance(maker, types.FunctionType):
+        made = ctx.get_attr(ClassVariable(cls), "__new__").call(ctx, [ClassVariable(cls), *args], kwargs)
+        if not issubclass(made.python_type(), cls):
+            return made
+    else:
+        raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
+    if isinstance(cls.__init__, types.FunctionType):
+        ctx.get_attr(made, "__init__").call(ctx, args, kwargs)
+    return made
+
+
+def new_object(ctx: Context, cls: type) -> VariableTracker:
+    """``object.__new__(cls)``."""
+    if cls.__new__ is not object.__new__ and not isinstance(cls.__new__, types.FunctionType):
+        raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
+    kind = NNModuleVariable if issubclass(cls, torch.nn.Module) else UserObjectVariable
+    return kind(Identity(cls))
+
+
+def construct_exception(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """An exception object."""
+    error = ctx.new_exception(cls, args)
+    if isinstance(cls.__init__, types.FunctionType):
+        ctx.get_attr(error, "__init__").call(ctx, args, kwargs)
+    elif kwargs:
+        raise GraphBreak("BD019", f"{cls.__qualname__} with keyword arguments")
+    return error
+
+
+def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """A ``namedtuple``."""
+    if isinstance(cls.__new__, types.FunctionType) and cls.__new__.__qualname__ != f"{cls.__name__}.__new__" and cls.__bases__ != (tuple,):
+        base = next((base for base in cls.__mro__ if base.__bases__ == (tuple,)), None)
+        if base is None or "__new__" in cls.__dict__:
+            raise GraphBreak("BD019", f"{cls.__qualname__} has its own __new__")
+    given = dict(zip(cls._fields, args))
+    if len(args) > len(cls._fields) or set(kwargs) - set(cls._fields) or set(given) & set(kwargs):
+        ctx.raise_error(TypeError, f"{cls.__name__}: wrong arguments")
+    given |= kwargs
+    items = []
+    for field in cls._fields:
+        if field in given:
+            items.append(given[field])
+        elif field in cls._field_defaults:
+            items.append(ctx.create(cls._field_defaults[field]))
+        else:
+            ctx.raise_error(TypeError, f"{cls.__name__}: missing argument {field!r}")
+    return TupleVariable(tuple(items), cls)
+
+
+# -- built-in types ---------------------------------------------------------------------------------------------------------
+
+
+@constructs(list)
+def make_list(ctx: Context, *items: VariableTracker) -> VariableTracker:
+    return ctx.create_list(items[0].unpack(ctx) if items else [])
+
+
+@constructs(collections.deque)
+def make_deque(ctx: Context, *items: VariableTracker, **options: VariableTracker) -> VariableTracker:
+    if options or len(items) > 1:
+        raise GraphBreak("BD019", "a deque with maxlen")
+    return ctx.create_list(items[0].unpack(ctx) if items else [], collections.deque)
+
+
+@constructs(tuple)
+def make_tuple(ctx: Context, *items: VariableTracker) -> VariableTracker:
+    return ctx.create_tuple(items[0].unpack(ctx) if items else [])
+
+
+@constructs(torch.Size)
+def make_size(ctx: Context, *items: VariableTracker) -> VariableTracker:
+    return ctx.create_tuple(items[0].unpack(ctx) if items else [], torch.Size)
+
+
+def _make_dict(cls: type) -> Constructor:
+    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+        made = ctx.create_dict([], cls)
+        if args or named:
+            made.call_method(ctx, "update", list(args), named)
+        return made
+
+    return rule
+
+
+constructs(dict)(_make_dict(dict))
+constructs(collections.OrderedDict)(_make_dict(collections.OrderedDict))
+
+
+@constructs(collections.defaultdict)
+def make_defaultdict(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    factory = args[0] if args and not (isinstance(args[0], ConstantVariable) and args[0].value is None) else None
+    made = ctx.new_dict({}, collections.defaultdict, factory)
+    if len(args) > 1 or named:
+        made.call_method(ctx, "update", list(args[1:]), named)
+    return made
+
+
+def _make_set(cls: type) -> Constructor:
+    return lambda ctx, *items: ctx.new_set(members_of(ctx, items[0]) if items else {}, cls)
+
+
+constructs(set)(_make_set(set))
+constructs(frozenset)(_make_set(frozenset))
+
+
+@constructs(range)
+def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
+    try:
+        return RangeVariable(range(*(ctx.constant_of(bound, "a bound of range") for bound in bounds)))
+    except (TypeError, ValueError) as error:
+        return ctx.raise_error(type(error), *error.args)
+
+
+@constructs(slice)
+def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
+    start, stop, step = (ctx.none, parts[0], ctx.none) if len(parts) == 1 else (*parts, *([ctx.none] * (3 - len(parts))))
+    return SliceVariable((start, stop, step))
+
+
+@constructs(type)
+def make_type(ctx: Context, value: VariableTracker, *rest: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    if rest or named:
+        raise GraphBreak("BD019", "a class made by type()")
+    return ctx.constant_class(value.python_type())
+
+
+@constructs(super)
+def make_super(ctx: Context, cls: VariableTracker, owner: VariableTracker) -> VariableTracker:
+    return SuperVariable(cls.as_constant(ctx), owner)
+
+
+@constructs(object)
+def make_object(ctx: Context) -> VariableTracker:
+    return UserObjectVariable(Identity(object))
+
+
+@constructs(bool)
+def make_bool(ctx: Context, *value: VariableTracker) -> VariableTracker:
+    return ConstantVariable(value[0].truth(ctx) if value else False)
+
+
+def _make_number(cls: type) -> Constructor:
+    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+        value = args[0] if args else None
+        if isinstance(value, TensorVariable):
+            if not ctx.config.capture_scalar_outputs:
+                raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
+            return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
+        if isinstance(value, SymbolicVariable):
+            convert: Any = torch.sym_int if cls is int else torch.sym_float
+            return ctx.create(convert(value.value))
+        if isinstance(value, UserObjectVariable):
+            return value.call_method(ctx, f"__{cls.__name__}__", [], {})
+        return ctx.fold(cls, args, named)
+
+    return rule
+
+
+constructs(int)(_make_number(int))
+constructs(float)(_make_number(float))
+
+
+@constructs(complex, bytes, bytearray)
+def make_plain(ctx: Context, *args: VariableTracker) -> VariableTracker:
+    raise GraphBreak("BD019", "complex, bytes or bytearray")
+
+
+@constructs(str)
+def make_str(ctx: Context, *args: VariableTracker) -> VariableTracker:
+    if not args:
+        return ConstantVariable("")
+    return text_rule(str)(ctx, *args)
+
+
+@constructs(torch.device)
+def make_device(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    return ctx.fold(torch.device, args, named)
+
+
+@constructs(torch.finfo)
+def make_finfo(ctx: Context, *args: VariableTracker) -> VariableTracker:
+    return ctx.fold(torch.finfo, args, {})
+
+
+@constructs(torch.iinfo)
+def make_iinfo(ctx: Context, *args: VariableTracker) -> VariableTracker:
+    return ctx.fold(torch.iinfo, args, {})
+
+
+@constructs(torch.Tensor)
+def make_tensor(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    return torch_functions.call(ctx, "call_function", torch.Tensor, list(args), named)
+
+
+@constructs(property, staticmethod, classmethod)
+def make_descriptor(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    raise GraphBreak("BD019", "a property or method object")
+
+
+# -- functions and iterators --------------------------------------------------------------------------------------------------
+
+
+@constructs(functools.partial)
+def make_partial(ctx: Context, function: VariableTracker, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    return PartialVariable(function, args, tuple(named.items()))
+
+
+@constructs(types.MethodType)
+def make_method(ctx: Context, function: VariableTracker, owner: VariableTracker) -> VariableTracker:
+    return BoundMethodVariable(function, owner)
+
+
+@constructs(zip)
+def make_zip(ctx: Context, *parts: VariableTracker, strict: VariableTracker | None = None) -> VariableTracker:
+    iterators = tuple(part.iterate(ctx) for part in parts)
+    return ZipIterator(Identity(zip), parts=iterators, strict=strict is not None and strict.truth(ctx))
+
+
+@constructs(map)
+def make_map(ctx: Context, function: VariableTracker, *parts: VariableTracker) -> VariableTracker:
+    return ZipIterator(Identity(map), parts=tuple(part.iterate(ctx) for part in parts), function=function)
+
+
+@constructs(filter)
+def make_filter(ctx: Context, function: VariableTracker, items: VariableTracker) -> VariableTracker:
+    is_none = isinstance(function, ConstantVariable) and function.value is None
+    return FilterIterator(Identity(filter), base=items.iterate(ctx), function=None if is_none else function)
+
+
+@constructs(enumerate)
+def make_enumerate(ctx: Context, items: VariableTracker, start: VariableTracker | None = None) -> VariableTracker:
+    first = 0 if start is None else ctx.constant_of(start, "the start of enumerate")
+    return EnumerateIterator(Identity(enumerate), base=items.iterate(ctx), start=first)
+
+
+@constructs(reversed)
+def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
+    if isinstance(items, UserObjectVariable):
+        method = items.special(ctx, "__reversed__")
+        if method is not None:
+            return method.call(ctx, [], {})
+        size = items.length(ctx).as_constant(ctx)
+        return ctx.iterator([items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))])
+    if not isinstance(items, (SequenceVariable, DictVariable)) and issubclass(items.python_type(), (set, frozenset)):
+        ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
+    return ItemsIterator(Identity(reversed), items=tuple(reversed(items.unpack(ctx))))
+
+
+@constructs(itertools.count)
+def make_count(ctx: Context, start: VariableTracker | None = None, step: VariableTracker | None = None) -> VariableTracker:
+    return CountIterator(Identity(itertools.count), start=start or ConstantVariable(0), step=step or ConstantVariable(1))
+
+
+@constructs(itertools.chain)
+def make_chain(ctx: Context, *parts: VariableTracker) -> VariableTracker:
+    return ChainIterator(Identity(itertools.chain), parts=parts)
+
+
+@constructs(itertools.islice)
+def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) -> VariableTracker:
+    limits = islice_bounds([bound.as_constant(ctx) for bound in bounds])
+    return IsliceIterator(Identity(itertools.islice), base=items.iterate(ctx), bounds=limits)
+
+
+@constructs(itertools.repeat)
+def make_repeat(ctx: Context, item: VariableTracker, times: VariableTracker | None = None) -> VariableTracker:
+    if times is None:
+        return RepeatIterator(Identity(itertools.repeat), item=item)
+    return ctx.iterator([item] * times.as_constant(ctx))
+
+
+def _eager_iterator(function: Any) -> Constructor:
+    """Finite combinations of known elements."""
+
+    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+        options = {name: value.as_constant(ctx) for name, value in named.items()}
+        values = [arg.unpack(ctx) if not isinstance(arg, ConstantVariable) or isinstance(arg.value, str) else arg.value for arg in args]
+        return ctx.iterator([ctx.create_tuple(items) for items in function(*values, **options)])
+
+    return rule
+
+
+for _function in (itertools.product, itertools.permutations, itertools.combinations, itertools.zip_longest):
+    constructs(_function)(_eager_iterator(_function))  # pyright: ignore[reportArgumentType]
+
+
+def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs: Any) -> VariableTracker:
+    """``dict.fromkeys`` and other class methods written in C."""
+    if function.__name__ == "fromkeys" and issubclass(cls, dict):
+        value = args[1] if len(args) > 1 else ctx.none
+        return ctx.create_dict([(key, value) for key in args[0].unpack(ctx)], cls)
+    if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):
+        if cls is object:
+            return new_object(ctx, args[0].value)
+        if cls is tuple:
+            return ctx.create_tuple(args[1].unpack(ctx), args[0].value)
+    if cls.__module__ in ("builtins", "torch"):
+        return ctx.fold(function, args, kwargs)
+    raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")
+
+
+__all__ = ["CONSTRUCTORS", "FunctionVariable", "call_class_method", "construct", "new_object"]

@@ -1,0 +1,267 @@
+"""Operators on trackers: numbers, symbolic sizes, tensors, containers, user objects."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GraphBreak, ObservedException
+from ..variables.base import VariableTracker
+from ..variables.callable import KnownObjectVariable
+from ..variables.constant import ConstantVariable, SymbolicVariable
+from ..variables.mapping import DictVariable, DictViewVariable, SetVariable, members_of
+from ..variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
+from ..variables.tensor import TensorVariable
+from ..variables.userobject import UserObjectVariable
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+# symbol: (function, in-place function, special method without underscores)
+BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
+    "+": (operator.add, operator.iadd, "add"),
+    "-": (operator.sub, operator.isub, "sub"),
+    "*": (operator.mul, operator.imul, "mul"),
+    "/": (operator.truediv, operator.itruediv, "truediv"),
+    "//": (operator.floordiv, operator.ifloordiv, "floordiv"),
+    "%": (operator.mod, operator.imod, "mod"),
+    "**": (operator.pow, operator.ipow, "pow"),
+    "@": (operator.matmul, operator.imatmul, "matmul"),
+    "&": (operator.and_, operator.iand, "and"),
+    "|": (operator.or_, operator.ior, "or"),
+    "^": (operator.xor, operator.ixor, "xor"),
+    "<<": (operator.lshift, operator.ilshift, "lshift"),
+    ">>": (operator.rshift, operator.irshift, "rshift"),
+}
+COMPARE: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+}
+UNARY: dict[str, tuple[Callable[..., Any], str]] = {
+    "-": (operator.neg, "__neg__"),
+    "+": (operator.pos, "__pos__"),
+    "~": (operator.invert, "__invert__"),
+}
+
+
+def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
+    """``-x``, ``+x``, ``~x``, ``not x``."""
+    if symbol == "not":
+        if isinstance(value, SymbolicVariable):
+            return ctx.create(not value.truth(ctx))
+        return ConstantVariable(not value.truth(ctx))
+    function, method = UNARY[symbol]
+    if isinstance(value, TensorVariable):
+        return ctx.torch_call("call_function", function, [value], {})
+    if isinstance(value, SymbolicVariable):
+        return ctx.create(ctx.decide(lambda: function(value.value), value.describe()))
+    if isinstance(value, UserObjectVariable):
+        return value.call_method(ctx, method, [], {})
+    return ctx.fold(function, [value], {})
+
+
+def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+    """``left symbol right``; a symbol such as ``+=`` works in place where the left operand can."""
+    base = symbol.removesuffix("=")
+    in_place = base != symbol
+    function, in_place_function, name = BINARY[base]
+    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+        return ctx.fold(function, [left, right], {})
+    if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
+        if _defines(right, f"__r{name}__") or (not isinstance(left, TensorVariable) and _defines(left, f"__{name}__")):
+            return _special(ctx, name, left, right, in_place)
+        target = in_place_function if in_place and isinstance(left, TensorVariable) else function
+        return ctx.torch_call("call_function", target, [left, right], {})
+    if is_number(left) and is_number(right):
+        return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
+    if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
+        return _container(ctx, base, in_place, left, right)
+    if isinstance(right, SequenceVariable) and base == "*":
+        return _container(ctx, base, False, right, left)
+    if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
+        return _special(ctx, name, left, right, in_place)
+    return ctx.fold(function, [left, right], {})
+
+
+def is_number(value: VariableTracker) -> bool:
+    """Whether it is a number or a symbolic size."""
+    if isinstance(value, SymbolicVariable):
+        return True
+    return isinstance(value, ConstantVariable) and isinstance(value.value, (int, float))
+
+
+def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: VariableTracker) -> VariableTracker:
+    if in_place and isinstance(left, ListVariable) and symbol == "+":
+        left.call_method(ctx, "extend", [right], {})
+        return left
+    if in_place and isinstance(left, (DictVariable, SetVariable)) and symbol == "|":
+        left.call_method(ctx, "update", [right], {})
+        return left
+    if symbol == "+" and isinstance(left, SequenceVariable) and isinstance(right, SequenceVariable):
+        if isinstance(left, ListVariable) is isinstance(right, ListVariable) and not isinstance(left, RangeVariable):
+            return left.same_kind(ctx, (*left.elements(ctx), *right.elements(ctx)))
+    if symbol == "*" and isinstance(left, SequenceVariable) and is_number(right):
+        items = left.elements(ctx) * right.as_constant(ctx)
+        if in_place and isinstance(left, ListVariable):
+            left.replace(ctx, items)
+            return left
+        return left.same_kind(ctx, items)
+    if symbol == "|" and isinstance(left, DictVariable) and isinstance(right, DictVariable):
+        return ctx.new_dict({**left.entries(ctx), **right.entries(ctx)}, left.key.cls, left.factory)
+    if isinstance(left, DictViewVariable):
+        left = ctx.new_set(members_of(ctx, left), set)
+    if isinstance(left, SetVariable) and symbol in ("|", "&", "-", "^"):
+        return left.call_method(ctx, f"__{BINARY[symbol][2]}__", [right], {})
+    if isinstance(right, UserObjectVariable):
+        return _special(ctx, BINARY[symbol][2], left, right, in_place)
+    return ctx.raise_error(
+        TypeError, f"unsupported operand type(s) for {symbol}: {left.python_type().__name__!r} and {right.python_type().__name__!r}"
+    )
+
+
+def _defines(value: VariableTracker, name: str) -> bool:
+    return isinstance(value, UserObjectVariable) and hasattr(value.python_type(), name)
+
+
+def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool) -> VariableTracker:
+    attempts = [(left, f"__{name}__", right), (right, f"__r{name}__", left)]
+    if in_place:
+        attempts.insert(0, (left, f"__i{name}__", right))
+    if right.python_type() is not left.python_type() and issubclass(right.python_type(), left.python_type()):
+        attempts = [attempts[-1], *attempts[:-1]]
+    for owner, method, other in attempts:
+        if _defines(owner, method):
+            result = owner.call_method(ctx, method, [other], {})
+            if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
+                return result
+    return ctx.raise_error(
+        TypeError, f"unsupported operand type(s) for {name}: {left.python_type().__name__!r} and {right.python_type().__name__!r}"
+    )
+
+
+# -- comparison -----------------------------------------------------------------------------------------------------------
+
+
+def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+    """``left symbol right``."""
+    function, method, reflected = COMPARE[symbol]
+    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+        return ctx.fold(function, [left, right], {})
+    if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
+        return ctx.torch_call("call_function", function, [left, right], {})
+    if is_number(left) and is_number(right):
+        return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
+    for owner, name, other in ((left, method, right), (right, reflected, left)):
+        if isinstance(owner, UserObjectVariable) and getattr(owner.python_type(), name, None) is not getattr(object, name):
+            result = owner.call_method(ctx, name, [other], {})
+            if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
+                return result
+    if isinstance(left, SetVariable) and symbol not in ("==", "!="):
+        return ConstantVariable(function(set(left.members(ctx)), set(members_of(ctx, right))))
+    if symbol in ("==", "!="):
+        return ConstantVariable(same_value(ctx, left, right) == (symbol == "=="))
+    return ctx.fold(function, [left, right], {})
+
+
+def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left == right`` for anything but tensors, numbers and objects with ``__eq__``."""
+    if isinstance(left, SequenceVariable) and isinstance(right, SequenceVariable):
+        if isinstance(left, ListVariable) is not isinstance(right, ListVariable):
+            return False
+        a, b = left.unpack(ctx), right.unpack(ctx)
+        return len(a) == len(b) and all(is_same(ctx, x, y) or ctx.equal(x, y) for x, y in zip(a, b))
+    if isinstance(left, DictVariable) and isinstance(right, DictVariable):
+        a, b = left.entries(ctx), right.entries(ctx)
+        return a.keys() == b.keys() and all(ctx.equal(ctx.real(a[key][1]), ctx.real(b[key][1])) for key in a)
+    if isinstance(left, (SetVariable, DictViewVariable)) and isinstance(right, (SetVariable, DictViewVariable)):
+        return set(members_of(ctx, left)) == set(members_of(ctx, right))
+    if isinstance(left, (ConstantVariable, KnownObjectVariable)) and isinstance(right, (ConstantVariable, KnownObjectVariable)):
+        return bool(left.as_constant(ctx) == right.as_constant(ctx))
+    return is_same(ctx, left, right)
+
+
+def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
+    """``left is right``."""
+    if isinstance(left, SymbolicVariable) or isinstance(right, SymbolicVariable):
+        if left is right:
+            return True
+        if left.python_type() is not right.python_type():
+            return False
+        raise GraphBreak("BD007", "identity of numbers")
+    a, b = left.identity(), right.identity()
+    return a is b or (type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b)
+
+
+# -- functions of the operator module -------------------------------------------------------------------------------------
+
+
+def _register() -> None:
+    for symbol, (function, in_place_function, _) in BINARY.items():
+        evaluates_call(function)(_binary_rule(symbol))
+        evaluates_call(in_place_function)(_binary_rule(symbol + "="))
+    for symbol, (function, *_) in COMPARE.items():
+        evaluates_call(function)(_compare_rule(symbol))
+    for symbol, (function, _) in UNARY.items():
+        evaluates_call(function)(_unary_rule(symbol))
+    evaluates_call(operator.not_)(_unary_rule("not"))
+
+
+def _binary_rule(symbol: str) -> Any:
+    return lambda ctx, left, right: binary(ctx, symbol, left, right)
+
+
+def _compare_rule(symbol: str) -> Any:
+    return lambda ctx, left, right: compare(ctx, symbol, left, right)
+
+
+def _unary_rule(symbol: str) -> Any:
+    return lambda ctx, value: unary(ctx, symbol, value)
+
+
+_register()
+
+
+@evaluates_call(operator.getitem)
+def getitem(ctx: Context, container: VariableTracker, key: VariableTracker) -> VariableTracker:
+    return container.get_item(ctx, key)
+
+
+@evaluates_call(operator.setitem)
+def setitem(ctx: Context, container: VariableTracker, key: VariableTracker, value: VariableTracker) -> None:
+    container.set_item(ctx, key, value)
+
+
+@evaluates_call(operator.is_)
+def is_(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+    return ConstantVariable(is_same(ctx, left, right))
+
+
+@evaluates_call(operator.is_not)
+def is_not(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+    return ConstantVariable(not is_same(ctx, left, right))
+
+
+@evaluates_call(operator.contains)
+def contains(ctx: Context, container: VariableTracker, item: VariableTracker) -> VariableTracker:
+    return ConstantVariable(container.contains(ctx, item))
+
+
+@evaluates_call(operator.truth)
+def truth(ctx: Context, value: VariableTracker) -> VariableTracker:
+    return ConstantVariable(value.truth(ctx))
+
+
+@evaluates_call(operator.index)
+def index(ctx: Context, value: VariableTracker) -> VariableTracker:
+    if isinstance(value, (ConstantVariable, SymbolicVariable)):
+        return value
+    return value.call_method(ctx, "__index__", [], {})
+
+
+__all__ = ["ObservedException", "TupleVariable", "binary", "compare", "is_number", "is_same", "same_value", "unary"]

@@ -1,0 +1,324 @@
+"""Python's built-in functions."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import itertools
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ..effects import Identity
+from ..errors import GraphBreak, NotConstant, ObservedException
+from ..variables.base import VariableTracker
+from ..variables.constant import ConstantVariable, SymbolicVariable
+from ..variables.iterator import ChainIterator
+from ..variables.sequence import sort_items
+from ..variables.tensor import TensorVariable
+from ..variables.userobject import InstanceDictVariable, UserObjectVariable
+from . import operators
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+Value = VariableTracker
+
+
+@evaluates_call(len)
+def len_(ctx: Context, value: Value) -> Value:
+    return value.length(ctx)
+
+
+@evaluates_call(isinstance)
+def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
+    return ConstantVariable(instance_of(ctx, value.python_type(), cls))
+
+
+@evaluates_call(issubclass)
+def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
+    return ConstantVariable(instance_of(ctx, value.as_constant(ctx), cls))
+
+
+def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
+    """Whether instances of ``actual`` are instances of a class or tuple of classes."""
+    wanted = cls.as_constant(ctx)
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        if isinstance(one, tuple):
+            if instance_of(ctx, actual, ctx.create(one)):
+                return True
+        elif issubclass(actual, one):
+            return True
+    return False
+
+
+@evaluates_call(callable)
+def callable_(ctx: Context, value: Value) -> Value:
+    return ConstantVariable(hasattr(value.python_type(), "__call__"))  # noqa: B004
+
+
+@evaluates_call(getattr)
+def getattr_(ctx: Context, owner: Value, name: Value, *default: Value) -> Value:
+    attribute = name.as_constant(ctx)
+    if not default:
+        return ctx.get_attr(owner, attribute)
+    try:
+        return ctx.get_attr(owner, attribute)
+    except ObservedException as raised:
+        if not issubclass(raised.value.python_type(), AttributeError):
+            raise
+        return default[0]
+
+
+@evaluates_call(hasattr)
+def hasattr_(ctx: Context, owner: Value, name: Value) -> Value:
+    try:
+        ctx.get_attr(owner, name.as_constant(ctx))
+    except ObservedException as raised:
+        if not issubclass(raised.value.python_type(), AttributeError):
+            raise
+        return ConstantVariable(False)
+    except GraphBreak as error:
+        # The attribute is there; only its value is beyond evaluation.
+        if error.id != "BD014":
+            raise
+    return ConstantVariable(True)
+
+
+@evaluates_call(setattr)
+def setattr_(ctx: Context, owner: Value, name: Value, value: Value) -> None:
+    owner.set_attr(ctx, name.as_constant(ctx), value)
+
+
+@evaluates_call(delattr)
+def delattr_(ctx: Context, owner: Value, name: Value) -> None:
+    owner.del_attr(ctx, name.as_constant(ctx))
+
+
+@evaluates_call(object.__setattr__)
+def object_setattr(ctx: Context, owner: Value, name: Value, value: Value) -> None:
+    if not isinstance(owner, UserObjectVariable):
+        owner.set_attr(ctx, name.as_constant(ctx), value)
+        return
+    owner.store(ctx, name.as_constant(ctx), value)
+
+
+@evaluates_call(object.__delattr__)
+def object_delattr(ctx: Context, owner: Value, name: Value) -> None:
+    if not isinstance(owner, UserObjectVariable):
+        raise GraphBreak("BD020", f"deletion of an attribute of {owner.describe()}")
+    owner.remove(ctx, name.as_constant(ctx))
+
+
+@evaluates_call(object.__getattribute__)
+def object_getattribute(ctx: Context, owner: Value, name: Value) -> Value:
+    return owner.get_attr(ctx, name.as_constant(ctx))
+
+
+@evaluates_call(object.__init__, object.__init_subclass__)
+def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
+    pass
+
+
+@evaluates_call(object.__new__)
+def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    return ctx.new_object(cls.as_constant(ctx))
+
+
+@evaluates_call(object.__eq__)
+def object_eq(ctx: Context, left: Value, right: Value) -> Value:
+    return ConstantVariable(True if operators.is_same(ctx, left, right) else NotImplemented)
+
+
+@evaluates_call(object.__ne__)
+def object_ne(ctx: Context, left: Value, right: Value) -> Value:
+    return ConstantVariable(not ctx.equal(left, right))
+
+
+@evaluates_call(BaseException.__init__, Exception.__init__)
+def exception_init(ctx: Context, error: Value, *args: Value) -> None:
+    error.set_attr(ctx, "args", ctx.create_tuple(args))
+
+
+@evaluates_call(vars)
+def vars_(ctx: Context, value: Value) -> Value:
+    if not isinstance(value, UserObjectVariable):
+        raise GraphBreak("BD007", f"vars of {value.describe()}")
+    return InstanceDictVariable(value)
+
+
+# -- iteration ------------------------------------------------------------------------------------------------------------
+
+
+@evaluates_call(iter)
+def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
+    if sentinel:
+        raise GraphBreak("BD012", "iter with a sentinel")
+    return value.iterate(ctx)
+
+
+@evaluates_call(next)
+def next_(ctx: Context, iterator: Value, *default: Value) -> Value:
+    if isinstance(iterator, UserObjectVariable):
+        item = ctx.until_stop(lambda: iterator.call_method(ctx, "__next__", [], {}))
+    else:
+        item = iterator.next(ctx)
+    if item is not None:
+        return item
+    return default[0] if default else ctx.raise_observed(StopIteration, [])
+
+
+@evaluates_call(sum)
+def sum_(ctx: Context, items: Value, start: Value | None = None) -> Value:
+    total = start or ConstantVariable(0)
+    for item in items.unpack(ctx):
+        total = operators.binary(ctx, "+", total, item)
+    return total
+
+
+@evaluates_call(any)
+def any_(ctx: Context, items: Value) -> Value:
+    return ConstantVariable(_search(ctx, items, True))
+
+
+@evaluates_call(all)
+def all_(ctx: Context, items: Value) -> Value:
+    return ConstantVariable(not _search(ctx, items, False))
+
+
+def _search(ctx: Context, items: Value, wanted: bool) -> bool:
+    iterator = items.iterate(ctx)
+    while (item := iterator.next(ctx)) is not None:
+        ctx.count_instruction()
+        if item.truth(ctx) == wanted:
+            return True
+    return False
+
+
+def _extreme(symbol: str) -> Any:
+    def rule(ctx: Context, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
+        items = args[0].unpack(ctx) if len(args) == 1 else list(args)
+        if not items:
+            return default or ctx.raise_error(ValueError, "arg is an empty sequence")
+        if all(map(operators.is_number, items)) and key is None and any(isinstance(item, SymbolicVariable) for item in items):
+            return functools.reduce(lambda a, b: ctx.symbolic_extreme(symbol, a, b), items)
+        best, measure = items[0], _measured(ctx, items[0], key)
+        for item in items[1:]:
+            other = _measured(ctx, item, key)
+            if operators.compare(ctx, symbol, other, measure).truth(ctx):
+                best, measure = item, other
+        return best
+
+    return rule
+
+
+def _measured(ctx: Context, item: Value, key: Value | None) -> Value:
+    if key is None or (isinstance(key, ConstantVariable) and key.value is None):
+        return item
+    return key.call(ctx, [item], {})
+
+
+evaluates_call(max)(_extreme(">"))
+evaluates_call(min)(_extreme("<"))
+
+
+@evaluates_call(sorted)
+def sorted_(ctx: Context, items: Value, **options: Value) -> Value:
+    return ctx.create_list(sort_items(ctx, items.unpack(ctx), options))
+
+
+@evaluates_call(functools.reduce)
+def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Value:
+    values = [*initial, *items.unpack(ctx)]
+    if not values:
+        return ctx.raise_error(TypeError, "reduce() of empty iterable with no initial value")
+    return functools.reduce(lambda a, b: function.call(ctx, [a, b], {}), values)
+
+
+# -- numbers and strings --------------------------------------------------------------------------------------------------
+
+
+@evaluates_call(abs)
+def abs_(ctx: Context, value: Value) -> Value:
+    if isinstance(value, TensorVariable):
+        return value.call_method(ctx, "abs", [], {})
+    if isinstance(value, SymbolicVariable):
+        return ctx.create(abs(value.value))
+    if isinstance(value, UserObjectVariable):
+        return value.call_method(ctx, "__abs__", [], {})
+    return ctx.fold(abs, [value], {})
+
+
+@evaluates_call(round)
+def round_(ctx: Context, value: Value, *digits: Value) -> Value:
+    if isinstance(value, TensorVariable):
+        return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
+    return ctx.fold(round, [value, *digits], {})
+
+
+@evaluates_call(divmod)
+def divmod_(ctx: Context, left: Value, right: Value) -> Value:
+    return ctx.create_tuple([operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)])
+
+
+@evaluates_call(pow)
+def pow_(ctx: Context, base: Value, exponent: Value, *modulus: Value) -> Value:
+    if modulus:
+        return ctx.fold(pow, [base, exponent, *modulus], {})
+    return operators.binary(ctx, "**", base, exponent)
+
+
+def text_rule(function: Any) -> Any:
+    """``repr``, ``str``, ``format`` of constants, containers of constants, and user objects with their own method."""
+
+    def rule(ctx: Context, value: Value, *args: Value) -> Value:
+        name = {repr: "__repr__", str: "__str__", format: "__format__"}.get(function, "__repr__")
+        if isinstance(value, TensorVariable):
+            raise GraphBreak("BD004", f"text of {value.describe()}")
+        if isinstance(value, UserObjectVariable) and getattr(value.python_type(), name) is not getattr(object, name):
+            return value.call_method(ctx, name, list(args), {})
+        try:
+            return ctx.fold(function, [value, *args], {})
+        except NotConstant:
+            raise GraphBreak("BD007", f"text of {value.describe()}") from None
+
+    return rule
+
+
+for _function in (repr, format, ascii):
+    evaluates_call(_function)(text_rule(_function))
+
+
+@evaluates_call(hash)
+def hash_(ctx: Context, value: Value) -> Value:
+    if isinstance(value, UserObjectVariable) and value.python_type().__hash__ is not object.__hash__:
+        return value.call_method(ctx, "__hash__", [], {})
+    return ctx.fold(hash, [value], {})
+
+
+@evaluates_call(id)
+def id_(ctx: Context, value: Value) -> Value:
+    raise GraphBreak("BD007", f"id of {value.describe()}")
+
+
+@evaluates_call(print, input, open, builtins.breakpoint)
+def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
+    raise GraphBreak("BD003", "print, input, open or breakpoint")
+
+
+@evaluates_call(globals, locals, dir, eval, exec, compile, __import__)
+def reflection(ctx: Context, *args: Value, **kwargs: Value) -> None:
+    raise GraphBreak("BD002", "globals, locals, dir, eval, exec, compile or __import__")
+
+
+# -- itertools ------------------------------------------------------------------------------------------------------------
+
+
+@evaluates_call(itertools.chain.from_iterable)
+def chain_from_iterable(ctx: Context, items: Value) -> Value:
+    return ChainIterator(Identity(itertools.chain), tuple(items.unpack(ctx)))
+
+
+@evaluates_call(operator.length_hint)
+def length_hint(ctx: Context, value: Value, *default: Value) -> Value:
+    return value.length(ctx)

@@ -1,0 +1,251 @@
+"""Torch functions: which are recorded, which are answered while capturing, and how results become trackers."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent
+from torch.utils import _pytree as pytree
+
+from ..errors import GraphBreak
+from ..variables.base import VariableTracker
+from ..variables.constant import ConstantVariable
+from ..variables.sequence import TupleVariable
+from ..variables.tensor import TensorVariable
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+NAMESPACES: tuple[Any, ...] = (
+    torch, torch.nn.functional, torch.functional, torch.linalg, torch.fft, torch.special, torch._C._nn, torch._C._linalg,
+    torch._C._fft, torch._C._special, torch._C._VariableFunctions, torch.nn.init, torch.sparse,
+)  # fmt: skip
+
+# In these namespaces, but not computations on tensors.
+EXCLUDED = frozenset(
+    """manual_seed seed set_rng_state get_rng_state initial_seed save load compile set_default_dtype set_default_device
+    set_default_tensor_type use_deterministic_algorithms set_deterministic_debug_mode set_num_threads set_num_interop_threads
+    set_printoptions set_warn_always set_float32_matmul_precision set_flush_denormal from_numpy frombuffer from_file vmap
+    typename is_storage get_default_device get_num_threads get_num_interop_threads get_file_path prepare_multiprocessing_environment
+    set_anomaly_enabled set_grad_enabled is_warn_always_enabled cond while_loop fork wait unify_type_list parse_ir
+    parse_schema parse_type_comment import_ir_module import_ir_module_from_buffer merge_type_from_type_comment
+    read_vitals set_vital vitals_enabled classproperty from_dlpack to_dlpack init_num_threads set_autocast_enabled
+    set_autocast_cache_enabled set_autocast_dtype set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype
+    set_autocast_ipu_enabled set_autocast_xla_enabled clear_autocast_cache autocast_increment_nesting
+    autocast_decrement_nesting _assert_async resize_as_ resize_as_sparse_ set_ get_device_module handle_torch_function
+    has_torch_function has_torch_function_unary has_torch_function_variadic has_torch_function_single boolean_dispatch
+    assert_int_or_pair is_anomaly_enabled""".split()
+)  # fmt: skip
+
+_graph_functions: dict[int, Any] = {}
+
+
+def _collect() -> None:
+    for namespace in NAMESPACES:
+        for name in dir(namespace):
+            if name in EXCLUDED or (name.startswith("__")):
+                continue
+            value = getattr(namespace, name, None)
+            home = getattr(value, "__module__", None) or ""
+            is_builtin = isinstance(value, (types.BuiltinFunctionType, types.BuiltinMethodType))
+            is_python = isinstance(value, types.FunctionType) and home in _PYTHON_HOMES and not name.startswith("_")
+            if is_builtin or is_python:
+                _graph_functions[id(value)] = value
+
+
+_PYTHON_HOMES = frozenset({"torch.nn.functional", "torch.functional", "torch._jit_internal", "torch.nn.init"})
+
+
+def is_graph_function(function: Any) -> bool:
+    """Whether calls of a function stand in graphs as they are."""
+    if not _graph_functions:
+        _collect()
+    if id(function) in _graph_functions:
+        return True
+    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) or id(function) in _allowed
+
+
+_allowed: dict[int, Any] = {}
+
+
+def allow_in_graph(function: Any) -> None:
+    """Record calls of a function without looking into it."""
+    _allowed[id(function)] = function
+
+
+# Answered while capturing; what the answer depends on is guarded (by the guard on torch's state where nothing else is said).
+QUERIES: tuple[Callable[..., Any], ...] = (
+    torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.is_grad_enabled, torch.is_inference_mode_enabled,
+    torch.get_default_dtype, torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.get_autocast_dtype,
+    torch.get_autocast_gpu_dtype, torch.is_autocast_cache_enabled, torch.are_deterministic_algorithms_enabled,
+    torch.promote_types, torch.result_type, torch.can_cast, torch.cuda.is_available, torch.cuda.device_count,
+    torch.backends.mps.is_available, torch._C._get_cudnn_enabled, torch.get_float32_matmul_precision,
+    torch.cuda.is_initialized, torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
+)  # fmt: skip
+
+# Constant while a frame is captured.
+ANSWERS: dict[Callable[..., Any], Any] = {
+    torch.compiler.is_compiling: True,
+    torch.compiler.is_dynamo_compiling: True,
+    torch.compiler.is_exporting: False,
+    torch.jit.is_scripting: False,
+    torch.jit.is_tracing: False,
+    torch._C._get_tracing_state: None,
+    torch._C._is_tracing: False,
+    torch.overrides.has_torch_function: False,
+    torch.overrides.has_torch_function_unary: False,
+    torch.overrides.has_torch_function_variadic: False,
+    torch._C._log_api_usage_once: None,
+    torch.overrides.is_tensor_method_or_property: False,
+    torch._C._functorch.peek_interpreter_stack: None,
+    torch.distributed.is_available: torch.distributed.is_available(),
+}
+
+
+def _register() -> None:
+    for function in QUERIES:
+        evaluates_call(function)(_query(function))
+    for function, answer in ANSWERS.items():
+        evaluates_call(function)(_answer(answer))
+
+
+def _query(function: Callable[..., Any]) -> Any:
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        if args and function in (torch.is_tensor,):
+            return ConstantVariable(isinstance(args[0], TensorVariable))
+        values = [arg.as_fake(ctx) for arg in args]
+        named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
+        with ctx.mode:
+            return ctx.create(function(*values, **named))
+
+    return rule
+
+
+def _answer(answer: Any) -> Any:
+    return lambda ctx, *args, **kwargs: ConstantVariable(answer)
+
+
+_register()
+
+
+@evaluates_call(torch._C._set_grad_enabled)
+def set_grad_enabled(ctx: Context, enabled: VariableTracker) -> None:
+    ctx.modes.set_grad(ctx, enabled.truth(ctx))
+
+
+@evaluates_call(torch.numel)
+def numel(ctx: Context, value: VariableTracker) -> VariableTracker:
+    return value.call_method(ctx, "numel", [], {})
+
+
+# -- recording ------------------------------------------------------------------------------------------------------------
+
+
+def call(ctx: Context, op: str, target: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """Evaluate a torch call on fake values, and record it if its result is a tensor or it has an effect."""
+    fakes = [arg.as_fake(ctx) for arg in args]
+    named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
+    with_unbacked = len(ctx.env.unbacked)
+    result = evaluate(ctx, op, target, fakes, named)
+    if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
+        return ctx.create(result)
+    proxies = tuple(arg.as_proxy(ctx) for arg in args)
+    named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
+    node = ctx.graph.add_call(op, target, proxies, named_proxies, result)
+    if len(ctx.env.unbacked) != with_unbacked:
+        bind_unbacked(ctx, node, result)
+    return wrap_result(ctx, node, result)
+
+
+def evaluate(ctx: Context, op: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The fake result of a torch call; a failure breaks the graph, and eager mode then says what is wrong."""
+    try:
+        with ctx.mode:
+            if op == "call_method":
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            return target(*args, **kwargs)
+    except (DataDependentError, GuardOnDataDependent) as error:
+        id_ = "BD004" if target in ("item", "tolist", int, float) else "BD001"
+        raise GraphBreak(id_, f"{name_of(target)} needs the values of a tensor: {error}") from error
+    except GraphBreak:
+        raise
+    except Exception as error:
+        raise GraphBreak("BD011", f"{name_of(target)}: {type(error).__name__}: {error}") from error
+
+
+def name_of(target: Any) -> str:
+    """A short name of a call target."""
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def _is_query(ctx: Context, result: Any) -> bool:
+    """Whether a result is known now, so that nothing has to be computed."""
+    if result is None:
+        return False
+    return not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(result))
+
+
+def bind_unbacked(ctx: Context, node: Any, result: Any) -> None:
+    """Let the node that makes an unbacked number stand for it."""
+    for leaf, path in _leaves(result, ()):
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and leaf.node.expr.is_Symbol and leaf.node.expr in ctx.env.unbacked:
+            ctx.graph.bind_unbacked(leaf.node.expr, _select(ctx, node, path))
+        elif isinstance(leaf, torch.Tensor):
+            for dim, size in enumerate(leaf.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.expr in ctx.env.unbacked:
+                    if not ctx.graph.knows(size.node.expr):
+                        made = ctx.graph.add_call("call_method", "size", (_select(ctx, node, path), dim), {}, size)
+                        ctx.graph.bind_unbacked(size.node.expr, made)
+
+
+def _select(ctx: Context, node: Any, path: tuple[int, ...]) -> Any:
+    for index in path:
+        node = _item(ctx, node, index)
+    return node
+
+
+def _leaves(value: Any, path: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    if isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield value, path
+
+
+def _item(ctx: Context, node: Any, index: int) -> Any:
+    for user in node.users:
+        if user.op == "call_function" and user.target is _getitem and user.args == (node, index):
+            return user
+    made = ctx.graph.add_call("call_function", _getitem, (node, index), {}, node.meta["val"][index])
+    ctx.graph.calls -= 1
+    return made
+
+
+from operator import getitem as _getitem  # noqa: E402
+
+
+def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
+    """The tracker of a recorded call's result."""
+    if isinstance(result, FakeTensor):
+        known = ctx.tensors.get(id(result))
+        if known is not None:
+            return known  # an in-place call gives its operand
+        tracker = TensorVariable(node, result)
+        ctx.remember_tensor(tracker)
+        return tracker
+    if isinstance(result, (tuple, list)):
+        items = [wrap_result(ctx, _item(ctx, node, index), item) if _has_tensor(item) else ctx.create(item) for index, item in enumerate(result)]
+        if isinstance(result, list):
+            return ctx.create_list(items)
+        return TupleVariable(tuple(items), type(result))
+    if isinstance(result, torch.Tensor):
+        raise GraphBreak("BD011", f"{node.target} gave a real tensor while capturing")
+    return ctx.create(result)
+
+
+def _has_tensor(value: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))

@@ -1,0 +1,255 @@
+"""Calling: binding arguments, inlining Python functions, known callables, constructing objects."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import hook_policy
+from .builtins import construct, operators, torch_functions
+from .builtins.registry import FUNCTIONS
+from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
+from .effects import Identity
+from .errors import GraphBreak, NotConstant, ObservedException
+from .evaluation import FrameExit
+from .evaluator import run_inlined
+from .frame import Frame, GlobalNames, decoded
+from .source import AttrSource, ConstSource
+from .variables.base import VariableTracker
+from .variables.callable import CallableVariable, SuperVariable
+from .variables.constant import ConstantVariable
+from .variables.function import CellVariable, FunctionVariable
+from .variables.generator import GeneratorVariable
+from .variables.mapping import pairs_of
+from .variables.sequence import ListVariable
+from .variables.tensor import TensorVariable
+from .variables.userobject import UserObjectVariable
+
+if TYPE_CHECKING:
+    from .context import Context
+
+PURE_MODULES = frozenset({"math", "cmath", "builtins", "_operator", "operator", "_bisect", "unicodedata", "_struct"})
+BREAK_IDS = {"numpy": "BD005", "io": "BD003", "logging": "BD003", "warnings": "BD003", "time": "BD003"}
+
+
+class Calls:
+    """The part of :class:`Context` that evaluates calls."""
+
+    def get_attr(self: Context, owner: VariableTracker, name: str) -> VariableTracker:  # pyright: ignore
+        """``owner.name``."""
+        if name == "__class__":
+            return self.constant_class(owner.python_type())
+        return owner.get_attr(self, name)
+
+    def equal(self: Context, left: VariableTracker, right: VariableTracker) -> bool:  # pyright: ignore
+        """``left == right`` as a Python bool."""
+        return operators.compare(self, "==", left, right).truth(self)
+
+    def binary(self: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:  # pyright: ignore
+        """A binary operator."""
+        return operators.binary(self, symbol, left, right)
+
+    def product(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """The product of sizes."""
+        total: VariableTracker = ConstantVariable(1)
+        for item in items:
+            total = operators.binary(self, "*", total, item)
+        return total
+
+    def symbolic_extreme(self: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:  # pyright: ignore
+        """``max`` (symbol ``>``) or ``min`` of numbers of which one is symbolic."""
+        function: Any = torch.sym_max if symbol == ">" else torch.sym_min
+        return self.create(function(left.as_fake(self), right.as_fake(self)))
+
+    # -- Python functions -------------------------------------------------------------------------------------------
+
+    def call_function(self: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """Inline a Python function."""
+        if function.value is not None:
+            rule = FUNCTIONS.find(function.value)
+            if rule is not None:
+                return rule(self, *args, **kwargs) or self.none
+            if torch_functions.is_graph_function(function.value):
+                return self.call_known(function.value, args, kwargs)
+            hook_policy.check_inlining(function.value)
+        if self.depth >= self.config.inline_depth:
+            raise GraphBreak("BD016", f"call of {function.name}")
+        frame = self.new_frame(function, bind_arguments(self, function, args, kwargs))
+        if function.code.co_flags & GENERATOR_FLAGS:
+            if function.code.co_flags & inspect.CO_GENERATOR:
+                return GeneratorVariable(Identity(types.GeneratorType), frame=frame)
+            raise GraphBreak("BD013", f"call of coroutine function {function.name}")
+        return self.resume_frame(frame).value
+
+    def resume_frame(self: Context, frame: Frame) -> FrameExit:  # pyright: ignore
+        """Run an inlined frame until it returns or yields."""
+        self.depth += 1
+        frame.parent = self.frame
+        try:
+            return run_inlined(self, frame)
+        finally:
+            self.depth -= 1
+
+    def new_frame(self: Context, function: FunctionVariable, slots: dict[str, VariableTracker]) -> Frame:  # pyright: ignore
+        """A frame of a function about to be inlined."""
+        try:
+            code = decoded(function.code)
+        except UnsupportedCode as error:
+            raise GraphBreak("BD006", f"{function.name}: {error}") from None
+        return Frame(code, self.names_of(function), slots, self.frame, closure=function.closure, function_name=function.name)
+
+    def names_of(self: Context, function: FunctionVariable) -> GlobalNames:  # pyright: ignore
+        """How a function's globals are read."""
+        mapping = function.globals
+        if mapping is self.root_names.mapping:
+            return self.root_names
+        names = self.other_names.get(id(mapping))
+        if names is None:
+            builtins = mapping.get("__builtins__", self.root_names.builtins)
+            builtins = builtins if isinstance(builtins, dict) else vars(builtins)
+            names = GlobalNames(mapping, builtins, False, hook_policy.globals_source(mapping))
+            self.other_names[id(mapping)] = names
+        return names
+
+    def finish_send(self: Context, frame: Frame, result: VariableTracker) -> None:  # pyright: ignore
+        """The stack after a delegated generator is done."""
+        if RUNNING.send_jump_effect < 0:
+            frame.stack.pop()
+        frame.push(result)
+
+    def zero_argument_super(self: Context, frame: Frame) -> VariableTracker:  # pyright: ignore
+        """``super()`` in a method."""
+        cell = frame.slots.get("__class__")
+        first = frame.slots.get(frame.code.varnames[0]) if frame.code.argcount else None
+        cell = self.real(cell) if cell is not None else None
+        if not isinstance(cell, CellVariable) or first is None:
+            self.raise_error(RuntimeError, "super(): no arguments")
+        cls = cell.contents(self)
+        owner = self.real(first)
+        if isinstance(owner, CellVariable):
+            owner = owner.contents(self) or self.none
+        assert cls is not None
+        return SuperVariable(cls.as_constant(self), owner)
+
+    def wrap_decorated(self: Context, cls: type, function: VariableTracker) -> VariableTracker:  # pyright: ignore
+        """``torch.no_grad(function)``."""
+        raise GraphBreak("BD017", f"{cls.__name__} applied to a function inside the compiled region")
+
+    # -- known callables --------------------------------------------------------------------------------------------
+
+    def call_known(self: Context, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """A call of a built-in or torch function."""
+        rule = FUNCTIONS.find(function)
+        if rule is not None:
+            return rule(self, *args, **kwargs) or self.none
+        if torch_functions.is_graph_function(function):
+            return torch_functions.call(self, "call_function", function, list(args), dict(kwargs))
+        owner = getattr(function, "__objclass__", None)
+        if owner is not None and args:
+            return self._call_descriptor(function, owner, args, kwargs)
+        receiver = getattr(function, "__self__", None)
+        if isinstance(receiver, type):
+            return construct.call_class_method(self, receiver, function, args, kwargs)
+        module = (getattr(function, "__module__", None) or "").partition(".")[0]
+        if module in PURE_MODULES:
+            return self.fold(function, args, kwargs)
+        name = CallableVariable(function).describe()
+        if module == "torch":
+            raise GraphBreak("BD018", f"call of {name}")
+        raise GraphBreak(BREAK_IDS.get(module, "BD002"), f"call of {name}")
+
+    def _call_descriptor(self: Context, function: Any, owner: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """``list.append(xs, x)``: a method of a class, called with its object."""
+        first, *rest = args
+        if isinstance(first, UserObjectVariable) and not first.key.cls.__module__.startswith("torch.nn"):
+            raise GraphBreak("BD007", f"{owner.__name__}.{function.__name__} of {first.describe()}")
+        return first.call_method(self, function.__name__, list(rest), dict(kwargs))
+
+    def torch_call(self: Context, op: str, target: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """Record a torch function or tensor method."""
+        return torch_functions.call(self, op, target, list(args), dict(kwargs))
+
+    def construct(self: Context, cls: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """``cls(*args, **kwargs)``."""
+        return construct.construct(self, cls, list(args), dict(kwargs))
+
+    def new_object(self: Context, cls: type) -> VariableTracker:  # pyright: ignore
+        """``object.__new__(cls)``."""
+        return construct.new_object(self, cls)
+
+    # -- protocols --------------------------------------------------------------------------------------------------
+
+    def until_stop(self: Context, advance: Callable[[], VariableTracker]) -> VariableTracker | None:  # pyright: ignore
+        """Call something like ``__next__``; None when it raises StopIteration."""
+        try:
+            return advance()
+        except ObservedException as raised:
+            if issubclass(raised.value.python_type(), StopIteration):
+                return None
+            raise
+
+    def next_or_raise(self: Context, iterator: VariableTracker) -> VariableTracker:  # pyright: ignore
+        """``next(iterator)``."""
+        item = iterator.next(self)
+        return self.raise_observed(StopIteration, []) if item is None else item
+
+    def pairs_of(self: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:  # pyright: ignore
+        """Entries of a mapping or an iterable of pairs."""
+        return pairs_of(self, value)
+
+    def find_method(self: Context, owner: VariableTracker, name: str) -> VariableTracker | None:  # pyright: ignore
+        """A method of an object, or None when it has no such attribute."""
+        if isinstance(owner, (ListVariable, TensorVariable)) or not hasattr(owner.python_type(), name):
+            return None
+        return self.get_attr(owner, name)
+
+    def subscript_method(self: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """``owner.__getitem__(key)`` and its relatives, by the capability of the tracker."""
+        if name == "__getitem__":
+            return owner.get_item(self, args[0])
+        if name == "__contains__":
+            return ConstantVariable(owner.contains(self, args[0]))
+        owner.set_item(self, args[0], args[1])
+        return self.none
+
+
+def bind_arguments(ctx: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> dict[str, VariableTracker]:
+    """Local variables of a call; a mismatch raises TypeError in the program."""
+    code = function.code
+    names = code.co_varnames
+    count = code.co_argcount
+    slots: dict[str, VariableTracker] = dict(zip(names[:count], args))
+    extra = list(args[count:])
+    keyword_names = names[code.co_posonlyargcount : count + code.co_kwonlyargcount]
+    rest: dict[str, VariableTracker] = {}
+    for name, value in kwargs.items():
+        if name not in keyword_names:
+            rest[name] = value
+        elif name in slots:
+            ctx.raise_error(TypeError, f"{function.name}() got multiple values for argument {name!r}")
+        else:
+            slots[name] = value
+    defaults = dict(zip(names[count - len(function.defaults) : count], function.defaults)) | dict(function.keyword_defaults)
+    for name in names[: count + code.co_kwonlyargcount]:
+        if name not in slots:
+            if name not in defaults:
+                ctx.raise_error(TypeError, f"{function.name}() missing required argument: {name!r}")
+            slots[name] = defaults[name]
+    place = count + code.co_kwonlyargcount
+    if code.co_flags & inspect.CO_VARARGS:
+        slots[names[place]] = ctx.create_tuple(extra)
+        place += 1
+    elif extra:
+        ctx.raise_error(TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given")
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        slots[names[place]] = ctx.create_dict([(ConstantVariable(name), value) for name, value in rest.items()])
+    elif rest:
+        ctx.raise_error(TypeError, f"{function.name}() got an unexpected keyword argument {next(iter(rest))!r}")
+    return slots
+
+
+__all__ = ["AttrSource", "Calls", "ConstSource", "NotConstant", "bind_arguments"]

@@ -1,0 +1,497 @@
+"""One frame from bytecode to a cache entry: evaluate, call the backend, write the replacement code."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from . import hook_policy
+from .bytecode import (
+    JUMPS,
+    NO_FALL_THROUGH,
+    Analysis,
+    Code,
+    Instruction,
+    Op,
+    Resume,
+    UnsupportedCode,
+    can_split,
+    encode,
+    frame_entry,
+    label_positions,
+    reads_frame,
+    replace_before,
+    replacement,
+)
+from .codegen import RESULT, Codegen, graph_call
+from .config import config
+from .context import Context
+from .counters import counters
+from .dynamic import DynamicShapes, Seen
+from .errors import (
+    BackendCompilerFailed,
+    BreakRecord,
+    DynamoError,
+    GraphBreak,
+    InvariantError,
+    NotConstant,
+    ObservedException,
+    Unsupported,
+    UserError,
+)
+from .evaluator import Broken, Returned, run_root
+from .frame import Decoded, Frame, GlobalNames, decoded
+from .graph import GraphInput
+from .guards import GuardRecord, ShapeGuards, compile_guards
+from .hook import NULL, RUN_ONCE, SKIP, Activated, Continuation, Entry, FrameView, Region
+from .source import ClosureCellSource, LocalSource, Scope
+from .variables.base import LazyVariable, NullVariable, VariableTracker
+from .variables.context import GradModeVariable
+from .variables.function import CellVariable
+from .verify import check_captured
+
+log = logging.getLogger("bytecode_dynamo")
+Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
+MAPPING_PROXY = 0
+
+
+@dataclass(slots=True)
+class Captured:
+    """What one capture gave, for reports."""
+
+    code: CodeType
+    graph: GraphModule | None
+    stop: BreakRecord | None
+    guards: tuple[GuardRecord, ...]
+    shapes: ShapeGuards
+    seconds: float
+    source_lines: str = ""
+
+
+@dataclass(slots=True)
+class Policy:
+    """How one region captures: its backend and options, and what it has learnt about code objects."""
+
+    backend: Backend
+    backend_name: str
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    on_error: str | None = None
+    on_capture: Callable[[Captured], None] | None = None
+    roots: set[int] = field(default_factory=set)
+    seen: dict[CodeType, Seen] = field(default_factory=dict)
+    captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)
+    limited: set[CodeType] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A resume function knows the function that it carries on: breaks in it are cut from the original again."""
+
+    original: Decoded
+    resume: Resume
+
+
+@dataclass(slots=True)
+class Origins:
+    """Resume functions by their code, each made once per original, target and passed variables."""
+
+    by_code: dict[int, Origin] = field(default_factory=dict)
+    by_place: dict[Any, Resume] = field(default_factory=dict)
+
+    def canonical(self, original: Decoded, resume: Resume) -> Resume:
+        """The one resume function for this place."""
+        key = (id(original.native), resume.target, resume.variables, resume.stack)
+        known = self.by_place.get(key)
+        if known is None:
+            known = self.by_place[key] = resume
+            self.by_code[id(known.native)] = Origin(original, known)
+        return known
+
+
+origins = Origins()
+
+
+def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
+    """The hook's callback: a cache entry for a frame, or what else to do with it."""
+    code = view.code
+    if not hook_policy.is_captured_file(code.co_filename) or not can_split(code):
+        return SKIP
+    if hook_policy.is_disabled(view.function):
+        return SKIP
+    if len(region.entries(code)) >= config.recompile_limit:
+        return limit_reached(policy, code)
+    try:
+        return Compilation(region, policy, view).run()
+    except (Unsupported, BackendCompilerFailed, UserError):
+        raise
+    except Exception as error:
+        return failed(policy, code, error)
+
+
+def limit_reached(policy: Policy, code: CodeType) -> Any:
+    """Run in eager mode from now on, and say so once."""
+    if code not in policy.limited:
+        policy.limited.add(code)
+        warnings.warn(
+            f"bytecode_dynamo: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled "
+            f"{config.recompile_limit} times (config.recompile_limit); it runs in eager mode when no compiled version fits",
+            stacklevel=2,
+        )
+    counters["fallbacks"] += 1
+    return RUN_ONCE
+
+
+def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
+    """A defect of this package: eager mode and a warning, or the error."""
+    counters["fallbacks"] += 1
+    mode = policy.on_error or config.fallback
+    if mode == "error" or policy.fullgraph:
+        if isinstance(error, DynamoError):
+            raise error
+        raise InvariantError(f"capture of {code.co_qualname} failed: {type(error).__name__}: {error}") from error
+    log.debug("capture of %s failed", code.co_qualname, exc_info=error)
+    warnings.warn(
+        f"bytecode_dynamo: capture of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) failed "
+        f"({type(error).__name__}: {error}); it runs in eager mode. This is a defect of bytecode_dynamo.",
+        stacklevel=2,
+    )
+    return SKIP
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """``torch.compiler.is_compiling()`` is True inside."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
+class Compilation:
+    """The capture of one frame."""
+
+    def __init__(self, region: Region, policy: Policy, view: FrameView) -> None:
+        self.region = region
+        self.policy = policy
+        self.view = view
+        self.started = time.perf_counter()
+        origin = origins.by_code.get(id(view.code))
+        if origin is not None:
+            neutral = origin.resume.code
+            self.decoded = Decoded(view.code, neutral, label_positions(neutral.instructions))
+            self.original = origin.original
+            self.origin: Origin | None = origin
+        else:
+            self.decoded = self.original = decoded(view.code)
+            self.origin = None
+        names = GlobalNames(view.globals, view.builtins, True)
+        seen = policy.seen.setdefault(view.code, Seen())
+        self.ctx = Context(config, names, DynamicShapes(policy.dynamic, seen))
+        self.scope = self._scope()
+
+    # -- evaluation ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Any:
+        """Evaluate, then compile what was captured."""
+        try:
+            with compiling():
+                outcome = self._evaluate()
+        except UnsupportedCode:
+            return SKIP
+        finally:
+            self.ctx.modes.restore()
+        ctx = self.ctx
+        if isinstance(outcome, Broken):
+            return self._finish_broken(outcome)
+        if not ctx.graph.calls:
+            return self._nothing_captured()
+        return self._finish_returned(outcome)
+
+    def _evaluate(self) -> Returned | Broken:
+        view = self.view
+        slots: dict[str, VariableTracker] = {}
+        for name, value in zip(view.code.co_varnames, view.locals):
+            if value is not NULL:
+                slots[name] = LazyVariable(value, source=LocalSource(name))
+        cells = tuple(
+            LazyVariable(cell, source=ClosureCellSource(name)) for name, cell in zip(view.code.co_freevars, view.closure or ())
+        )
+        frame = Frame(self.decoded, self.ctx.root_names, slots, closure=cells)
+        self.frame = frame
+        return run_root(self.ctx, frame)
+
+    def _scope(self) -> Scope:
+        view = self.view
+        arguments = {name: value for name, value in zip(view.code.co_varnames, view.locals) if value is not NULL}
+        closure = dict(zip(view.code.co_freevars, view.closure or ()))
+        return Scope(arguments, view.globals, view.builtins, closure)
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    def _nothing_captured(self) -> Any:
+        """No torch call at all: the original runs, under the guards if tensors are around."""
+        if not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots:
+            return SKIP
+        self._report(None, None)
+        return self._entry(self.view.code, False)
+
+    def _finish_returned(self, outcome: Returned) -> Any:
+        gen = Codegen(self.ctx, self.decoded.neutral)
+        try:
+            self._begin(gen)
+            writers = gen.prepare_effects()
+            gen(outcome.value)
+            gen.flush()
+            gen.write_cells()
+            gen.flush()
+        except GraphBreak as error:
+            return self._unbuildable(error)
+        for write in writers:
+            write()
+        gen.emitter.return_value()
+        body = [*self._graph(gen, None), *gen.instructions()]
+        code = encode(replacement(self.decoded.neutral, body, gen.locals))
+        return self._entry(code, False)
+
+    def _finish_broken(self, outcome: Broken) -> Any:
+        error = outcome.error
+        user_exception = error.id == "BD008"
+        if self.policy.fullgraph and not user_exception:
+            raise Unsupported(error.record()) from None
+        if self._pointless():
+            return SKIP
+        index = self._original_index(outcome.snapshot.index)
+        analysis = Analysis(self.original.neutral)
+        gen = Codegen(self.ctx, self.decoded.neutral)
+        position = self.original.instructions[index].position
+        gen.emitter.position = position
+        try:
+            self._begin(gen)
+            writers = gen.prepare_effects()
+            for value in outcome.snapshot.stack:
+                gen(value)
+            stores = self._restore_locals(gen, outcome, analysis, index)
+            gen.flush()
+            gen.write_cells()
+            gen.flush()
+        except GraphBreak as inner:
+            return self._unbuildable(inner)
+        for store in stores:
+            store()
+        for write in writers:
+            write()
+        if not user_exception:
+            counters["graph_breaks"] += 1
+            log.info("graph break: %s", error.record().format())
+        prefix = [*self._graph(gen, error.record()), *gen.instructions()]
+        return self._entry(self._cut(index, prefix, analysis, gen.locals), True)
+
+    def _pointless(self) -> bool:
+        """A helper without tensors that breaks: cutting it would only cost time."""
+        return not self.ctx.graph.inputs and not self.ctx.graph.calls and id(self.view.code) not in self.policy.roots and not self._has_tensors()
+
+    def _has_tensors(self) -> bool:
+        values: list[Any] = list(self.view.locals)
+        for value in list(values):
+            if isinstance(value, (list, tuple)):
+                values += value
+            elif isinstance(value, dict):
+                values += value.values()
+        return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values)
+
+    def _unbuildable(self, error: GraphBreak) -> Any:
+        if self.policy.fullgraph:
+            raise Unsupported(error.record()) from None
+        counters["graph_breaks"] += 1
+        log.info("frame runs in eager mode: %s", error.record().format())
+        self._report(None, error.record())
+        return SKIP
+
+    # -- code -----------------------------------------------------------------------------------------------------------
+
+    def _begin(self, gen: Codegen) -> None:
+        """Load what is written to, and enter the context managers that are active here."""
+        ctx = self.ctx
+        gen.begin()
+        enabled = ctx.modes.entry_grad
+        for manager in ctx.modes.active(ctx):
+            gen(manager)
+            if manager.key not in gen._built:
+                gen._keep(manager.key)
+            gen.emitter.pop()
+            gen.emitter.load_fast(gen._built[manager.key])
+            gen.emitter.load_method("__enter__")
+            gen.emitter.call(0)
+            gen.emitter.pop()
+            if isinstance(manager, GradModeVariable):
+                enabled = manager.enabled
+        if enabled != ctx.modes.grad_enabled(ctx):
+            gen.emitter.load_callee_const(torch._C._set_grad_enabled)
+            gen.load_const(ctx.modes.grad_enabled(ctx))
+            gen.emitter.call(1)
+            gen.emitter.pop()
+
+    def _restore_locals(self, gen: Codegen, outcome: Broken, analysis: Analysis, index: int) -> list[Callable[[], None]]:
+        """Push the variables that are needed later; returns what stores them, last pushed first."""
+        code = self.original.neutral
+        item = code.instructions[index]
+        targets = [index + 1] if item.op not in NO_FALL_THROUGH else []
+        if item.op in JUMPS:
+            targets.append(analysis.places[item.arg])
+        live, written = analysis.live[index], 0
+        for target in targets:
+            live |= analysis.live[target]
+            written |= analysis.written_after(target)
+        if reads_frame(code):
+            live = -1
+        state = analysis.states[index]
+        assert state is not None
+        stores: list[Callable[[], None]] = []
+        for name in analysis.names((live | written) & state.maybe_bound):
+            value = outcome.snapshot.slots.get(name)
+            is_live = bool(live & analysis.bit[name])
+            self._restore_local(gen, name, value, is_live, stores)
+        for name in self._initial_names():
+            if name not in outcome.snapshot.slots and name in code.varnames:
+                stores.append(lambda name=name: gen.emitter.delete_fast(name))
+        stores.reverse()
+        return stores
+
+    def _initial_names(self) -> list[str]:
+        return [name for name, value in zip(self.view.code.co_varnames, self.view.locals) if value is not NULL]
+
+    def _restore_local(self, gen: Codegen, name: str, value: VariableTracker | None, live: bool, stores: list[Callable[[], None]]) -> None:
+        if value is None or isinstance(value, NullVariable):
+            return
+        if isinstance(value, CellVariable) and value.variable == name:
+            gen.need_cell(name, value)
+            return
+        if isinstance(value.source, LocalSource) and value.source.variable == name:
+            return
+        if live:
+            gen(value)
+        else:
+            gen.load_const(None)
+        stores.append(lambda: gen.emitter.store_fast(name))
+
+    def _original_index(self, index: int) -> int:
+        """The place in the original function of an instruction of this one."""
+        if self.origin is None:
+            return index
+        places = {id(item): k for k, item in enumerate(self.original.instructions)}
+        items = self.decoded.instructions
+        found = places.get(id(items[index]))
+        if found is not None:
+            return found
+        target = self.origin.resume.target
+        entry = self.original.instructions[target]
+        if items[index].op is entry.op and items[index].position == entry.position:
+            return target
+        raise InvariantError(f"instruction {index} of a resume function of {self.original.neutral.name} has no original")
+
+    def _cut(self, index: int, prefix: list[Instruction], analysis: Analysis, extra: list[str]) -> CodeType:
+        """The first half: the prefix, the instruction that breaks, and the handover."""
+        split = replace_before(self.original.neutral, index, prefix, analysis, Continuation, extra)
+        first = split.first_half
+        natives = {}
+        for resume in split.resumes:
+            known = origins.canonical(self.original, resume)
+            self.policy.roots.add(id(known.native))
+            natives[id(resume.native)] = known.native
+        instructions = [_with_constant(item, natives) for item in first.instructions]
+        if self.origin is not None:
+            skipped = len(frame_entry(self.original.neutral))
+            instructions = [*frame_entry(self.decoded.neutral), *instructions[skipped:]]
+            first = _like(self.decoded.neutral, first, instructions)
+        else:
+            first = replace(first, instructions=instructions)
+        return encode(first)
+
+    # -- graph ------------------------------------------------------------------------------------------------------------
+
+    def _graph(self, gen: Codegen, stop: BreakRecord | None) -> list[Instruction]:
+        """Compile the graph; returns the instructions that call it (none when it is empty)."""
+        ctx = self.ctx
+        if not ctx.graph.calls or (not gen.outputs and not _has_effects(ctx)):
+            if gen.outputs:
+                raise InvariantError("an empty graph has outputs")
+            self._report(None, stop)
+            return []
+        ctx.modes.close_graph(ctx)
+        module, inputs = ctx.graph.finish(gen.outputs)
+        if config.verify:
+            check_captured(module)
+        counters["graphs"] += 1
+        counters["captured_calls"] += ctx.graph.calls
+        self._report(module, stop)
+        compiled = self._call_backend(module, [item.example for item in inputs])
+        return self._call_graph(compiled, inputs, gen.emitter.position)
+
+    def _call_graph(self, compiled: Any, inputs: list[GraphInput], position: Any) -> list[Instruction]:
+        return graph_call(self.decoded.neutral, position, compiled, inputs)
+
+    def _call_backend(self, module: GraphModule, examples: list[Any]) -> Callable[..., Any]:
+        name = self.policy.backend_name
+        try:
+            compiled = self.policy.backend(module, examples)
+        except DynamoError:
+            raise
+        except Exception as error:
+            raise BackendCompilerFailed(name, f"raised {type(error).__name__}: {error}") from error
+        if not callable(compiled):
+            raise BackendCompilerFailed(name, f"returned {type(compiled).__name__}, which can't be called")
+        # What the backend made is not captured again.
+        return Activated(compiled, None)
+
+    # -- entry ------------------------------------------------------------------------------------------------------------
+
+    def _entry(self, code: CodeType, continues: bool) -> Entry:
+        ctx = self.ctx
+        ctx.guards.require_global_state()
+        shapes = ctx.shape_guards()
+        guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope)
+        if self.region.entries(self.view.code):
+            counters["recompiles"] += 1
+        self.policy.captured.setdefault(self.view.code, []).append((tuple(ctx.guards), shapes))
+        return Entry(guard, code, continues)
+
+    def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> None:
+        if self.policy.on_capture is None:
+            return
+        seconds = time.perf_counter() - self.started
+        shapes = self.ctx.shape_guards()
+        self.policy.on_capture(Captured(self.view.code, module, stop, tuple(self.ctx.guards), shapes, seconds))
+
+
+def _has_effects(ctx: Context) -> bool:
+    """Whether the graph does something besides its outputs: it writes, draws random numbers, or may raise."""
+    return True
+
+
+def _with_constant(item: Instruction, natives: dict[int, CodeType]) -> Instruction:
+    if item.op is Op.LOAD_CONST and id(item.arg) in natives:
+        return Instruction(item.op, natives[id(item.arg)], item.position, item.handler, item.label)
+    return item
+
+
+def _like(frame_code: Code, first: Code, instructions: list[Instruction]) -> Code:
+    """Code with the signature of a resume function and the body of a first half of the original."""
+    known = {*frame_code.varnames, *frame_code.cellvars, *frame_code.freevars}
+    added = [name for name in first.varnames if name not in known]
+    return replace(frame_code, varnames=(*frame_code.varnames, *added), instructions=instructions, consts=(None,), names=())
+
+
+__all__ = ["RESULT", "Captured", "Compilation", "NotConstant", "ObservedException", "Policy", "compile_frame", "inspect"]

@@ -1,0 +1,444 @@
+"""Instructions that call the graph, build values again, write mutations back, and restore variables and stack."""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.fx import Node
+
+from .bytecode import Code, Instruction, Op
+from .effects import DELETED, MISSING, Identity
+from .errors import GraphBreak
+from .graph import GraphInput
+from .source import ClosureCellSource, ConstSource, LocalSource, Source, SourceEmitter
+from .variables.base import LazyVariable, NullVariable, VariableTracker
+from .variables.callable import KnownObjectVariable
+from .variables.constant import ConstantVariable
+from .variables.function import CellVariable, FunctionVariable
+from .variables.iterator import IteratorVariable
+from .variables.mapping import DictVariable, SetVariable
+from .variables.sequence import ListVariable
+from .variables.userobject import ExceptionVariable, UserObjectVariable
+
+if TYPE_CHECKING:
+    from .context import Context
+
+RESULT = ".graph"
+
+
+class Codegen:
+    """Writes the code that follows the graph; the graph's outputs are found on the way."""
+
+    def __init__(self, ctx: Context, code: Code) -> None:
+        self.ctx = ctx
+        self.emitter = SourceEmitter(code)
+        self.code = code
+        self.outputs: list[Node] = []
+        self.locals: list[str] = [RESULT]
+        self._built: dict[Identity, str] = {}
+        self._pending: list[Callable[[], None]] = []
+        self._building: set[Identity] = set()
+        self._cells: dict[str, CellVariable] = {}
+
+    # -- values -----------------------------------------------------------------------------------------------------
+
+    def __call__(self, value: VariableTracker) -> None:
+        """Push a value."""
+        if isinstance(value, (ConstantVariable, KnownObjectVariable)):
+            value.reconstruct(self)
+            return
+        key = value.identity() if not isinstance(value, LazyVariable) else None
+        if isinstance(key, Identity) and key in self._built:
+            self.emitter.load_fast(self._built[key])
+        elif value.source is not None:
+            self.load_source(value.source)
+        elif isinstance(key, Identity) and key.exists and key.source is not None:
+            self.load_source(key.source)
+        else:
+            value.reconstruct(self)
+
+    def load_source(self, source: Source) -> None:
+        """Push an existing value."""
+        source.emit(self.emitter)
+
+    def load_const(self, value: object) -> None:
+        """Push a constant."""
+        self.emitter.load_const(value)
+
+    def push_null(self) -> None:
+        """Push NULL."""
+        self.emitter.push_null()
+
+    def load_graph_value(self, node: Any) -> None:
+        """Push a value computed by the graph."""
+        if not isinstance(node, Node):
+            self.load_const(node)
+            return
+        found = self.ctx.graph.inputs.get(node)
+        if found is not None:
+            self.load_source(found.source)
+            return
+        if node not in self.outputs:
+            self.outputs.append(node)
+        self.emitter.load_fast(RESULT)
+        self.emitter.load_item(self.outputs.index(node))
+
+    def temporary(self) -> str:
+        """The name of a fresh local variable."""
+        name = f".t{len(self.locals)}"
+        self.locals.append(name)
+        return name
+
+    def _keep(self, key: Identity) -> None:
+        """Store the object on top of the stack, and push it again, so that it is built only once."""
+        name = self._built[key] = self.temporary()
+        self.emitter.duplicate()
+        self.emitter.store_fast(name)
+
+    def _guard_cycle(self, key: Identity) -> None:
+        if key in self._building:
+            raise GraphBreak("BD015", f"a {key.cls.__name__} that contains itself")
+        self._building.add(key)
+
+    # -- containers -------------------------------------------------------------------------------------------------
+
+    def push_all(self, items: Iterable[VariableTracker]) -> int:
+        """Push values; returns how many."""
+        count = 0
+        for item in items:
+            self(item)
+            count += 1
+        return count
+
+    def build_tuple(self, items: Sequence[VariableTracker]) -> None:
+        """Push a tuple of values."""
+        self.emitter.build_tuple(self.push_all(items))
+
+    def build_list(self, value: ListVariable) -> None:
+        """Push a new list or deque."""
+        self._guard_cycle(value.key)
+        items = value.elements(self.ctx)
+        if value.key.cls is list:
+            self.emitter.build_list(self.push_all(items))
+        else:
+            self.emitter.load_callee_const(value.key.cls)
+            self.build_tuple(items)
+            self.emitter.call(1)
+        self._keep(value.key)
+
+    def push_dict(self, value: DictVariable) -> None:
+        """Push a plain dict with the entries of a dict."""
+        entries = value.entries(self.ctx)
+        for key, held in entries.values():
+            self(key)
+            self(held)
+        self.emitter.build_dict(len(entries))
+
+    def build_dict(self, value: DictVariable) -> None:
+        """Push a new dict, OrderedDict or defaultdict."""
+        self._guard_cycle(value.key)
+        cls = value.key.cls
+        if cls is dict:
+            self.push_dict(value)
+        else:
+            self.emitter.load_callee_const(cls)
+            if cls is collections.defaultdict:
+                self(value.factory or self.ctx.none)
+            self.push_dict(value)
+            self.emitter.call(1 + (cls is collections.defaultdict))
+        self._keep(value.key)
+
+    def build_set(self, value: SetVariable) -> None:
+        """Push a new set or frozenset."""
+        self._guard_cycle(value.key)
+        self.emitter.build_set(self.push_all(value.members(self.ctx).values()))
+        if value.key.cls is not set:
+            items = self.temporary()
+            self.emitter.store_fast(items)
+            self.emitter.load_callee_const(value.key.cls)
+            self.emitter.load_fast(items)
+            self.emitter.call(1)
+        self._keep(value.key)
+
+    def remaining(self, iterator: IteratorVariable) -> list[VariableTracker]:
+        """What an iterator would still give; does not advance it."""
+        ctx = self.ctx
+        mark, graph = ctx.effects.mark(), ctx.graph.mark()
+        items = iterator.unpack(ctx)
+        if ctx.graph.mark() != graph:
+            raise GraphBreak("BD015", f"{iterator.describe()} computes tensors when it is advanced")
+        ctx.effects.rollback(mark)
+        return items
+
+    # -- functions and objects ----------------------------------------------------------------------------------------
+
+    def build_cell(self, cell: CellVariable) -> None:
+        """Push a cell: one of the frame's own, or a new one that is filled later."""
+        if cell.variable:
+            self._cells[cell.variable] = cell
+            self.emitter.load_closure(cell.variable)
+            return
+        self.emitter.load_callee_const(types.CellType)
+        self.emitter.call(0)
+        self._keep(cell.key)
+        name = self._built[cell.key]
+        held = cell.contents(self.ctx)
+        if held is not None:
+            self._later(name, lambda: self(held), lambda: self.emitter.store_attr("cell_contents"))
+
+    def _later(self, name: str, push: Callable[[], None], store: Callable[[], None]) -> None:
+        def fill() -> None:
+            push()
+            self.emitter.load_fast(name)
+            store()
+
+        self._pending.append(fill)
+
+    def build_function(self, value: FunctionVariable) -> None:
+        """Push a function made while evaluating."""
+        if value.value is not None:
+            self.load_const(value.value)
+            return
+        assert value.key is not None
+        self._guard_cycle(value.key)
+        self.emitter.load_callee_const(make_function)
+        self.load_const(value.code)
+        self.load_const(value.globals)
+        self.build_tuple(value.defaults)
+        for name, default in value.keyword_defaults:
+            self.load_const(name)
+            self(default)
+        self.emitter.build_dict(len(value.keyword_defaults))
+        self.build_tuple(value.closure)
+        self.emitter.call(5)
+        self._keep(value.key)
+        self._fill_attributes(value.key)
+
+    def build_object(self, value: UserObjectVariable) -> None:
+        """Push a new object; its attributes are set later."""
+        self.emitter.load_callee_const(value.key.cls.__new__)
+        self.load_const(value.key.cls)
+        self.emitter.call(1)
+        self._keep(value.key)
+        self._fill_attributes(value.key)
+
+    def build_exception(self, value: ExceptionVariable) -> None:
+        """Push a new exception object."""
+        arguments = value.arguments(self.ctx)
+        self.emitter.load_callee_const(value.key.cls.__new__)
+        self.load_const(value.key.cls)
+        self.push_all(arguments)
+        self.emitter.call(1 + len(arguments))
+        self._keep(value.key)
+        self._fill_attributes(value.key)
+
+    def _fill_attributes(self, key: Identity) -> None:
+        name = self._built[key]
+        for attribute, held in self.ctx.effects.attributes(key).items():
+            if held is not DELETED:
+                self._pending.append(lambda attribute=attribute, held=held: self._store_attribute(name, attribute, held))
+
+    def _store_attribute(self, name: str, attribute: str, held: VariableTracker) -> None:
+        self.emitter.load_callee_const(object.__setattr__)
+        self.emitter.load_fast(name)
+        self.load_const(attribute)
+        self(held)
+        self.emitter.call(3)
+        self.emitter.pop()
+
+    def flush(self) -> None:
+        """Fill what was built empty."""
+        while self._pending:
+            self._pending.pop(0)()
+
+    # -- the end of a graph ---------------------------------------------------------------------------------------------
+
+    def spill(self, value: VariableTracker) -> str:
+        """Build a value into a local variable."""
+        self(value)
+        name = self.temporary()
+        self.emitter.store_fast(name)
+        return name
+
+    def prepare_effects(self) -> list[Callable[[], None]]:
+        """Build the values that mutations need; returns what writes them."""
+        writers: list[Callable[[], None]] = []
+        for slot, before, now in list(self.ctx.effects.changed()):
+            writer = self._attribute_writer(*slot, now) if type(slot) is tuple else self._contents_writer(slot, before, now)
+            if writer is not None:
+                writers.append(writer)
+        return writers
+
+    def _contents_writer(self, key: Any, before: Any, now: Any) -> Callable[[], None] | None:
+        if issubclass(key.cls, types.CellType):
+            if now is MISSING:
+                return lambda: self._call_on(clear_cell, key)
+            name = self.spill(now)
+            return lambda: self._call_on(set_cell, key, name)
+        if key.cls in (list, collections.deque):
+            self.emitter.build_list(self.push_all(now))
+            return self._writer(replace_list if key.cls is list else replace_deque, key)
+        if issubclass(key.cls, dict):
+            for item, held in now.values():
+                self(item)
+                self(held)
+            self.emitter.build_dict(len(now))
+            return self._writer(replace_dict, key)
+        if issubclass(key.cls, set):
+            self.emitter.build_tuple(self.push_all(now.values()))
+            return self._writer(replace_set, key)
+        raise GraphBreak("BD020", f"a changed {key.cls.__name__}")
+
+    def _writer(self, function: Callable[..., None], key: Identity) -> Callable[[], None]:
+        name = self.temporary()
+        self.emitter.store_fast(name)
+        return lambda: self._call_on(function, key, name)
+
+    def _call_on(self, function: Callable[..., None], key: Identity, *names: str) -> None:
+        self.emitter.load_callee_const(function)
+        assert key.source is not None
+        owner = self._owners.get(key)
+        if owner is not None:
+            self.emitter.load_fast(owner)
+        else:
+            self.load_source(key.source)
+        for name in names:
+            self.emitter.load_fast(name)
+        self.emitter.call(1 + len(names))
+        self.emitter.pop()
+
+    def _attribute_writer(self, key: Identity, attribute: str, now: Any) -> Callable[[], None]:
+        self._owner(key)
+        if now is DELETED:
+            return lambda: self._set(delete_item if key.cls is dict else object.__delattr__, key, attribute, None)
+        name = self.spill(now)
+        if key.cls is dict:
+            function: Any = set_item
+        elif key.cls is type:
+            function = setattr
+        else:
+            function = object.__setattr__
+        return lambda: self._set(function, key, attribute, name)
+
+    def _set(self, function: Any, key: Identity, attribute: str, name: str | None) -> None:
+        self.emitter.load_callee_const(function)
+        self.emitter.load_fast(self._owners[key])
+        self.load_const(attribute)
+        if name is not None:
+            self.emitter.load_fast(name)
+        self.emitter.call(2 + (name is not None))
+        self.emitter.pop()
+
+    _owners: dict[Identity, str]
+
+    def _owner(self, key: Identity) -> None:
+        """Load a mutated object before anything that leads to it is mutated."""
+        if key not in self._owners:
+            assert key.source is not None
+            self.load_source(key.source)
+            name = self._owners[key] = self.temporary()
+            self.emitter.store_fast(name)
+
+    def begin(self) -> None:
+        """Load the objects that will be written to."""
+        self._owners = {}
+        for slot, _, _ in list(self.ctx.effects.changed()):
+            self._owner(slot[0] if type(slot) is tuple else slot)
+
+    def write_cells(self) -> None:
+        """Fill the cells of the frame itself."""
+        written: set[str] = set()
+        while names := [name for name in self._cells if name not in written]:
+            for name in names:
+                written.add(name)
+                held = self._cells[name].contents(self.ctx)
+                if held is not None and not _is_argument(held, name):
+                    self(held)
+                    self.flush()
+                    self.emitter.store_deref(name)
+
+    def need_cell(self, name: str, cell: CellVariable) -> None:
+        """Let :meth:`write_cells` fill a cell of the frame."""
+        self._cells[name] = cell
+
+    def instructions(self) -> list[Instruction]:
+        """What was written."""
+        return self.emitter.instructions
+
+
+def _is_argument(value: VariableTracker, name: str) -> bool:
+    return isinstance(value.source, LocalSource) and value.source.variable == name
+
+
+def graph_call(code: Code, position: Any, compiled: Any, inputs: Sequence[GraphInput]) -> list[Instruction]:
+    """Call the compiled graph and keep its outputs."""
+    emitter = SourceEmitter(code, position)
+    emitter.load_callee_const(compiled)
+    for item in inputs:
+        item.source.emit(emitter)
+    emitter.call(len(inputs))
+    emitter.store_fast(RESULT)
+    return emitter.instructions
+
+
+# Called by generated code.
+
+
+def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: Any, closure: Any) -> types.FunctionType:
+    """A function object."""
+    made = types.FunctionType(code, variables, code.co_name, defaults or None, closure or None)
+    if keyword_defaults:
+        made.__kwdefaults__ = keyword_defaults
+    return made
+
+
+def replace_list(target: list[Any], items: list[Any]) -> None:
+    """Let a list hold these items."""
+    target[:] = items
+
+
+def replace_deque(target: Any, items: list[Any]) -> None:
+    """Let a deque hold these items."""
+    target.clear()
+    target.extend(items)
+
+
+def replace_dict(target: dict[Any, Any], entries: dict[Any, Any]) -> None:
+    """Let a dict hold these entries, in this order, with as few writes as possible."""
+    if list(entries)[: len(target)] != list(target):
+        target.clear()
+    for key, value in entries.items():
+        if key not in target or target[key] is not value:
+            target[key] = value
+
+
+def replace_set(target: set[Any], items: tuple[Any, ...]) -> None:
+    """Let a set hold these items."""
+    target.clear()
+    target.update(items)
+
+
+def set_cell(cell: Any, value: Any) -> None:
+    """Fill a cell."""
+    cell.cell_contents = value
+
+
+def clear_cell(cell: Any) -> None:
+    """Empty a cell."""
+    del cell.cell_contents
+
+
+def set_item(target: dict[str, Any], name: str, value: Any) -> None:
+    """Set a global variable."""
+    target[name] = value
+
+
+def delete_item(target: dict[str, Any], name: str) -> None:
+    """Delete a global variable."""
+    del target[name]
+
+
+__all__ = ["RESULT", "ClosureCellSource", "Codegen", "ConstSource", "NullVariable", "Op", "graph_call"]

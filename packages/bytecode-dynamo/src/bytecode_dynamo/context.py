@@ -1,0 +1,109 @@
+"""Everything that belongs to the capture of one frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+from symshapes import FakeTensorMode, ShapeEnv, SizeGuard
+
+from .calls import Calls
+from .config import Config
+from .creation import Creation
+from .dynamic import DynamicShapes
+from .effects import Effects, Identity
+from .errors import GraphBreak
+from .frame import Frame, GlobalNames, Snapshot, place_stack
+from .graph import GraphBuilder
+from .guards import Guards, ShapeGuards
+from .modes import Modes
+from .source import Source, StrideSource
+from .trace import format_places
+from .variables.base import VariableTracker
+from .variables.tensor import TensorVariable
+
+
+class Context(Creation, Calls):
+    """One capture: graph, guards, effects, fake tensors, modes, and the frame being evaluated."""
+
+    def __init__(self, config: Config, names: GlobalNames, dynamic: DynamicShapes) -> None:
+        self.config = config
+        self.root_names = names
+        self.other_names: dict[int, GlobalNames] = {}
+        self.dynamic = dynamic
+        self.frame: Frame | None = None
+        self.depth = 0
+        self.instructions = 0
+        self.effects = Effects()
+        self.guards = Guards()
+        self.env = ShapeEnv(allow_unbacked=config.capture_scalar_outputs, provenance=self.user_line)
+        self.mode = FakeTensorMode(self.env)
+        self.graph = GraphBuilder(self.stack_trace)
+        self.tensors: dict[int, TensorVariable] = {}
+        self.examples: dict[int, torch.Tensor] = {}
+        self.inputs: list[Source] = []
+        self.identities: dict[int, Identity] = {}
+        self.symbol_sources: dict[sympy.Symbol, Source] = {}
+        self.stride_guards: list[SizeGuard] = []
+        self.constant_objects: dict[type, Any] = {}
+        self.modes = Modes(self)
+
+    # -- places -------------------------------------------------------------------------------------------------------
+
+    def stack_trace(self) -> str:
+        """The user's lines, innermost last."""
+        return format_places(place_stack(self.frame))
+
+    def user_line(self) -> str:
+        """The innermost user line, for guards on sizes."""
+        lines = self.stack_trace().strip().splitlines()
+        return " ".join(line.strip() for line in lines[-2:])
+
+    def count_instruction(self) -> None:
+        """Stop unrolling endless loops."""
+        self.instructions += 1
+        if self.instructions > self.config.max_instructions:
+            raise GraphBreak("BD021", f"more than {self.config.max_instructions} instructions were evaluated")
+
+    # -- sizes --------------------------------------------------------------------------------------------------------
+
+    def bind_symbol(self, size: Any, source: Source, example: Any) -> None:
+        """Say where the value of a new size symbol comes from."""
+        symbol = size.node.expr
+        self.symbol_sources[symbol] = source
+        self.graph.add_symbol(symbol, source, size, example)
+
+    def require_stride(self, source: Source, dim: int, stride: torch.SymInt) -> None:
+        """Guard on a stride that is an expression of sizes."""
+        symbol = sympy.Symbol(f"stride{len(self.stride_guards)}", integer=True)
+        self.symbol_sources[symbol] = StrideSource(source, dim)
+        self.stride_guards.append(SizeGuard(sympy.Eq(symbol, stride.node.expr, evaluate=False), f"{source.name}.stride({dim})"))
+
+    def shape_guards(self) -> ShapeGuards:
+        """All conditions on sizes."""
+        guards = [*self.env.input_guards(), *self.env.guards, *self.stride_guards]
+        used: set[Any] = set()
+        for guard in guards:
+            used |= guard.expr.free_symbols
+        symbols = {symbol: source for symbol, source in self.symbol_sources.items() if symbol in used}
+        return ShapeGuards(symbols, guards)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self, frame: Frame) -> tuple[Snapshot, Any]:
+        """Everything needed to go back to before the current instruction of the root frame."""
+        return frame.snapshot(), (self.effects.mark(), self.graph.mark())
+
+    def rollback(self, frame: Frame, point: tuple[Snapshot, Any]) -> None:
+        """Go back to a snapshot."""
+        snapshot, (effects, graph) = point
+        frame.restore(snapshot)
+        self.frame = frame
+        self.effects.rollback(effects)
+        self.graph.rollback(graph)
+        self.modes.resync(self)
+
+    def root_value(self, value: VariableTracker) -> VariableTracker:
+        """The tracker to build after the graph."""
+        return value

@@ -1,0 +1,8 @@
+"""Counts of what happened since the last reset."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+counters: Counter[str] = Counter()
+"""graphs, graph_breaks, recompiles, captured_calls, fallbacks."""

@@ -1,0 +1,295 @@
+"""Making trackers: from existing values with a source, and from values computed while evaluating."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import types
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from symshapes import DataDependentError, GuardOnDataDependent
+
+from .effects import Identity
+from .errors import GraphBreak, NotConstant, ObservedException
+from .graph import free_symbols
+from .guards import ABSENT, GuardKind, TensorFacts
+from .source import AttrSource, ConstSource, ItemSource, Source
+from .variables.attribute import load_class_attribute
+from .variables.base import LazyVariable, VariableTracker
+from .variables.callable import BoundRuleVariable, CallableVariable, ClassVariable, NamespaceVariable
+from .variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
+from .variables.iterator import ItemsIterator, ListIterator, RangeIterator
+from .variables.mapping import DictVariable, SetVariable
+from .variables.module import PythonModuleVariable
+from .variables.sequence import ListVariable, RangeVariable, TupleVariable
+from .variables.tensor import TensorVariable
+from .variables.userobject import ExceptionVariable
+from .variables.wrap import TRACKERS
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .frame import GlobalNames
+
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Creation:
+    """The part of :class:`Context` that makes trackers."""
+
+    none = ConstantVariable(None)
+
+    # -- existing values --------------------------------------------------------------------------------------------
+
+    def wrap(self: Context, value: Any, source: Source) -> VariableTracker:  # pyright: ignore
+        """The tracker of an existing value; adds the guards that its kind needs."""
+        known = self.effects.find(value)
+        if known is not None:
+            if known.source is not None and known.source != source and not _pinned(known, source):
+                self.guards.require(source, GuardKind.ALIASED, known.source)
+            return known
+        return TRACKERS.find(type(value))(self, value, source)
+
+    def real(self: Context, value: VariableTracker) -> VariableTracker:  # pyright: ignore
+        """The value, wrapped now if nobody had looked at it."""
+        return value.realize(self) if isinstance(value, LazyVariable) else value
+
+    def wrap_object(self: Context, value: Any, source: Source) -> VariableTracker:  # pyright: ignore
+        """An object by its attributes only."""
+        return TRACKERS.find(object)(self, value, source)
+
+    def wrap_callable(self: Context, value: Any, source: Source) -> VariableTracker:  # pyright: ignore
+        """A function written in C."""
+        if isinstance(value, types.FunctionType):
+            return self.wrap(value, source)
+        return CallableVariable(value)
+
+    def wrap_builtin_name(self: Context, names: GlobalNames, name: str) -> VariableTracker:  # pyright: ignore
+        """A built-in that a function finds because its globals do not have the name."""
+        value = names.builtins[name]
+        if not names.is_root and names.base is not None and isinstance(names.base, ConstSource):
+            self.guards.require(names.base, GuardKind.NO_ATTR, name)
+        return self.wrap(value, names.source(name))
+
+    def attribute_of(self: Context, value: Any, source: Source) -> Callable[[str], VariableTracker]:  # pyright: ignore
+        """A function that wraps attributes of an existing object."""
+        return lambda name: self.wrap(getattr(value, name), AttrSource(source, name))
+
+    def require_class_attribute(self: Context, cls: type, name: str) -> None:  # pyright: ignore
+        """Guard on what a class finds under a name, or on its absence."""
+        found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
+        self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))
+
+    def require_tensor(self: Context, source: Source, value: torch.Tensor, fake: Any, dims: Sequence[int]) -> None:  # pyright: ignore
+        """Guard on a tensor's metadata; strides that depend on symbols become conditions on sizes."""
+        strides = [dim for dim, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)] if dims else []
+        self.guards.require(source, GuardKind.TENSOR, TensorFacts.of(value, dims, strides))
+        for dim in strides:
+            self.require_stride(source, dim, fake.stride()[dim])
+
+    def remember_tensor(self: Context, tracker: TensorVariable, value: torch.Tensor | None = None) -> None:  # pyright: ignore
+        """Let a fake be found again; guard that inputs that may be written are different objects."""
+        self.tensors[id(tracker.fake)] = tracker
+        if value is None:
+            return
+        self.examples[id(tracker.fake)] = value
+        if tracker.source is not None and not tracker.node.meta["static"]:
+            for other in self.inputs[-MOST_COMPARED:]:
+                self.guards.require(tracker.source, GuardKind.NOT_ALIASED, other)
+            self.inputs.append(tracker.source)
+
+    def example_of(self: Context, tracker: TensorVariable) -> torch.Tensor | None:  # pyright: ignore
+        """The real tensor of an input."""
+        return self.examples.get(id(tracker.fake)) if tracker.source is not None else None
+
+    def globals_identity(self: Context, mapping: dict[str, Any]) -> Identity:  # pyright: ignore
+        """The object whose attributes are the variables of a module."""
+        return self._identity(mapping, dict)
+
+    def class_identity(self: Context, cls: type) -> Identity:  # pyright: ignore
+        """The object whose attributes are those of a class."""
+        return self._identity(cls, type)
+
+    def _identity(self: Context, value: Any, cls: type) -> Identity:  # pyright: ignore
+        found = self.identities.get(id(value))
+        if found is None:
+            found = self.identities[id(value)] = Identity(cls, value, ConstSource(value))
+        return found
+
+    # -- new values -------------------------------------------------------------------------------------------------
+
+    def constant(self: Context, value: Any) -> ConstantVariable:  # pyright: ignore
+        """A known immutable value."""
+        return ConstantVariable(value)
+
+    def constant_class(self: Context, cls: type) -> VariableTracker:  # pyright: ignore
+        """A class that is pinned by other guards."""
+        return ClassVariable(cls)
+
+    def create(self: Context, value: Any) -> VariableTracker:  # pyright: ignore
+        """The tracker of a value computed while evaluating; containers in it are new objects."""
+        if is_constant_value(value):
+            return ConstantVariable(value)
+        if isinstance(value, SYMBOLIC_TYPES):
+            expr = value.node.expr
+            if expr.is_number or getattr(expr, "is_Boolean", False) and not expr.free_symbols:
+                return ConstantVariable(value.node.pytype(expr))
+            return SymbolicVariable(value)
+        rule = _CREATORS.get(type(value))
+        if rule is not None:
+            return rule(self, value)
+        if isinstance(value, tuple) and (hasattr(type(value), "_fields") or type(value).__module__ == "torch.return_types"):
+            return TupleVariable(tuple(self.create(item) for item in value), type(value))
+        return self.wrap(value, ConstSource(value))
+
+    def create_tuple(self: Context, items: Sequence[VariableTracker], cls: type = tuple) -> TupleVariable:  # pyright: ignore
+        """A new tuple."""
+        return TupleVariable(tuple(items), cls)
+
+    def create_list(self: Context, items: Sequence[VariableTracker], cls: type = list) -> ListVariable:  # pyright: ignore
+        """A new list (or deque)."""
+        key = Identity(cls)
+        self.effects.write(key, tuple(items))
+        return ListVariable(key)
+
+    def create_dict(self: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict) -> DictVariable:  # pyright: ignore
+        """A new dict."""
+        return self.new_dict({key.hash_key(self): (key, value) for key, value in pairs}, cls)
+
+    def new_dict(self: Context, entries: Mapping[Hashable, Any], cls: type, factory: Any = None) -> DictVariable:  # pyright: ignore
+        """A new dict from entries."""
+        key = Identity(cls)
+        self.effects.write(key, dict(entries))
+        return DictVariable(key, factory)
+
+    def new_set(self: Context, members: Mapping[Any, VariableTracker], cls: type) -> SetVariable:  # pyright: ignore
+        """A new set from members."""
+        key = Identity(cls)
+        self.effects.write(key, dict(members))
+        return SetVariable(key)
+
+    def iterator(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """An iterator over fixed items."""
+        return ItemsIterator(Identity(type(iter(()))), items=tuple(items))
+
+    def list_iterator(self: Context, base: ListVariable) -> VariableTracker:  # pyright: ignore
+        """An iterator over a list."""
+        return ListIterator(Identity(type(iter([]))), base=base)
+
+    def range_iterator(self: Context, value: range) -> VariableTracker:  # pyright: ignore
+        """An iterator over a range."""
+        return RangeIterator(Identity(type(iter(range(0)))), value=value)
+
+    def bound_rule(self: Context, owner: VariableTracker, name: str) -> VariableTracker:  # pyright: ignore
+        """A method that the owner's tracker implements."""
+        return BoundRuleVariable(owner, name)
+
+    def class_attribute(self: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:  # pyright: ignore
+        """``owner.name`` by its class only."""
+        return load_class_attribute(self, owner, cls, name)
+
+    def enum_members(self: Context, cls: type) -> list[Any]:  # pyright: ignore
+        """The members of an enumeration."""
+        if not isinstance(cls, enum.EnumMeta):
+            raise GraphBreak("BD012", f"iteration over class {cls.__name__}")
+        return list(cls)
+
+    # -- exceptions -------------------------------------------------------------------------------------------------
+
+    def new_exception(self: Context, cls: type, args: Sequence[VariableTracker]) -> ExceptionVariable:  # pyright: ignore
+        """A new exception object."""
+        error = ExceptionVariable(Identity(cls))
+        self.effects.write((error.key, "args"), self.create_tuple(args))
+        return error
+
+    def raise_observed(self: Context, cls: type, args: Sequence[VariableTracker]) -> NoReturn:  # pyright: ignore
+        """Raise an exception in the evaluated program."""
+        raise ObservedException(self.new_exception(cls, args))
+
+    def raise_error(self: Context, cls: type, *args: Any) -> NoReturn:  # pyright: ignore
+        """Raise an exception with constant arguments in the evaluated program."""
+        self.raise_observed(cls, [self.create(arg) if is_constant_value(arg) else ConstantVariable(str(arg)) for arg in args])
+
+    # -- values of trackers -------------------------------------------------------------------------------------------
+
+    def fold(self: Context, function: Callable[..., Any], args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+        """Call a pure function on known values now; what it raises is raised in the program."""
+        try:
+            values = [arg.as_constant(self) for arg in args]
+            named = {name: value.as_constant(self) for name, value in kwargs.items()}
+        except NotConstant as error:
+            name = getattr(function, "__name__", str(function))
+            raise GraphBreak("BD007", f"{name} of {error}") from None
+        try:
+            result = function(*values, **named)
+        except Exception as error:
+            self.raise_error(type(error), *error.args)
+        return self.create(result)
+
+    def constant_of(self: Context, value: VariableTracker, what: str) -> Any:  # pyright: ignore
+        """The Python value of a tracker, or a graph break that says what it was needed for."""
+        try:
+            return value.as_constant(self)
+        except NotConstant:
+            raise GraphBreak("BD007", f"{value.describe()} as {what}") from None
+
+    def index(self: Context, key: VariableTracker) -> Any:  # pyright: ignore
+        """An index into a Python sequence: an int or slice."""
+        if isinstance(key, TensorVariable):
+            return self.decide(lambda: key.fake.__index__(), f"{key.describe()} as an index")
+        value = self.constant_of(key, "an index")
+        if not isinstance(value, (int, slice)):
+            self.raise_error(TypeError, f"indices must be integers or slices, not {type(value).__name__}")
+        return value
+
+    def decide(self: Context, compute: Callable[[], Any], what: str) -> Any:  # pyright: ignore
+        """A Python value computed from fake values: may add guards on sizes, or break the graph."""
+        try:
+            with self.mode:
+                return compute()
+        except (DataDependentError, GuardOnDataDependent):
+            raise GraphBreak("BD001", f"the value of {what} decides what happens next") from None
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+            return self.raise_error(type(error), *error.args)
+
+
+MOST_COMPARED = 12
+
+
+def _pinned(known: VariableTracker, source: Source) -> bool:
+    """Whether both sources are guarded to give the same object anyway."""
+    return isinstance(known, (ClassVariable, CallableVariable, PythonModuleVariable)) or (
+        isinstance(source, ConstSource) or isinstance(known.source, ConstSource)
+    )
+
+
+def _create_items(cls: type) -> Callable[[Any, Any], VariableTracker]:
+    return lambda ctx, value: TupleVariable(tuple(ctx.create(item) for item in value), cls)
+
+
+def _create_mapping(ctx: Any, value: Any) -> VariableTracker:
+    return ctx.create_dict([(ctx.create(key), ctx.create(held)) for key, held in value.items()], type(value))
+
+
+def _create_set(ctx: Any, value: Any) -> VariableTracker:
+    items = [ctx.create(item) for item in value]
+    return ctx.new_set({item.hash_key(ctx): item for item in items}, type(value))
+
+
+_CREATORS: dict[type, Callable[[Any, Any], VariableTracker]] = {
+    tuple: _create_items(tuple),
+    torch.Size: _create_items(torch.Size),
+    list: lambda ctx, value: ctx.create_list([ctx.create(item) for item in value]),
+    dict: _create_mapping,
+    collections.OrderedDict: _create_mapping,
+    set: _create_set,
+    frozenset: _create_set,
+    range: lambda ctx, value: RangeVariable(value),
+    type: lambda ctx, value: ClassVariable(value),
+    torch.finfo: lambda ctx, value: NamespaceVariable(value),
+    torch.iinfo: lambda ctx, value: NamespaceVariable(value),
+    types.ModuleType: lambda ctx, value: PythonModuleVariable(value),
+}
+
+__all__ = ["Creation", "ItemSource", "free_symbols"]

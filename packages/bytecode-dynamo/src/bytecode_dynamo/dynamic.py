@@ -1,0 +1,113 @@
+"""Which sizes and numbers are symbolic: the caller's wish, marks on tensors, and what changed from call to call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .source import Source
+
+if TYPE_CHECKING:
+    from .context import Context
+
+DYNAMIC_MARK = "_bytecode_dynamo_dynamic"
+STATIC_MARK = "_bytecode_dynamo_static"
+
+
+class _Changed:
+    def __repr__(self) -> str:
+        return "<changed>"
+
+
+CHANGED = _Changed()
+
+
+@dataclass(slots=True)
+class Seen:
+    """What inputs looked like in earlier captures of one code object, by source text."""
+
+    sizes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def merge_sizes(self, name: str, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+        """Note sizes; returns them with CHANGED where they ever differed."""
+        before = self.sizes.get(name)
+        if before is None or len(before) != len(sizes):
+            merged: tuple[Any, ...] = sizes
+        else:
+            merged = tuple(new if old == new else CHANGED for old, new in zip(before, sizes))
+        self.sizes[name] = merged
+        return merged
+
+    def merge_number(self, name: str, value: Any) -> Any:
+        """Note a number; returns CHANGED when it ever differed."""
+        before = self.numbers.get(name, value)
+        merged = value if type(before) is type(value) and before == value else CHANGED
+        self.numbers[name] = merged
+        return merged
+
+
+@dataclass(slots=True)
+class DynamicShapes:
+    """The policy of one capture. ``dynamic`` None: what changed is symbolic; True: everything; False: nothing."""
+
+    dynamic: bool | None
+    seen: Seen
+
+    def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
+        """The dimensions that get symbols; sizes 0 and 1 never do."""
+        marked = getattr(value, DYNAMIC_MARK, {})
+        fixed = getattr(value, STATIC_MARK, ())
+        merged = self.seen.merge_sizes(source.name, tuple(value.shape))
+        candidates = []
+        for dim, size in enumerate(value.shape):
+            if size < 2 or dim in fixed:
+                continue
+            if dim in marked or (not static and self._wanted(merged[dim])):
+                candidates.append(dim)
+        return candidates
+
+    def _wanted(self, merged: Any) -> bool:
+        if self.dynamic is None:
+            return merged is CHANGED
+        return self.dynamic
+
+    def range_of(self, value: torch.Tensor, dim: int) -> tuple[int, int | None]:
+        """The bounds that ``mark_dynamic`` declared for a dimension."""
+        low, high = getattr(value, DYNAMIC_MARK, {}).get(dim, (None, None))
+        return (2 if low is None else max(2, low)), high
+
+    def number(self, ctx: Context, value: Any, source: Source) -> Any:
+        """A symbol for an int that comes from outside, or None to specialise."""
+        if type(value) is not int or not _is_plain(source):
+            return None
+        merged = self.seen.merge_number(source.name, value)
+        if value in (0, 1) or not self._wanted(merged):
+            return None
+        size = ctx.env.create_symbol(value, source.name, 2 if value >= 2 else None)
+        ctx.bind_symbol(size, source, value)
+        return size
+
+
+def _is_plain(source: Source) -> bool:
+    """Arguments and items or attributes reached from them; module attributes are hyperparameters."""
+    return "._modules" not in source.name and not source.name.startswith("G[")
+
+
+_history: dict[int, tuple[CodeType, Seen]] = {}
+
+
+def history_of(code: CodeType) -> Seen:
+    """What earlier captures of a code object saw."""
+    entry = _history.get(id(code))
+    if entry is None or entry[0] is not code:
+        entry = _history[id(code)] = (code, Seen())
+    return entry[1]
+
+
+def forget() -> None:
+    """Drop all history."""
+    _history.clear()

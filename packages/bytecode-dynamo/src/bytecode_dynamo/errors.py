@@ -1,0 +1,144 @@
+"""The three families of errors: graph breaks, errors of the caller, and errors of this package.
+
+A :class:`GraphBreak` is raised where evaluation meets something that can't stand in a graph; it is caught by the
+frame compiler, which ends the graph there. With ``fullgraph=True`` it reaches the caller as :class:`Unsupported`.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class DynamoError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class UserError(DynamoError):
+    """The caller's program or arguments are wrong."""
+
+
+class InvariantError(DynamoError):
+    """A defect of this package: something its own rules exclude happened."""
+
+
+class BackendCompilerFailed(DynamoError):
+    """A backend raised, or returned something that can't be called; the original is ``__cause__``."""
+
+    def __init__(self, backend_name: str, problem: str) -> None:
+        super().__init__(f"backend {backend_name!r} {problem}")
+        self.backend_name = backend_name
+
+
+class Unsupported(DynamoError):
+    """A graph break under ``fullgraph=True`` (or a break that the caller asked to be an error)."""
+
+    def __init__(self, record: BreakRecord) -> None:
+        super().__init__(record.format())
+        self.record = record
+        self.id = record.id
+
+
+class ContractError(DynamoError):
+    """A captured graph violates a clause of C1."""
+
+    def __init__(self, clause: str, node: object, problem: str) -> None:
+        super().__init__(f"[{clause}] {node}: {problem}")
+        self.clause = clause
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of user code."""
+
+    filename: str
+    line: int | None
+    function: str
+
+    def format(self) -> str:
+        """The line as a traceback shows it."""
+        text = linecache.getline(self.filename, self.line or 0).strip()
+        head = f'  File "{self.filename}", line {self.line}, in {self.function}'
+        return f"{head}\n    {text}" if text else head
+
+
+# Graph break ids: (what it is, hint). An id never changes its meaning.
+BREAKS: dict[str, tuple[str, str]] = {
+    "BD001": ("control flow depends on the values of a tensor", "use torch.where, or keep the branch outside the compiled region"),
+    "BD002": ("call of a function that can't be looked into", "call it outside the compiled region, or express it with torch functions"),
+    "BD003": ("input or output", "move printing and logging out of the compiled region"),
+    "BD004": ("a tensor's values leave for Python", "keep the value in a tensor"),
+    "BD005": ("a tensor leaves for another array library", "use the torch function of the same meaning"),
+    "BD006": ("instruction without symbolic meaning", "rewrite the statement"),
+    "BD007": ("operation on an object that is not modelled", "use plain Python containers, or move it out"),
+    "BD008": ("an exception leaves the frame", "this is your program's own exception; it is raised as in eager mode"),
+    "BD009": ("graph_break() was called", "remove the call"),
+    "BD010": ("call of a disabled function", "remove disable()"),
+    "BD011": ("a torch call could not be evaluated without data", "if eager mode raises too, the call itself is wrong"),
+    "BD012": ("iteration over an opaque iterator", "iterate over a list, tuple, dict or range"),
+    "BD013": ("generator or coroutine", "consume the generator where it is made"),
+    "BD014": ("attribute that is not modelled", "read it outside the compiled region"),
+    "BD015": ("value that can't be built again", "do not keep it alive across the statement named below"),
+    "BD016": ("inlining is too deep", "recursion is not unrolled beyond config.inline_depth"),
+    "BD017": ("context manager that is not modelled", "use torch.no_grad, enable_grad, autocast, or a Python class"),
+    "BD018": ("torch function that is not captured", "call it outside the compiled region"),
+    "BD019": ("class or object construction that is not modelled", "construct it outside the compiled region"),
+    "BD020": ("mutation that is not modelled", "avoid the mutation inside the compiled region"),
+    "BD021": ("loop is too long to unroll", "raise config.max_instructions or vectorise the loop"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BreakRecord:
+    """One graph break: id, reason, where in the user's program (innermost last), what to try."""
+
+    id: str
+    reason: str
+    hint: str
+    stack: tuple[Place, ...] = ()
+
+    def format(self) -> str:
+        """Several lines for people."""
+        title = BREAKS[self.id][0]
+        lines = [f"{self.id}: {title}", f"  {self.reason}"]
+        lines += [place.format() for place in self.stack]
+        lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class GraphBreak(DynamoError):
+    """Evaluation can't go on inside a graph; ``stack`` is filled in by the evaluator."""
+
+    def __init__(self, id: str, reason: str, hint: str | None = None) -> None:
+        super().__init__(f"{id}: {reason}")
+        self.id = id
+        self.reason = reason
+        self.hint = BREAKS[id][1] if hint is None else hint
+        self.stack: tuple[Place, ...] = ()
+
+    def record(self) -> BreakRecord:
+        """The break as a value."""
+        return BreakRecord(self.id, self.reason, self.hint, self.stack)
+
+
+class ObservedException(Exception):
+    """The evaluated program raises; ``value`` is the tracker of the exception object."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+class SkipFrame(Exception):
+    """The frame runs as it is: there is nothing to capture, or capturing it would not pay."""
+
+
+class NotConstant(Exception):
+    """A tracker has no value known while capturing."""
+
+
+def innermost(stack: Sequence[Place]) -> Place | None:
+    """The user's line, if any."""
+    return stack[-1] if stack else None

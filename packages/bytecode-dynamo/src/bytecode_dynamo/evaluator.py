@@ -1,0 +1,126 @@
+"""Runs frames symbolically: fetch, dispatch, exception handlers; inlines calls; breaks at the root frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .bytecode import Op
+from .errors import GraphBreak, ObservedException
+from .evaluation import FrameExit
+from .frame import Frame, Snapshot, place_stack
+from .opcodes import HANDLERS
+from .variables.base import VariableTracker
+
+if TYPE_CHECKING:
+    from .context import Context
+
+# Instructions that can neither break the graph nor raise: no snapshot is taken before them.
+QUIET = frozenset(
+    {
+        Op.NOP, Op.POP_TOP, Op.PUSH_NULL, Op.COPY, Op.SWAP, Op.LOAD_CONST, Op.STORE_FAST, Op.RESUME, Op.MAKE_CELL,
+        Op.COPY_FREE_VARS, Op.LOAD_CLOSURE, Op.JUMP, Op.JUMP_NO_INTERRUPT, Op.BUILD_TUPLE, Op.BUILD_LIST, Op.BUILD_SLICE,
+        Op.LIST_TO_TUPLE, Op.RETURN_VALUE, Op.LIST_APPEND, Op.PUSH_EXC_INFO, Op.POP_EXCEPT,
+    }
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Returned:
+    """The root frame returns."""
+
+    value: VariableTracker
+
+
+@dataclass(slots=True)
+class Broken:
+    """The graph ends before instruction ``snapshot.index`` of the root frame."""
+
+    snapshot: Snapshot
+    error: GraphBreak
+
+
+def step(ctx: Context, frame: Frame) -> None:
+    """Evaluate one instruction."""
+    instruction = frame.decoded.instructions[frame.index]
+    frame.current = frame.index
+    frame.index += 1
+    ctx.count_instruction()
+    HANDLERS[instruction.op](ctx, frame, instruction)
+
+
+def handle(ctx: Context, frame: Frame, raised: ObservedException) -> bool:
+    """Go to the exception handler of the current instruction; False when it has none."""
+    handler = frame.instruction().handler
+    if handler is None:
+        return False
+    del frame.stack[handler.depth :]
+    if handler.lasti:
+        frame.push(ctx.constant(0))
+    frame.push(raised.value)
+    frame.jump(handler.target)
+    return True
+
+
+def run_inlined(ctx: Context, frame: Frame) -> FrameExit:
+    """Run a frame of an inlined call until it returns or yields; raises ObservedException when it raises."""
+    before, ctx.frame = ctx.frame, frame
+    try:
+        while True:
+            try:
+                step(ctx, frame)
+            except FrameExit as exit_:
+                return exit_
+            except ObservedException as raised:
+                if not handle(ctx, frame, raised):
+                    raise
+    except GraphBreak as error:
+        if not error.stack:
+            error.stack = place_stack(frame)
+        raise
+    finally:
+        ctx.frame = before
+
+
+def run_root(ctx: Context, frame: Frame) -> Returned | Broken:
+    """Run the frame that is being compiled, up to its end or to the first thing that breaks the graph."""
+    ctx.frame = frame
+    point = ctx.snapshot(frame)
+    handler_entry = None
+    instructions = frame.decoded.instructions
+    while True:
+        frame.current = frame.index
+        if instructions[frame.index].op not in QUIET:
+            point = ctx.snapshot(frame)
+        if handler_entry is not None and not frame.handled and not _in_handler(frame):
+            handler_entry = None
+        try:
+            step(ctx, frame)
+        except FrameExit as exit_:
+            return Returned(exit_.value)
+        except ObservedException as raised:
+            if handler_entry is None:
+                handler_entry = point
+            if not handle(ctx, frame, raised):
+                return _break(ctx, frame, handler_entry, uncaught(ctx, frame, raised))
+        except GraphBreak as error:
+            if not error.stack:
+                error.stack = place_stack(frame)
+            # What is being handled can't be rebuilt: break where the exception was raised instead.
+            return _break(ctx, frame, handler_entry or point, error)
+
+
+def _in_handler(frame: Frame) -> bool:
+    return frame.decoded.instructions[frame.index].op is Op.PUSH_EXC_INFO
+
+
+def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: GraphBreak) -> Broken:
+    ctx.rollback(frame, point)
+    return Broken(point[0], error)
+
+
+def uncaught(ctx: Context, frame: Frame, raised: ObservedException) -> GraphBreak:
+    """The break for an exception that leaves the frame: eager mode raises it again from the same state."""
+    error = GraphBreak("BD008", f"{raised.value.python_type().__name__} is raised")
+    error.stack = place_stack(frame)
+    return error

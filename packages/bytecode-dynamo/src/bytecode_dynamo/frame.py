@@ -1,0 +1,168 @@
+"""One Python frame under evaluation: stack, variables, position, handled exceptions."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from .bytecode import Code, Instruction, Label, decode, label_positions
+from .errors import Place
+from .source import AttrSource, BuiltinSource, ConstSource, GlobalSource, ItemSource, Source
+from .variables.base import VariableTracker
+
+if TYPE_CHECKING:
+    from .context import Context
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A code object in neutral form, with the places of its labels."""
+
+    native: types.CodeType
+    neutral: Code
+    places: dict[Label, int]
+
+    @property
+    def instructions(self) -> list[Instruction]:
+        """The neutral instructions."""
+        return self.neutral.instructions
+
+
+_decoded: dict[int, Decoded] = {}
+
+
+def decoded(code: types.CodeType) -> Decoded:
+    """Decode once per code object (by identity: equal code objects may differ in positions)."""
+    found = _decoded.get(id(code))
+    if found is None or found.native is not code:
+        neutral = decode(code)
+        if len(_decoded) > 10_000:
+            _decoded.clear()
+        found = _decoded[id(code)] = Decoded(code, neutral, label_positions(neutral.instructions))
+    return found
+
+
+@dataclass(slots=True)
+class GlobalNames:
+    """Global variables of a function: where to read and how the source of a name is written."""
+
+    mapping: dict[str, Any]
+    builtins: dict[str, Any]
+    is_root: bool
+    base: Source | None = None
+
+    def source(self, name: str) -> Source:
+        """The source of a variable that exists."""
+        if self.is_root:
+            return GlobalSource(name) if name in self.mapping else BuiltinSource(name)
+        if name in self.mapping:
+            assert isinstance(self.base, ConstSource)
+            is_module = isinstance(self.base.value, types.ModuleType)
+            return AttrSource(self.base, name) if is_module else ItemSource(self.base, name)
+        return AttrSource(ConstSource(builtins), name)
+
+
+@dataclass(slots=True)
+class Suspended:
+    """Where a generator stands."""
+
+    index: int
+    stack: tuple[VariableTracker, ...]
+    slots: dict[str, VariableTracker]
+    handled: tuple[VariableTracker, ...]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A copy of what changes in a frame from instruction to instruction."""
+
+    index: int
+    stack: list[VariableTracker]
+    slots: dict[str, VariableTracker]
+    handled: list[VariableTracker]
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame; ``slots`` holds fast locals and cells, without the unbound ones."""
+
+    decoded: Decoded
+    names: GlobalNames
+    slots: dict[str, VariableTracker]
+    parent: Frame | None = None
+    index: int = 0
+    stack: list[VariableTracker] = field(default_factory=list)
+    handled: list[VariableTracker] = field(default_factory=list)
+    closure: tuple[VariableTracker, ...] = ()
+    current: int = 0
+    function_name: str = ""
+
+    @property
+    def code(self) -> Code:
+        """The neutral code."""
+        return self.decoded.neutral
+
+    def instruction(self) -> Instruction:
+        """The instruction being evaluated."""
+        return self.decoded.instructions[self.current]
+
+    def place(self) -> Place:
+        """The line being evaluated."""
+        line = self.instruction().position[0]
+        code = self.decoded.neutral
+        return Place(code.filename, line or code.first_line, code.name)
+
+    # -- stack ------------------------------------------------------------------------------------------------------
+
+    def push(self, value: VariableTracker) -> None:
+        """Push one entry."""
+        self.stack.append(value)
+
+    def pop(self, ctx: Context) -> VariableTracker:
+        """Pop one entry."""
+        return self.stack.pop()
+
+    def pop_many(self, count: int) -> list[VariableTracker]:
+        """Pop entries, in the order in which they were pushed."""
+        if not count:
+            return []
+        taken = self.stack[-count:]
+        del self.stack[-count:]
+        return taken
+
+    def jump(self, label: Label) -> None:
+        """Go on at a label."""
+        self.index = self.decoded.places[label]
+
+    def snapshot(self) -> Snapshot:
+        """A copy for :meth:`restore`, taken before the current instruction."""
+        return Snapshot(self.current, list(self.stack), dict(self.slots), list(self.handled))
+
+    def suspend(self) -> Suspended:
+        """The state of a generator that just yielded."""
+        return Suspended(self.index, tuple(self.stack), dict(self.slots), tuple(self.handled))
+
+    def suspended_copy(self, state: Suspended | None) -> Frame:
+        """A frame that goes on from a state (None: from the beginning)."""
+        copy = replace(self, slots=dict(self.slots), stack=[], handled=[], parent=None)
+        if state is not None:
+            copy.index, copy.stack = state.index, list(state.stack)
+            copy.slots, copy.handled = dict(state.slots), list(state.handled)
+        return copy
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back."""
+        self.index = self.current = snapshot.index
+        self.stack, self.slots = list(snapshot.stack), dict(snapshot.slots)
+        self.handled = list(snapshot.handled)
+
+
+def place_stack(frame: Frame | None) -> tuple[Place, ...]:
+    """The lines of a frame and its callers, innermost last."""
+    places: list[Place] = []
+    while frame is not None:
+        places.append(frame.place())
+        frame = frame.parent
+    return tuple(reversed(places))

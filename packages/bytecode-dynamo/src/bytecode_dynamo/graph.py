@@ -1,0 +1,243 @@
+"""The FX graph under construction: inputs by source, calls with their fake results, size arithmetic made lazily."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from symshapes import FakeTensor, FloorDiv, Mod
+from torch.fx import Graph, GraphModule, Node
+
+from .errors import InvariantError
+from .source import Source
+
+_UNSAFE = re.compile(r"\W+")
+
+
+@dataclass(slots=True)
+class GraphInput:
+    """One placeholder: its node, where its value comes from at run time, and the example value."""
+
+    node: Node
+    source: Source
+    example: Any
+
+
+def readable_source(source: Source) -> str:
+    """``L['self'].weight`` rather than ``L['self']._parameters['weight']``."""
+    return re.sub(r"\._(?:parameters|buffers|modules)\['(\w+)'\]", r".\1", source.name)
+
+
+class GraphBuilder:
+    """Collects nodes; placeholders stay in front whatever the order of their first use."""
+
+    def __init__(self, stack_trace: Callable[[], str]) -> None:
+        self.graph = Graph()
+        self.inputs: dict[Node, GraphInput] = {}
+        self.calls = 0
+        self._stack_trace = stack_trace
+        self._end_of_inputs = self.graph.create_node("placeholder", "inputs_end")
+        self._journal: list[Node] = []
+        self._symbols: dict[sympy.Symbol, Node] = {}
+        self._sizes: dict[sympy.Expr, Node] = {}
+        self._constants: dict[int, Node] = {}
+        self.attributes: dict[str, Any] = {}
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:
+        """A placeholder for a value that the caller has at run time."""
+        name = "l_" + (_UNSAFE.sub("_", readable_source(source).replace("L['", "")).strip("_").lower() or "input")
+        with self.graph.inserting_before(self._end_of_inputs):
+            node = self.graph.create_node("placeholder", name, name=name)
+        node.meta.update(val=val, source=readable_source(source), static=static)
+        self.inputs[node] = GraphInput(node, source, example)
+        return node
+
+    def add_symbol(self, symbol: sympy.Symbol, source: Source, size: torch.SymInt | torch.SymFloat, example: Any) -> None:
+        """Say where the run-time value of a size symbol comes from; its placeholder is made when it is first used."""
+        if symbol in self._symbols:
+            return
+        node = self.add_input(source, example, size)
+        self._symbols[symbol] = node
+
+    def add_call(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
+        """A ``call_function`` or ``call_method`` node with its fake result."""
+        node = self.graph.create_node(op, target, args, kwargs)
+        node.meta["val"] = val
+        node.meta["stack_trace"] = self._stack_trace()
+        self._journal.append(node)
+        self.calls += 1
+        return node
+
+    def add_constant(self, value: Any, val: Any) -> Node:
+        """A ``get_attr`` node for a tensor that the graph owns."""
+        node = self._constants.get(id(value))
+        if node is None:
+            name = f"constant_{len(self.attributes)}"
+            self.attributes[name] = value
+            with self.graph.inserting_after(self._end_of_inputs):
+                node = self.graph.create_node("get_attr", name, name=name)
+            node.meta.update(val=val, stack_trace=self._stack_trace())
+            self._constants[id(value)] = node
+        return node
+
+    # -- sizes ----------------------------------------------------------------------------------------------------
+
+    def bind_unbacked(self, symbol: sympy.Symbol, node: Node) -> None:
+        """The node whose value is a fresh unbacked symbol."""
+        self._symbols[symbol] = node
+
+    def knows(self, symbol: sympy.Symbol) -> bool:
+        """Whether a node stands for a symbol."""
+        return symbol in self._symbols
+
+    def size(self, value: Any) -> Any:
+        """A size as a graph argument: a number, or the node that computes its expression."""
+        if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value
+        expr = value.node.expr
+        if expr.is_number:
+            return value.node.pytype(expr)
+        return self._size_node(expr, value.node.shape_env)
+
+    def _size_node(self, expr: Any, env: Any) -> Any:
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_number:
+            return float(expr)
+        if expr.is_Symbol:
+            return self._symbols[expr]
+        found = self._sizes.get(expr)
+        if found is not None:
+            return found
+        target, operands = _operation(expr)
+        values = [self._size_node(arg, env) for arg in operands]
+        result = values[0]
+        partial = operands[0]
+        if len(values) == 1:
+            return self._size_call(target, (result,), expr, env)
+        for value, operand in zip(values[1:], operands[1:]):
+            partial = _combine(expr, partial, operand, len(operands))
+            result = self._size_call(target, (result, value), partial, env)
+        return result
+
+    def _size_call(self, target: Any, args: tuple[Any, ...], expr: Any, env: Any) -> Node:
+        known = self._sizes.get(expr)
+        if known is not None:
+            return known
+        pytype = bool if expr.is_Boolean or expr.is_Relational else (int if expr.is_integer else float)
+        node = self.add_call("call_function", target, args, {}, env.wrap(expr, pytype))
+        self.calls -= 1
+        self._sizes[expr] = node
+        return node
+
+    # -- snapshots and the end --------------------------------------------------------------------------------------
+
+    def mark(self) -> tuple[int, int]:
+        """A snapshot for :meth:`rollback`."""
+        return len(self._journal), self.calls
+
+    def rollback(self, mark: tuple[int, int]) -> None:
+        """Erase every call since the mark."""
+        length, self.calls = mark
+        erased = set(self._journal[length:])
+        while len(self._journal) > length:
+            self.graph.erase_node(self._journal.pop())
+        if erased:
+            self._sizes = {expr: node for expr, node in self._sizes.items() if node not in erased}
+            self._symbols = {symbol: node for symbol, node in self._symbols.items() if node not in erased}
+
+    def finish(self, outputs: Sequence[Node]) -> tuple[GraphModule, list[GraphInput]]:
+        """Close the graph; returns the module and the inputs that are used, in placeholder order (sizes first)."""
+        graph = self.graph
+        for node in reversed(self._journal):
+            if not node.users and node not in outputs and is_pure(node):
+                graph.erase_node(node)
+        output = graph.output(tuple(outputs))
+        output.meta["val"] = tuple(node.meta["val"] for node in outputs)
+        graph.erase_node(self._end_of_inputs)
+        self._drop_unused_inputs()
+        self._sizes_first()
+        root = torch.nn.Module()
+        for name, value in self.attributes.items():
+            setattr(root, name, value)
+        module = GraphModule(root, graph, "CapturedGraph")
+        return module, [self.inputs[node] for node in graph.nodes if node.op == "placeholder"]
+
+    def _drop_unused_inputs(self) -> None:
+        needed: set[sympy.Symbol] = set()
+        for node in self.inputs:
+            val = node.meta["val"]
+            if not node.users and isinstance(val, FakeTensor):
+                self.graph.erase_node(node)
+            elif isinstance(val, FakeTensor):
+                needed |= free_symbols(val)
+        for symbol, node in self._symbols.items():
+            if node.op == "placeholder" and not node.users and symbol not in needed:
+                self.graph.erase_node(node)
+        for node in [node for node in self.graph.nodes if node.op == "get_attr" and not node.users]:
+            self.graph.erase_node(node)
+
+    def _sizes_first(self) -> None:
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        first = placeholders[0] if placeholders else None
+        for node in placeholders:
+            if not isinstance(node.meta["val"], FakeTensor) and node is not first and first is not None:
+                first.prepend(node)
+
+
+def free_symbols(val: Any) -> set[sympy.Symbol]:
+    """Symbols in the sizes and strides of a fake tensor."""
+    found: set[sympy.Symbol] = set()
+    for size in (*val.shape, *val.stride(), val.storage_offset()):
+        if isinstance(size, torch.SymInt):
+            found |= size.node.expr.free_symbols
+    return found
+
+
+# Unused calls of these have no effect at all; every other call stays, for it may write, draw random numbers or raise.
+_PURE = {operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow,
+         operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.truediv}  # fmt: skip
+
+
+def is_pure(node: Node) -> bool:
+    """Whether an unused node can go."""
+    return node.op == "call_function" and node.target in _PURE and "out" not in node.kwargs
+
+
+_RELATIONS = {sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le,
+              sympy.Gt: operator.gt, sympy.Ge: operator.ge}  # fmt: skip
+
+
+def _operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The Python operation of the outermost SymPy node, and its operands."""
+    if expr.is_Add:
+        return operator.add, tuple(sorted(expr.args, key=lambda arg: arg.is_number))
+    if expr.is_Mul:
+        return operator.mul, expr.args
+    if expr.is_Pow:
+        return operator.pow, expr.args
+    kind = type(expr)
+    if kind in _RELATIONS:
+        return _RELATIONS[kind], expr.args
+    named = {"FloorDiv": operator.floordiv, "Mod": operator.mod, "Max": torch.sym_max, "Min": torch.sym_min,
+             "TrueDiv": operator.truediv, "ToFloat": torch.sym_float, "Trunc": torch.sym_int, "Not": torch.sym_not}  # fmt: skip
+    target = named.get(kind.__name__)
+    if target is None:
+        raise InvariantError(f"size expression {expr} has no graph form")
+    return target, expr.args
+
+
+def _combine(expr: Any, left: Any, right: Any, count: int) -> Any:
+    if count == 2:
+        return expr
+    return expr.func(left, right)
+
+
+__all__ = ["FloorDiv", "GraphBuilder", "GraphInput", "Mod", "free_symbols", "is_pure", "readable_source"]

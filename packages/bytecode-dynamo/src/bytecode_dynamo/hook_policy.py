@@ -1,0 +1,83 @@
+"""Which code is captured, inlined or left alone, by file and by mark."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import types
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import symshapes
+
+from .errors import GraphBreak
+from .source import ConstSource, Source
+from .trace import TORCH_ROOT
+
+DISABLED = "_bytecode_dynamo_disabled"
+_OWN_ROOTS = (str(Path(__file__).parent) + os.sep, str(Path(symshapes.__file__).parent) + os.sep)
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_SITE = (sysconfig.get_paths()["purelib"] + os.sep, sysconfig.get_paths()["platlib"] + os.sep)
+# Parts of torch that are ordinary Python around tensors; frames of the rest run as they are.
+_TORCH_CAPTURED = tuple(
+    TORCH_ROOT + part
+    for part in ("nn/modules/", "nn/utils/", "nn/parallel/", "optim/", "distributions/", "utils/checkpoint.py", "ao/nn/")
+)
+# Standard library code that is worth evaluating when it is inlined.
+_NOT_INLINED = ("logging", "threading", "multiprocessing", "subprocess", "asyncio", "unittest", "importlib", "warnings", "inspect")
+_NOT_CAPTURED_PACKAGES = ("numpy", "pytest", "_pytest", "hypothesis", "pluggy", "sympy", "networkx", "triton")
+
+
+@lru_cache(maxsize=10_000)
+def is_captured_file(filename: str) -> bool:
+    """Whether frames of a file are captured when they are called natively."""
+    if filename.startswith("<frozen") or filename.startswith(_OWN_ROOTS):
+        return False
+    if filename.startswith(TORCH_ROOT):
+        return filename.startswith(_TORCH_CAPTURED)
+    for site in _SITE:
+        if filename.startswith(site):
+            return filename[len(site) :].split(os.sep)[0] not in _NOT_CAPTURED_PACKAGES
+    return not filename.startswith(_STDLIB)
+
+
+def is_disabled(function: Any) -> bool:
+    """Whether ``disable`` marked a function."""
+    return bool(getattr(function, "__dict__", None)) and DISABLED in function.__dict__
+
+
+def check_inlining(function: types.FunctionType) -> None:
+    """Break the graph at functions that must not be looked into."""
+    if function.__dict__ and DISABLED in function.__dict__:
+        raise GraphBreak("BD010", f"call of {function.__qualname__}, which is disabled")
+    filename = function.__code__.co_filename
+    if filename.startswith(_STDLIB) and not filename.startswith(_SITE):
+        module = filename[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
+        if module in _NOT_INLINED:
+            id_ = "BD003" if module in ("logging", "warnings") else "BD002"
+            raise GraphBreak(id_, f"call of {function.__module__}.{function.__qualname__}")
+        return
+    if filename.startswith(_OWN_ROOTS):
+        raise GraphBreak("BD002", f"call of {function.__module__}.{function.__qualname__}")
+    for site in _SITE:
+        if filename.startswith(site) and filename[len(site) :].split(os.sep)[0] in _NOT_CAPTURED_PACKAGES:
+            raise GraphBreak("BD005", f"call of {function.__module__}.{function.__qualname__}")
+
+
+
+def globals_source(mapping: dict[str, Any]) -> Source:
+    """A source for the globals of another module: the module where possible, for its text is short."""
+    module = sys.modules.get(mapping.get("__name__"))
+    if module is not None and getattr(module, "__dict__", None) is mapping:
+        return ConstSource(module)
+    return MappingSource(mapping)
+
+
+class MappingSource(ConstSource):
+    """A globals mapping that belongs to no loaded module."""
+
+    @property
+    def name(self) -> str:
+        return f"globals({self.value.get('__name__')!r})"

@@ -1,0 +1,91 @@
+"""Torch modes while a frame is evaluated: set for real during capture, as nodes in the graph, and undone at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .variables.context import AutocastVariable, ModeContextVariable
+
+_GRAD, _ACTIVE, _AUTOCASTS = object(), object(), object()
+
+
+class Modes:
+    """Grad mode and the stack of entered context managers, kept in the effects so that going back restores them."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.entry_grad = torch.is_grad_enabled()
+        self._real: list[Any] = []
+        ctx.effects.set_initial(_GRAD, self.entry_grad)
+        ctx.effects.set_initial(_ACTIVE, ())
+        ctx.effects.set_initial(_AUTOCASTS, ())
+
+    # -- traced changes ---------------------------------------------------------------------------------------------
+
+    def grad_enabled(self, ctx: Context) -> bool:
+        """Grad mode at this point of the program."""
+        return ctx.effects.read(_GRAD)
+
+    def set_grad(self, ctx: Context, enabled: bool) -> None:
+        """Change grad mode, in the graph as well."""
+        if enabled != self.grad_enabled(ctx):
+            ctx.graph.add_call("call_function", torch._C._set_grad_enabled, (enabled,), {}, None)
+            ctx.graph.calls -= 1
+            ctx.effects.write(_GRAD, enabled)
+            torch._C._set_grad_enabled(enabled)
+
+    def push(self, ctx: Context, manager: ModeContextVariable) -> None:
+        """Note that a context manager was entered."""
+        ctx.effects.write(_ACTIVE, (*ctx.effects.read(_ACTIVE), manager))
+
+    def pop(self, ctx: Context, manager: ModeContextVariable) -> None:
+        """Note that it was left."""
+        active = ctx.effects.read(_ACTIVE)
+        ctx.effects.write(_ACTIVE, tuple(other for other in active if other.key is not manager.key))
+
+    def active(self, ctx: Context) -> tuple[ModeContextVariable, ...]:
+        """Entered and not left, outermost first."""
+        return ctx.effects.read(_ACTIVE)
+
+    def enter_autocast(self, ctx: Context, manager: AutocastVariable) -> None:
+        """Enter autocast for real, and in the graph."""
+        node = ctx.graph.add_call("call_function", torch.amp.autocast_mode._enter_autocast, manager.settings, {}, None)
+        ctx.graph.calls -= 1
+        ctx.effects.write(_AUTOCASTS, (*ctx.effects.read(_AUTOCASTS), (manager.settings, node)))
+        self._real.append(torch.amp.autocast_mode._enter_autocast(*manager.settings))
+
+    def exit_autocast(self, ctx: Context) -> None:
+        """Leave the innermost autocast."""
+        *outer, (_, node) = ctx.effects.read(_AUTOCASTS)
+        ctx.graph.add_call("call_function", torch.amp.autocast_mode._exit_autocast, (node,), {}, None)
+        ctx.graph.calls -= 1
+        ctx.effects.write(_AUTOCASTS, tuple(outer))
+        torch.amp.autocast_mode._exit_autocast(self._real.pop())
+
+    # -- undoing ----------------------------------------------------------------------------------------------------
+
+    def resync(self, ctx: Context) -> None:
+        """Make the thread's modes those of the effects, after these went back to a snapshot."""
+        self._leave_autocasts()
+        for settings, _ in ctx.effects.read(_AUTOCASTS):
+            self._real.append(torch.amp.autocast_mode._enter_autocast(*settings))
+        torch._C._set_grad_enabled(self.grad_enabled(ctx))
+
+    def close_graph(self, ctx: Context) -> None:
+        """End the graph in the modes that it began with."""
+        for _, node in reversed(ctx.effects.read(_AUTOCASTS)):
+            ctx.graph.add_call("call_function", torch.amp.autocast_mode._exit_autocast, (node,), {}, None)
+        if self.grad_enabled(ctx) != self.entry_grad:
+            ctx.graph.add_call("call_function", torch._C._set_grad_enabled, (self.entry_grad,), {}, None)
+
+    def restore(self) -> None:
+        """Set the thread's modes back to what they were before capture."""
+        self._leave_autocasts()
+        torch._C._set_grad_enabled(self.entry_grad)
+
+    def _leave_autocasts(self) -> None:
+        while self._real:
+            torch.amp.autocast_mode._exit_autocast(self._real.pop())

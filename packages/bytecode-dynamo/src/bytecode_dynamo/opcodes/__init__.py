@@ -1,0 +1,19 @@
+"""What each neutral instruction does to trackers, by family."""
+
+from . import calls, containers, exceptions, generators, jumps, names, operators, stack, withblocks
+from .table import HANDLERS
+from .unsupported import UNSUPPORTED
+
+__all__ = [
+    "HANDLERS",
+    "UNSUPPORTED",
+    "calls",
+    "containers",
+    "exceptions",
+    "generators",
+    "jumps",
+    "names",
+    "operators",
+    "stack",
+    "withblocks",
+]

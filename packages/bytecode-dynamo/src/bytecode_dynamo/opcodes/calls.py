@@ -1,0 +1,107 @@
+"""Calls, function objects, returning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..bytecode import Call, Instruction, Op
+from ..errors import GraphBreak
+from ..evaluation import FrameExit
+from ..variables.base import NullVariable, VariableTracker
+from ..variables.callable import ClassVariable
+from ..variables.constant import ConstantVariable
+from ..variables.function import CellVariable, FunctionVariable
+from ..variables.mapping import DictVariable
+from ..effects import Identity
+from .table import evaluates
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..frame import Frame
+
+FunctionType = type(lambda: None)
+
+
+def pop_callable(frame: Frame) -> tuple[VariableTracker, list[VariableTracker]]:
+    """The callable of a pair, and the receiver if the pair is a method and its object."""
+    first, second = frame.pop_many(2)
+    if isinstance(first, NullVariable):
+        return second, []
+    if isinstance(second, NullVariable):
+        return first, []
+    return first, [second]
+
+
+@evaluates(Op.CALL)
+def call(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    arg: Call = instruction.arg
+    values = frame.pop_many(arg.argc)
+    function, receiver = pop_callable(frame)
+    names = arg.keywords
+    positional = values[: len(values) - len(names)]
+    keywords = dict(zip(names, values[len(positional) :]))
+    if isinstance(function, ClassVariable) and function.value is super and not values:
+        frame.push(ctx.zero_argument_super(frame))
+        return
+    frame.push(function.call(ctx, [*receiver, *positional], keywords))
+
+
+@evaluates(Op.CALL_FUNCTION_EX)
+def call_function_ex(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    named = frame.stack.pop() if instruction.arg & 1 else None
+    args = frame.stack.pop().unpack(ctx)
+    function, receiver = pop_callable(frame)
+    keywords: dict[str, VariableTracker] = {}
+    if named is not None:
+        if not isinstance(named, DictVariable):
+            raise GraphBreak("BD007", f"** of {named.describe()}")
+        for key, value in named.entries(ctx).values():
+            keywords[ctx.real(key).as_constant(ctx)] = ctx.real(value)
+    frame.push(function.call(ctx, [*receiver, *args], keywords))
+
+
+@evaluates(Op.MAKE_FUNCTION)
+def make_function(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    flags = instruction.arg
+    code = frame.stack.pop().as_constant(ctx)
+    closure = tuple(frame.stack.pop().unpack(ctx)) if flags & 8 else ()
+    annotations = frame.stack.pop() if flags & 4 else None
+    keyword_defaults: tuple[tuple[str, VariableTracker], ...] = ()
+    if flags & 2:
+        held = frame.stack.pop()
+        assert isinstance(held, DictVariable)
+        keyword_defaults = tuple((ctx.real(key).as_constant(ctx), value) for key, value in held.entries(ctx).values())
+    defaults = tuple(frame.stack.pop().unpack(ctx)) if flags & 1 else ()
+    assert all(isinstance(cell, CellVariable) for cell in closure)
+    frame.push(
+        FunctionVariable(
+            code, frame.names.mapping, code.co_name, defaults, keyword_defaults, closure,
+            key=Identity(FunctionType), annotations=annotations,
+        )  # fmt: skip
+    )
+
+
+@evaluates(Op.RETURN_VALUE)
+def return_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    raise FrameExit(frame.stack.pop())
+
+
+@evaluates(Op.LOAD_ASSERTION_ERROR)
+def load_assertion_error(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(ClassVariable(AssertionError))
+
+
+@evaluates(Op.LOAD_BUILD_CLASS)
+def load_build_class(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    raise GraphBreak("BD019", "a class statement")
+
+
+@evaluates(Op.CALL_INTRINSIC_1)
+def call_intrinsic(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    if instruction.arg == 3:  # StopIteration inside a generator becomes RuntimeError
+        error = frame.stack.pop()
+        if error.python_type() is StopIteration:
+            error = ctx.new_exception(RuntimeError, [ConstantVariable("generator raised StopIteration")])
+        frame.push(error)
+        return
+    raise GraphBreak("BD006", f"intrinsic {instruction.arg}")

@@ -1,0 +1,196 @@
+"""Building and taking apart containers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..bytecode import Instruction, Op
+from ..errors import GraphBreak
+from ..variables.base import VariableTracker
+from ..variables.constant import ConstantVariable, SliceVariable
+from ..variables.mapping import DictVariable, SetVariable, dict_update, pairs_of, set_add, set_update
+from ..variables.sequence import ListVariable, SequenceVariable, list_append, list_extend
+from .table import evaluates
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..frame import Frame
+
+
+@evaluates(Op.BUILD_TUPLE)
+def build_tuple(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(ctx.create_tuple(frame.pop_many(instruction.arg)))
+
+
+@evaluates(Op.BUILD_LIST)
+def build_list(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(ctx.create_list(frame.pop_many(instruction.arg)))
+
+
+@evaluates(Op.BUILD_SET)
+def build_set(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop_many(instruction.arg)
+    members: dict[object, VariableTracker] = {}
+    for item in items:
+        members.setdefault(item.hash_key(ctx), item)
+    frame.push(ctx.new_set(members, set))
+
+
+@evaluates(Op.BUILD_MAP)
+def build_map(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    flat = frame.pop_many(2 * instruction.arg)
+    frame.push(ctx.create_dict(list(zip(flat[::2], flat[1::2]))))
+
+
+@evaluates(Op.BUILD_CONST_KEY_MAP)
+def build_const_key_map(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    keys = frame.stack.pop().unpack(ctx)
+    frame.push(ctx.create_dict(list(zip(keys, frame.pop_many(instruction.arg)))))
+
+
+@evaluates(Op.BUILD_SLICE)
+def build_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    parts = frame.pop_many(instruction.arg)
+    start, stop, *step = parts
+    frame.push(SliceVariable((start, stop, step[0] if step else ctx.none)))
+
+
+@evaluates(Op.LIST_APPEND)
+def append_to_list(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    item = frame.stack.pop()
+    list_append(ctx, _list(frame.stack[-instruction.arg]), item)
+
+
+@evaluates(Op.SET_ADD)
+def add_to_set(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    item = frame.stack.pop()
+    set_add(ctx, _set(frame.stack[-instruction.arg]), item)
+
+
+@evaluates(Op.MAP_ADD)
+def add_to_map(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    key, value = frame.pop_many(2)
+    _dict(frame.stack[-instruction.arg]).set_item(ctx, key, value)
+
+
+@evaluates(Op.LIST_EXTEND)
+def extend_list(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    items = frame.stack.pop()
+    list_extend(ctx, _list(frame.stack[-instruction.arg]), items)
+
+
+@evaluates(Op.SET_UPDATE)
+def update_set(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    items = frame.stack.pop()
+    set_update(ctx, _set(frame.stack[-instruction.arg]), items)
+
+
+@evaluates(Op.DICT_UPDATE)
+def update_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    items = frame.stack.pop()
+    dict_update(ctx, _dict(frame.stack[-instruction.arg]), items)
+
+
+@evaluates(Op.DICT_MERGE)
+def merge_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    items = frame.stack.pop()
+    base = _dict(frame.stack[-instruction.arg])
+    for key, _ in pairs_of(ctx, items):
+        if base.contains(ctx, key):
+            ctx.raise_error(TypeError, f"got multiple values for keyword argument {key.describe()}")
+    dict_update(ctx, base, items)
+
+
+@evaluates(Op.LIST_TO_TUPLE)
+def list_to_tuple(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(ctx.create_tuple(_list(frame.stack.pop()).elements(ctx)))
+
+
+def _list(value: VariableTracker) -> ListVariable:
+    assert isinstance(value, ListVariable)
+    return value
+
+
+def _set(value: VariableTracker) -> SetVariable:
+    assert isinstance(value, SetVariable)
+    return value
+
+
+def _dict(value: VariableTracker) -> DictVariable:
+    assert isinstance(value, DictVariable)
+    return value
+
+
+@evaluates(Op.UNPACK_SEQUENCE)
+def unpack_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    items = unpack_exactly(ctx, frame.stack.pop(), instruction.arg)
+    frame.stack += reversed(items)
+
+
+def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[VariableTracker]:
+    """The items of an iterable that must have this many."""
+    iterator = value.iterate(ctx)
+    items: list[VariableTracker] = []
+    while len(items) <= count and (item := iterator.next(ctx)) is not None:
+        items.append(item)
+    if len(items) < count:
+        ctx.raise_error(ValueError, f"not enough values to unpack (expected {count}, got {len(items)})")
+    if len(items) > count:
+        ctx.raise_error(ValueError, f"too many values to unpack (expected {count})")
+    return items
+
+
+@evaluates(Op.UNPACK_EX)
+def unpack_ex(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    before, after = instruction.arg & 0xFF, instruction.arg >> 8
+    items = frame.stack.pop().unpack(ctx)
+    if len(items) < before + after:
+        ctx.raise_error(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+    end = len(items) - after
+    frame.stack += reversed([*items[:before], ctx.create_list(items[before:end]), *items[end:]])
+
+
+# -- pattern matching -----------------------------------------------------------------------------------------------------
+
+
+@evaluates(Op.GET_LEN)
+def get_len(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.stack[-1].length(ctx))
+
+
+@evaluates(Op.MATCH_SEQUENCE)
+def match_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack[-1]
+    frame.push(ConstantVariable(isinstance(value, SequenceVariable)))
+
+
+@evaluates(Op.MATCH_MAPPING)
+def match_mapping(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(ConstantVariable(isinstance(frame.stack[-1], DictVariable)))
+
+
+@evaluates(Op.MATCH_KEYS)
+def match_keys(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    subject, keys = frame.stack[-2], frame.stack[-1]
+    if not isinstance(subject, DictVariable):
+        raise GraphBreak("BD007", f"mapping pattern on {subject.describe()}")
+    values = [subject.get(ctx, key) for key in keys.unpack(ctx)]
+    found = [value for value in values if value is not None]
+    frame.push(ctx.create_tuple(found) if len(found) == len(values) else ctx.none)
+
+
+@evaluates(Op.MATCH_CLASS)
+def match_class(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    subject, cls, names = frame.pop_many(3)
+    if not ctx.call_known(isinstance, [subject, cls], {}).truth(ctx):
+        frame.push(ctx.none)
+        return
+    keywords = list(names.as_constant(ctx))
+    positional: list[str] = []
+    if instruction.arg:
+        target = cls.as_constant(ctx)
+        if target in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
+            frame.push(ctx.create_tuple([subject]))
+            return
+        positional = list(target.__match_args__[: instruction.arg])
+    frame.push(ctx.create_tuple([ctx.get_attr(subject, name) for name in (*positional, *keywords)]))

@@ -1,0 +1,73 @@
+"""Raising and handling exceptions inside evaluation, as the interpreter does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from ..bytecode import Instruction, Op
+from ..errors import GraphBreak, ObservedException
+from ..variables.base import VariableTracker
+from ..variables.callable import ClassVariable
+from ..variables.constant import ConstantVariable
+from ..variables.userobject import ExceptionVariable
+from .table import evaluates
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..frame import Frame
+
+
+@evaluates(Op.RAISE_VARARGS)
+def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    if instruction.arg == 0:
+        if not frame.handled:
+            raise GraphBreak("BD008", "the exception being handled is raised again")
+        raise ObservedException(frame.handled[-1])
+    cause = frame.stack.pop() if instruction.arg == 2 else None
+    error = as_exception(ctx, frame.stack.pop())
+    if cause is not None:
+        is_none = isinstance(cause, ConstantVariable) and cause.value is None
+        error.set_attr(ctx, "__cause__", cause if is_none else as_exception(ctx, cause))
+        error.set_attr(ctx, "__suppress_context__", ConstantVariable(True))
+    raise ObservedException(error)
+
+
+def as_exception(ctx: Context, value: VariableTracker) -> VariableTracker:
+    """An exception object from what ``raise`` is given."""
+    if isinstance(value, ClassVariable):
+        value = value.call(ctx, [], {})
+    if not isinstance(value, ExceptionVariable):
+        raise GraphBreak("BD007", f"raise of {value.describe()}")
+    return value
+
+
+@evaluates(Op.RERAISE)
+def reraise(ctx: Context, frame: Frame, instruction: Instruction) -> NoReturn:
+    error = frame.stack.pop()
+    if not isinstance(error, ExceptionVariable):
+        raise GraphBreak("BD008", "an exception raised outside of the graph")
+    raise ObservedException(error)
+
+
+@evaluates(Op.PUSH_EXC_INFO)
+def push_exc_info(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    error = frame.stack.pop()
+    frame.stack += [frame.handled[-1] if frame.handled else ctx.none, error]
+    frame.handled.append(error)
+
+
+@evaluates(Op.POP_EXCEPT)
+def pop_except(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    if not frame.handled:
+        raise GraphBreak("BD006", "the end of a handler that was entered outside of the graph")
+    frame.stack.pop()
+    frame.handled.pop()
+
+
+@evaluates(Op.CHECK_EXC_MATCH)
+def check_exc_match(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    wanted = frame.stack.pop()
+    error = frame.stack[-1]
+    if not isinstance(error, ExceptionVariable):
+        raise GraphBreak("BD006", "matching an exception that was raised outside of the graph")
+    frame.push(ConstantVariable(issubclass(error.python_type(), wanted.as_constant(ctx))))

@@ -1,0 +1,50 @@
+"""Generators, inlined where they are consumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..bytecode import Instruction, Op
+from ..evaluation import FrameExit
+from ..variables.generator import GeneratorVariable
+from .table import evaluates
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..frame import Frame
+
+
+@evaluates(Op.RETURN_GENERATOR)
+def return_generator(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    # The caller made the generator object; when the generator first runs, this leaves something for POP_TOP.
+    frame.push(ctx.none)
+
+
+@evaluates(Op.YIELD_VALUE)
+def yield_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    raise FrameExit(frame.stack.pop(), yielded=True)
+
+
+@evaluates(Op.GET_YIELD_FROM_ITER)
+def get_yield_from_iter(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.stack.pop().iterate(ctx))
+
+
+@evaluates(Op.SEND)
+def send(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.pop()
+    iterator = frame.stack[-1]
+    item = iterator.next(ctx)
+    if item is not None:
+        frame.push(item)
+        return
+    result = iterator.result(ctx) if isinstance(iterator, GeneratorVariable) else ctx.none
+    ctx.finish_send(frame, result)
+    frame.jump(instruction.arg)
+
+
+@evaluates(Op.END_SEND)
+def end_send(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    frame.stack.pop()
+    frame.push(value)

@@ -1,0 +1,116 @@
+"""Globals, attributes, imports."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+from ..bytecode import NULL_BELOW_CALLABLE, Instruction, Op, SuperAttr
+from ..effects import DELETED, MISSING
+from ..errors import GraphBreak
+from ..source import ConstSource
+from ..variables.base import NULL, VariableTracker
+from ..variables.callable import ClassVariable, SuperVariable
+from .table import evaluates
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..frame import Frame
+
+
+def push_callable(frame: Frame, value: VariableTracker) -> None:
+    """Push a callable with its NULL in the order of this interpreter."""
+    frame.stack += [NULL, value] if NULL_BELOW_CALLABLE else [value, NULL]
+
+
+@evaluates(Op.LOAD_GLOBAL)
+def load_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    name, wants_null = instruction.arg
+    value = read_global(ctx, frame, name)
+    if wants_null:
+        push_callable(frame, value)
+    else:
+        frame.push(value)
+
+
+def read_global(ctx: Context, frame: Frame, name: str) -> VariableTracker:
+    """A global variable, with what this frame or an inlined one wrote to it."""
+    names = frame.names
+    written = ctx.effects.read((ctx.globals_identity(names.mapping), name))
+    if written is not MISSING and written is not DELETED:
+        return written
+    if written is MISSING and name in names.mapping:
+        return ctx.wrap(names.mapping[name], names.source(name))
+    if name in names.builtins:
+        return ctx.wrap_builtin_name(names, name)
+    return ctx.raise_error(NameError, f"name {name!r} is not defined")
+
+
+@evaluates(Op.STORE_GLOBAL)
+def store_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    ctx.effects.write((ctx.globals_identity(frame.names.mapping), instruction.arg), frame.stack.pop())
+
+
+@evaluates(Op.DELETE_GLOBAL)
+def delete_global(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    read_global(ctx, frame, instruction.arg)
+    ctx.effects.write((ctx.globals_identity(frame.names.mapping), instruction.arg), DELETED)
+
+
+@evaluates(Op.LOAD_ATTR)
+def load_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    owner = frame.stack.pop()
+    frame.push(ctx.get_attr(owner, instruction.arg))
+
+
+@evaluates(Op.LOAD_METHOD)
+def load_method(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    owner = frame.stack.pop()
+    push_callable(frame, ctx.get_attr(owner, instruction.arg))
+
+
+@evaluates(Op.LOAD_SUPER_ATTR)
+def load_super_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    arg: SuperAttr = instruction.arg
+    called, cls, owner = frame.pop_many(3)
+    if not (isinstance(called, ClassVariable) and called.value is super and isinstance(cls, ClassVariable)):
+        raise GraphBreak("BD007", "super is not the built-in one")
+    found = SuperVariable(cls.value, owner).get_attr(ctx, arg.name)
+    if arg.method:
+        push_callable(frame, found)
+    else:
+        frame.push(found)
+
+
+@evaluates(Op.STORE_ATTR)
+def store_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    value, owner = frame.pop_many(2)
+    owner.set_attr(ctx, instruction.arg, value)
+
+
+@evaluates(Op.DELETE_ATTR)
+def delete_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.pop().del_attr(ctx, instruction.arg)
+
+
+# -- imports ------------------------------------------------------------------------------------------------------------
+
+
+@evaluates(Op.IMPORT_NAME)
+def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    level, names = (value.as_constant(ctx) for value in frame.pop_many(2))
+    package = frame.names.mapping.get("__package__") or frame.names.mapping.get("__name__", "")
+    full = importlib.util.resolve_name("." * level + instruction.arg, package) if level else instruction.arg
+    module = sys.modules.get(full)
+    if module is None:
+        raise GraphBreak("BD002", f"import of {full}, which is not loaded yet")
+    if not names and not level:
+        module = sys.modules[full.partition(".")[0]]
+    frame.push(ctx.wrap(module, ConstSource(module)))
+
+
+@evaluates(Op.IMPORT_FROM)
+def import_from(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    module = frame.stack[-1]
+    frame.push(ctx.get_attr(module, instruction.arg))

@@ -1,0 +1,43 @@
+"""``with`` blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..bytecode import Instruction, Op
+from ..errors import GraphBreak
+from ..variables.base import VariableTracker
+from ..variables.callable import ClassVariable
+from ..variables.userobject import ExceptionVariable, UserObjectVariable
+from .table import evaluates
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..frame import Frame
+
+
+def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
+    """A method that is looked up on the class."""
+    if isinstance(owner, UserObjectVariable):
+        found = owner.special(ctx, name)
+        if found is not None:
+            return found
+        return ctx.raise_error(TypeError, f"{owner.python_type().__name__!r} object does not support the context manager protocol")
+    return ctx.get_attr(owner, name)
+
+
+@evaluates(Op.BEFORE_WITH)
+def before_with(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    manager = frame.stack.pop()
+    exit_ = special_method(ctx, manager, "__exit__")
+    entered = special_method(ctx, manager, "__enter__").call(ctx, [], {})
+    frame.stack += [exit_, entered]
+
+
+@evaluates(Op.WITH_EXCEPT_START)
+def with_except_start(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    # The stack holds exit, lasti, previous exception, exception.
+    exit_, error = frame.stack[-4], frame.stack[-1]
+    if not isinstance(error, ExceptionVariable):
+        raise GraphBreak("BD006", "leaving a with block by an exception from outside of the graph")
+    frame.push(exit_.call(ctx, [ClassVariable(error.python_type()), error, ctx.none], {}))

@@ -1,0 +1,167 @@
+"""Attribute access by Python's own rules: classes in resolution order, descriptors, instance dict, ``__getattr__``."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..effects import DELETED, MISSING, Identity
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import AttrSource, ClassDictSource, ConstSource, Source
+from .base import VariableTracker
+from .function import BoundMethodVariable
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+
+def find_in_class(cls: type, name: str) -> tuple[int, Any]:
+    """Index in the resolution order and raw value of a class attribute; (-1, MISSING) when there is none."""
+    for index, base in enumerate(cls.__mro__):
+        if name in base.__dict__:
+            return index, base.__dict__[name]
+    return -1, MISSING
+
+
+def class_source(ctx: Context, cls: type, index: int, name: str) -> Source:
+    """The source of a class attribute, guarded: no class before it in the order has gained one."""
+    ctx.require_class_attribute(cls, name)
+    return ClassDictSource(ConstSource(cls), index, name)
+
+
+def is_data_descriptor(found: object) -> bool:
+    """Whether it wins over the instance dict."""
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
+def load_class_attribute(ctx: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:
+    """``owner.name`` for a type without instance dict; AttributeError is raised in the program when there is none."""
+    index, found = find_in_class(cls, name)
+    if index < 0:
+        return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
+
+
+def bind(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    """What a raw class attribute gives when it is read through an instance."""
+    rule = _BINDERS.get(type(found))
+    if rule is not None:
+        return rule(ctx, owner, cls, found, source, name)
+    if not hasattr(type(found), "__get__"):
+        return ctx.wrap(found, source)
+    getter = getattr(type(found), "__get__", None)
+    if isinstance(getter, types.FunctionType):
+        descriptor = ctx.wrap(found, source)
+        return descriptor.call_method(ctx, "__get__", [owner, ctx.constant_class(cls)], {})
+    raise GraphBreak("BD014", f"attribute {name!r} of a {cls.__name__} is a {type(found).__name__}")
+
+
+def _bind_function(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    return BoundMethodVariable(ctx.wrap(found, source), owner)
+
+
+def _bind_static(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
+
+
+def _bind_class(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    return BoundMethodVariable(ctx.wrap(found.__func__, AttrSource(source, "__func__")), ctx.constant_class(cls))
+
+
+def _bind_property(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    if found.fget is None:
+        return ctx.raise_error(AttributeError, f"property {name!r} of {cls.__name__!r} object has no getter")
+    return ctx.wrap(found.fget, AttrSource(source, "fget")).call(ctx, [owner], {})
+
+
+def _bind_cached(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    value = ctx.wrap(found.func, AttrSource(source, "func")).call(ctx, [owner], {})
+    key = owner.identity()
+    if not isinstance(key, Identity):
+        raise GraphBreak("BD014", f"cached property {name!r} of a {cls.__name__}")
+    ctx.effects.write((key, name), value)
+    return value
+
+
+def _bind_slot(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    key = owner.identity()
+    if isinstance(key, Identity):
+        written = ctx.effects.read((key, name))
+        if written is not MISSING and written is not DELETED:
+            return written
+        if written is MISSING and key.exists and key.source is not None and hasattr(key.value, name):
+            return ctx.wrap(getattr(key.value, name), AttrSource(key.source, name))
+    return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+
+
+def _bind_builtin(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    return BoundMethodVariable(ctx.wrap_callable(found, source), owner)
+
+
+def _bind_builtin_class(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> Any:
+    return BoundMethodVariable(ctx.wrap_callable(found, source), ctx.constant_class(cls))
+
+
+_Binder = Callable[["Context", VariableTracker, type, Any, Source, str], VariableTracker]
+_BINDERS: dict[type, _Binder] = {
+    types.FunctionType: _bind_function,
+    staticmethod: _bind_static,
+    classmethod: _bind_class,
+    property: _bind_property,
+    functools.cached_property: _bind_cached,
+    types.MemberDescriptorType: _bind_slot,
+    types.GetSetDescriptorType: _bind_slot,
+    types.MethodDescriptorType: _bind_builtin,
+    types.WrapperDescriptorType: _bind_builtin,
+    types.ClassMethodDescriptorType: _bind_builtin_class,
+}
+
+
+def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: str) -> VariableTracker:
+    """``owner.name`` for an object with an instance dict."""
+    cls = key.cls
+    index, found = find_in_class(cls, name)
+    if index >= 0 and is_data_descriptor(found):
+        return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
+    held = load_instance_attribute(ctx, key, name)
+    if held is not None:
+        return held
+    if index >= 0:
+        return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
+    ctx.require_class_attribute(cls, name)
+    fallback = owner.missing_attribute(ctx, name)  # pyright: ignore[reportAttributeAccessIssue]
+    if fallback is not None:
+        return fallback
+    return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+
+
+def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableTracker | None:
+    """What the instance dict holds under a name, or None."""
+    written = ctx.effects.read((key, name))
+    if written is DELETED:
+        return None
+    if written is not MISSING:
+        return written
+    if not key.exists or key.source is None:
+        return None
+    held = getattr(key.value, "__dict__", None)
+    if held is None:
+        return None
+    if name not in held:
+        ctx.guards.require(AttrSource(key.source, "__dict__"), GuardKind.DICT_KEYS, tuple(held))
+        return None
+    return ctx.wrap(held[name], AttrSource(key.source, name))
+
+
+def instance_names(ctx: Context, key: Identity) -> list[str]:
+    """The keys of the instance dict now."""
+    names = dict.fromkeys(getattr(key.value, "__dict__", ())) if key.exists else {}
+    for name, value in ctx.effects.attributes(key).items():
+        if value is DELETED:
+            names.pop(name, None)
+        else:
+            names[name] = None
+    return list(names)

@@ -1,0 +1,200 @@
+"""VariableTracker: what is known about one Python value while a frame is evaluated.
+
+A tracker is immutable and cheap. ``source`` says how to load the value again, or is None for a value that was made
+while evaluating. Each capability is a method that returns a tracker or raises :class:`GraphBreak`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import GraphBreak, NotConstant
+from ..source import Source
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+Args = list["VariableTracker"]
+Kwargs = dict[str, "VariableTracker"]
+METHOD_CALL: Kwargs = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariableTracker:
+    """Base of all trackers; every capability breaks the graph unless a family provides it."""
+
+    source: Source | None = field(default=None, kw_only=True)
+
+    # -- what it is -----------------------------------------------------------------------------------------------
+
+    def python_type(self) -> type:
+        """The type that ``type(value)`` gives."""
+        raise GraphBreak("BD007", f"the type of {self.describe()} is not known")
+
+    def describe(self) -> str:
+        """A few words for messages."""
+        where = f" {self.source.name}" if self.source is not None else ""
+        return f"{type(self).__name__.removesuffix('Variable').lower()}{where}"
+
+    def as_constant(self, ctx: Context) -> Any:
+        """The Python value when it is known and nothing it holds can change; raises NotConstant."""
+        raise NotConstant(self.describe())
+
+    def as_proxy(self, ctx: Context) -> Any:
+        """The value as an argument of a graph node."""
+        try:
+            return self.as_constant(ctx)
+        except NotConstant:
+            raise GraphBreak("BD002", f"{self.describe()} can't be an argument of a torch call") from None
+
+    def as_fake(self, ctx: Context) -> Any:
+        """The value to evaluate torch calls with."""
+        try:
+            return self.as_constant(ctx)
+        except NotConstant:
+            raise GraphBreak("BD002", f"{self.describe()} can't be an argument of a torch call") from None
+
+    def identity(self) -> object:
+        """An object that stands for the value in ``is`` and ``id``."""
+        return self
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        """A key with the equality and hash of the value, for dicts and sets."""
+        raise GraphBreak("BD007", f"{self.describe()} as a key of a dict or set")
+
+    def truth(self, ctx: Context) -> bool:
+        """``bool(value)``."""
+        raise GraphBreak("BD007", f"the truth value of {self.describe()}")
+
+    # -- what it does ---------------------------------------------------------------------------------------------
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        """``value(*args, **kwargs)``."""
+        raise GraphBreak("BD002", f"call of {self.describe()}")
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        """``value.name(*args, **kwargs)``."""
+        return self.get_attr(ctx, name).call(ctx, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        """``value.name``; raises ObservedException with an AttributeError when there is none."""
+        raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        """``self.name = value``."""
+        raise GraphBreak("BD020", f"assignment to attribute {name!r} of {self.describe()}")
+
+    def del_attr(self, ctx: Context, name: str) -> None:
+        """``del self.name``."""
+        raise GraphBreak("BD020", f"deletion of attribute {name!r} of {self.describe()}")
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        """``value[key]``."""
+        return self.call_method(ctx, "__getitem__", [key], {})
+
+    def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
+        """``self[key] = value``."""
+        self.call_method(ctx, "__setitem__", [key, value], {})
+
+    def del_item(self, ctx: Context, key: VariableTracker) -> None:
+        """``del self[key]``."""
+        self.call_method(ctx, "__delitem__", [key], {})
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        """``item in value``."""
+        for element in self.unpack(ctx):
+            if ctx.equal(element, item):
+                return True
+        return False
+
+    def length(self, ctx: Context) -> VariableTracker:
+        """``len(value)``."""
+        return self.call_method(ctx, "__len__", [], {})
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        """``iter(value)``."""
+        raise GraphBreak("BD012", f"iteration over {self.describe()}")
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        """``next(value)``, None at the end."""
+        raise GraphBreak("BD012", f"iteration over {self.describe()}")
+
+    def unpack(self, ctx: Context) -> list[VariableTracker]:
+        """All elements that iterating gives."""
+        iterator = self.iterate(ctx)
+        items = []
+        while (item := iterator.next(ctx)) is not None:
+            ctx.count_instruction()
+            items.append(item)
+        return items
+
+    # -- how to build it ------------------------------------------------------------------------------------------
+
+    def reconstruct(self, gen: Codegen) -> None:
+        """Emit instructions that push the value; called when it has no source, or a new object must be made."""
+        raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LazyVariable(VariableTracker):
+    """An element of an existing container, or a local, that nobody has looked at yet: no guard is needed so far."""
+
+    value: Any = None
+
+    def realize(self, ctx: Context) -> VariableTracker:
+        """The real tracker, with its guards."""
+        assert self.source is not None
+        return ctx.wrap(self.value, self.source)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        assert self.source is not None
+        gen.load_source(self.source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NullVariable(VariableTracker):
+    """The NULL that the interpreter pushes beside callables, or leaves in a cleared local."""
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.push_null()
+
+
+NULL = NullVariable()
+
+MethodImplementation = Callable[..., "VariableTracker | None"]
+
+
+class MethodTable:
+    """Methods of one built-in type as functions ``(ctx, self, *args) -> tracker or None for None``."""
+
+    def __init__(self, name: str, parent: MethodTable | None = None) -> None:
+        self.name = name
+        self._rules: dict[str, MethodImplementation] = dict(parent._rules) if parent else {}
+
+    def register(self, *names: str) -> Callable[[MethodImplementation], MethodImplementation]:
+        """Decorator; a duplicate name of the same table raises."""
+
+        def add(rule: MethodImplementation) -> MethodImplementation:
+            for name in names:
+                self._rules[name] = rule
+            return rule
+
+        return add
+
+    def find(self, name: str) -> MethodImplementation | None:
+        """The rule of a method."""
+        return self._rules.get(name)
+
+
+def no_keywords(kwargs: Kwargs, what: str) -> None:
+    """Break the graph when a rule without keyword parameters got some."""
+    if kwargs:
+        raise GraphBreak("BD007", f"{what} with keyword arguments")
+
+
+def unreachable(message: str) -> NoReturn:
+    """A state that the rules of evaluation exclude."""
+    raise AssertionError(message)

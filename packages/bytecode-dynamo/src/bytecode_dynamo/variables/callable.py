@@ -1,0 +1,258 @@
+"""Classes, built-in functions, torch functions, ``super()``, and methods that trackers implement themselves."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..bytecode import UNBOUND
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import AttrSource, ConstSource, Source
+from .attribute import bind, class_source, find_in_class
+from .base import Args, Kwargs, VariableTracker
+from .function import BoundMethodVariable
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownObjectVariable(VariableTracker):
+    """An object that is pinned by its identity."""
+
+    value: Any
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def describe(self) -> str:
+        module = getattr(self.value, "__module__", None)
+        name = getattr(self.value, "__qualname__", None) or repr(self.value)
+        return f"{module}.{name}" if module else str(name)
+
+    def identity(self) -> object:
+        return self.value
+
+    def as_constant(self, ctx: Context) -> Any:
+        return self.value
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return self.value
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.load_const(self.value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallableVariable(KnownObjectVariable):
+    """A built-in or torch function; what a call does is looked up in the tables of ``builtins``."""
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return ctx.call_known(self.value, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        found = getattr(self.value, name, _ABSENT)
+        if found is _ABSENT:
+            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        return ctx.wrap(found, AttrSource(ConstSource(self.value), name))
+
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassVariable(KnownObjectVariable):
+    """A class."""
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return ctx.construct(self.value, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        cls: type = self.value
+        written = ctx.effects.read((ctx.class_identity(cls), name), None)
+        if written is not None:
+            return written
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            return ctx.create(getattr(cls, name))
+        if name == "__mro__":
+            return ctx.create_tuple([ctx.constant_class(base) for base in cls.__mro__])
+        if name == "__bases__":
+            return ctx.create_tuple([ctx.constant_class(base) for base in cls.__bases__])
+        if name == "__dict__":
+            raise GraphBreak("BD014", f"__dict__ of class {cls.__name__}")
+        index, found = find_in_class(cls, name)
+        if index >= 0:
+            return self._bind(ctx, found, class_source(ctx, cls, index, name), name)
+        return self._from_metaclass(ctx, name)
+
+    def _from_metaclass(self, ctx: Context, name: str) -> VariableTracker:
+        meta = type(self.value)
+        index, found = find_in_class(meta, name)
+        if index >= 0:
+            return bind(ctx, self, meta, found, class_source(ctx, meta, index, name), name)
+        ctx.require_class_attribute(self.value, name)
+        return ctx.raise_error(AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}")
+
+    def _bind(self, ctx: Context, found: Any, source: Source, name: str) -> VariableTracker:
+        if isinstance(found, staticmethod):
+            return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
+        if isinstance(found, classmethod):
+            return BoundMethodVariable(ctx.wrap(found.__func__, AttrSource(source, "__func__")), self)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)):
+            return ctx.wrap_callable(getattr(self.value, name), source)
+        if isinstance(found, types.ClassMethodDescriptorType):
+            return ctx.wrap_callable(getattr(self.value, name), source)
+        if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            value = getattr(self.value, name)
+            return CallableVariable(value) if value is found else ctx.create(value)
+        return ctx.wrap(found, source)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if type(self.value) is not type or name.startswith("__"):
+            raise GraphBreak("BD020", f"assignment to {name!r} of class {self.value.__name__}")
+        ctx.effects.write((ctx.class_identity(self.value), name), value)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name == "mro" and not args:
+            return ctx.create_list([ctx.constant_class(base) for base in self.value.__mro__])
+        return self.get_attr(ctx, name).call(ctx, args, kwargs)
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        index, _ = find_in_class(type(self.value), "__getitem__")
+        if index >= 0:
+            return ctx.fold(lambda cls, item: cls[item], [self, key], {})
+        return KnownObjectVariable(self.value[key.as_constant(ctx)])
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return ctx.iterator([ctx.constant(member) for member in ctx.enum_members(self.value)])
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return ctx.constant(len(ctx.enum_members(self.value)))
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return item.as_constant(ctx) in ctx.enum_members(self.value)
+
+
+@tracker_for(type)
+def wrap_class(ctx: Context, value: type, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return ClassVariable(value, source=source)
+
+
+CALLABLE_TYPES = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction,
+)  # fmt: skip
+
+
+@tracker_for(*CALLABLE_TYPES)
+def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    owner = getattr(value, "__self__", None)
+    if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)) and not isinstance(
+        owner, (types.ModuleType, type, type(None))
+    ):
+        base = ctx.wrap(owner, AttrSource(source, "__self__"))
+        return BoundRuleVariable(base, value.__name__, source=source)
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return CallableVariable(value, source=source)
+
+
+@tracker_for(type(UNBOUND))
+def wrap_unbound(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return KnownObjectVariable(value)
+
+
+@tracker_for(
+    torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, types.UnionType,
+    typing._GenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
+    property, staticmethod, classmethod,
+)  # fmt: skip  # pyright: ignore
+def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return NamespaceVariable(value, source=source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamespaceVariable(KnownObjectVariable):
+    """An object whose attributes are constants or callables: ``torch.ops.aten``, ``torch.finfo(...)``."""
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        found = getattr(self.value, name, _ABSENT)
+        if found is _ABSENT:
+            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        return ctx.create(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundRuleVariable(VariableTracker):
+    """A method that the owner's tracker implements in ``call_method``."""
+
+    owner: VariableTracker
+    name: str
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return self.owner.call_method(ctx, self.name, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "__self__":
+            return self.owner
+        if name == "__name__":
+            return ctx.constant(self.name)
+        raise GraphBreak("BD014", f"attribute {name!r} of a method")
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.owner)
+        gen.emitter.load_attr(self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SuperVariable(VariableTracker):
+    """``super(cls, owner)``."""
+
+    cls: type
+    owner: VariableTracker
+
+    def python_type(self) -> type:
+        return super
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        is_class = isinstance(self.owner, ClassVariable) and issubclass(self.owner.value, self.cls)
+        actual: type = self.owner.value if is_class else self.owner.python_type()  # pyright: ignore
+        order = actual.__mro__
+        for index in range(order.index(self.cls) + 1, len(order)):
+            if name in order[index].__dict__:
+                return self._bind(ctx, actual, index, name, is_class)
+        return ctx.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
+
+    def _bind(self, ctx: Context, actual: type, index: int, name: str, is_class: bool) -> VariableTracker:
+        base = actual.__mro__[index]
+        found = base.__dict__[name]
+        source = class_source(ctx, base, 0, name)
+        if name == "__new__" and isinstance(found, staticmethod):
+            return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
+        if isinstance(found, types.BuiltinFunctionType):
+            return ctx.wrap_callable(found, source)
+        if is_class and not isinstance(found, classmethod):
+            return ctx.wrap(found, source)
+        return bind(ctx, self.owner, actual, found, source, name)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        self.get_attr(ctx, "__setattr__").call(ctx, [ctx.constant(name), value], {})

@@ -1,0 +1,238 @@
+"""Immutable plain values: numbers, strings, dtypes, enum members; and symbolic sizes."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import Source
+from .base import Args, Kwargs, VariableTracker
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+NUMBERS = (int, float, bool, complex)
+BY_VALUE = (*NUMBERS, str, bytes)
+BY_IDENTITY = (
+    type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format, torch.qscheme,
+)  # fmt: skip
+CONSTANT_TYPES = frozenset({*BY_VALUE, *BY_IDENTITY, torch.device, types.CodeType})
+
+
+def is_constant_value(value: object) -> bool:
+    """Whether a value is represented by itself."""
+    return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantVariable(VariableTracker):
+    """A value that never changes and is known."""
+
+    value: Any
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def describe(self) -> str:
+        return repr(self.value)
+
+    def as_constant(self, ctx: Context) -> Any:
+        return self.value
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return self.value
+
+    def as_fake(self, ctx: Context) -> Any:
+        return self.value
+
+    def identity(self) -> object:
+        return self.value
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return self.value
+
+    def truth(self, ctx: Context) -> bool:
+        return bool(self.value)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if isinstance(self.value, enum.Enum):
+            return _enum_attribute(ctx, self.value, name)
+        found = getattr(self.value, name, _ABSENT)
+        if found is _ABSENT:
+            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if isinstance(found, (types.BuiltinMethodType, types.MethodWrapperType)):
+            return ConstantMethodVariable(self, name)
+        return ctx.create(found)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if isinstance(self.value, enum.Enum):
+            return self.get_attr(ctx, name).call(ctx, args, kwargs)
+        if not hasattr(self.value, name):
+            return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
+            args = [ctx.create_list(args[0].unpack(ctx))]
+        return ctx.fold(getattr(self.value, name), args, kwargs)
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return ctx.fold(lambda value, index: value[index], [self, key], {})
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return ctx.fold(lambda value, part: part in value, [self, item], {}).truth(ctx)
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return ctx.fold(len, [self], {})
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        if not isinstance(self.value, (str, bytes)):
+            return ctx.raise_error(TypeError, f"{type(self.value).__name__!r} object is not iterable")
+        return ctx.iterator([ConstantVariable(part) for part in self.value])
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.load_const(self.value)
+
+
+_ABSENT = object()
+
+
+def _enum_attribute(ctx: Context, member: enum.Enum, name: str) -> VariableTracker:
+    if name in ("value", "_value_", "name", "_name_"):
+        return ctx.create(getattr(member, name))
+    return ctx.class_attribute(ctx.constant(member), type(member), name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantMethodVariable(VariableTracker):
+    """A method of a constant, such as ``", ".join``."""
+
+    base: ConstantVariable
+    name: str
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def as_constant(self, ctx: Context) -> Any:
+        return getattr(self.base.value, self.name)
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return self.base.call_method(ctx, self.name, args, kwargs)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.load_const(getattr(self.base.value, self.name))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SymbolicVariable(VariableTracker):
+    """A SymInt, SymFloat or SymBool. Where Python needs the number itself, it is specialised by a guard."""
+
+    value: Any
+
+    def python_type(self) -> type:
+        return self.value.node.pytype
+
+    def describe(self) -> str:
+        return f"symbolic {self.python_type().__name__} {self.value}"
+
+    def as_constant(self, ctx: Context) -> Any:
+        return ctx.decide(lambda: self.python_type()(self.value), self.describe())
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return ctx.graph.size(self.value)
+
+    def as_fake(self, ctx: Context) -> Any:
+        return self.value
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return self.as_constant(ctx)
+
+    def truth(self, ctx: Context) -> bool:
+        return ctx.decide(lambda: bool(self.value), self.describe())
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return ConstantVariable(self.as_constant(ctx)).get_attr(ctx, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return ConstantVariable(self.as_constant(ctx)).call_method(ctx, name, args, kwargs)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.load_graph_value(self.as_proxy(gen.ctx))
+
+
+@tracker_for(*BY_VALUE)
+def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    symbolic = ctx.dynamic.number(ctx, value, source)
+    if symbolic is not None:
+        return SymbolicVariable(symbolic, source=source)
+    ctx.guards.require(source, GuardKind.EQUALS, value)
+    return ConstantVariable(value, source=source)
+
+
+@tracker_for(*BY_IDENTITY)
+def wrap_by_identity(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return ConstantVariable(value, source=source)
+
+
+@tracker_for(enum.Enum)
+def wrap_enum(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return ConstantVariable(value, source=source)
+
+
+@tracker_for(torch.device)
+def wrap_device(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.EQUALS, value)
+    return ConstantVariable(value, source=source)
+
+
+@tracker_for(types.CodeType)
+def wrap_code(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return ConstantVariable(value, source=source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceVariable(VariableTracker):
+    """``slice(start, stop, step)``, which may hold symbolic sizes or tensors."""
+
+    parts: tuple[VariableTracker, VariableTracker, VariableTracker]
+
+    def python_type(self) -> type:
+        return slice
+
+    def as_constant(self, ctx: Context) -> Any:
+        return slice(*(part.as_constant(ctx) for part in self.parts))
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return slice(*(part.as_proxy(ctx) for part in self.parts))
+
+    def as_fake(self, ctx: Context) -> Any:
+        return slice(*(part.as_fake(ctx) for part in self.parts))
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name in ("start", "stop", "step"):
+            return self.parts[("start", "stop", "step").index(name)]
+        raise GraphBreak("BD014", f"attribute {name!r} of a slice")
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return ctx.fold(getattr(self.as_constant(ctx), name), args, kwargs)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        for part in self.parts:
+            gen(part)
+        gen.emitter.build_slice(3)
+
+
+@tracker_for(slice)
+def wrap_slice(ctx: Context, value: slice, source: Source) -> VariableTracker:
+    from_attribute = ctx.attribute_of(value, source)
+    ctx.guards.require(source, GuardKind.TYPE_IS, slice)
+    return SliceVariable((from_attribute("start"), from_attribute("stop"), from_attribute("step")), source=source)

@@ -1,0 +1,196 @@
+"""Context managers that change torch's modes: grad mode and autocast. Their objects are rebuilt by entering them again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..effects import Identity
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import AttrSource, Source
+from .base import Args, Kwargs, VariableTracker
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModeContextVariable(VariableTracker):
+    """An object with ``__enter__`` and ``__exit__`` that sets modes while the graph runs."""
+
+    key: Identity
+
+    def python_type(self) -> type:
+        return self.key.cls
+
+    def identity(self) -> object:
+        return self.key
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name in ("__enter__", "__exit__", "clone"):
+            return ctx.bound_rule(self, name)
+        return ctx.class_attribute(self, self.key.cls, name)
+
+    def enter(self, ctx: Context) -> None:
+        """Set the modes."""
+        raise NotImplementedError
+
+    def exit(self, ctx: Context) -> None:
+        """Set them back."""
+        raise NotImplementedError
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name == "__enter__":
+            self.enter(ctx)
+            ctx.modes.push(ctx, self)
+            return self if not isinstance(self, GradModeVariable) else ctx.none
+        if name == "__exit__":
+            ctx.modes.pop(ctx, self)
+            self.exit(ctx)
+            return ctx.none
+        if name == "clone":
+            return self.fresh()
+        return self.get_attr(ctx, name).call(ctx, args, kwargs)
+
+    def fresh(self) -> VariableTracker:
+        """Another object with the same settings."""
+        raise NotImplementedError
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        # Used as a decorator: torch's Python code wraps the function.
+        function = getattr(self.key.cls, "__call__", None)
+        if function is None or len(args) != 1:
+            raise GraphBreak("BD017", f"call of a {self.key.cls.__name__} object")
+        return ctx.class_attribute(self, self.key.cls, "__call__").call(ctx, args, kwargs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GradModeVariable(ModeContextVariable):
+    """``no_grad()``, ``enable_grad()`` or ``set_grad_enabled(mode)``."""
+
+    enabled: bool = False
+
+    def enter(self, ctx: Context) -> None:
+        ctx.effects.write((self.key, "prev"), ctx.modes.grad_enabled(ctx))
+        ctx.modes.set_grad(ctx, self.enabled)
+
+    def exit(self, ctx: Context) -> None:
+        ctx.modes.set_grad(ctx, ctx.effects.read((self.key, "prev")))
+
+    def fresh(self) -> VariableTracker:
+        return GradModeVariable(Identity(self.key.cls), self.enabled)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(make_grad_mode)
+        gen.load_const(self.key.cls)
+        gen.load_const(self.enabled)
+        gen.emitter.call(2)
+
+
+def make_grad_mode(cls: Any, enabled: bool) -> Any:
+    """A grad mode object that was not entered; ``set_grad_enabled`` would set the mode at once."""
+    made = object.__new__(cls)
+    made.prev = torch.is_grad_enabled()
+    if cls is torch.set_grad_enabled:
+        made.mode = enabled
+    return made
+
+
+@tracker_for(torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
+def wrap_grad_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    enabled = type(value) is torch.enable_grad
+    if type(value) is torch.set_grad_enabled:
+        ctx.guards.require(AttrSource(source, "mode"), GuardKind.EQUALS, value.mode)
+        enabled = value.mode
+    return ctx.effects.remember(value, GradModeVariable(Identity(type(value), value, source), enabled, source=source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AutocastVariable(ModeContextVariable):
+    """``torch.autocast(device_type, dtype, enabled, cache_enabled)``."""
+
+    settings: tuple[str, Any, bool, Any] = ("cpu", None, True, None)
+
+    def enter(self, ctx: Context) -> None:
+        ctx.modes.enter_autocast(ctx, self)
+
+    def exit(self, ctx: Context) -> None:
+        ctx.modes.exit_autocast(ctx)
+
+    def fresh(self) -> VariableTracker:
+        return AutocastVariable(Identity(self.key.cls), self.settings)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(torch.autocast)
+        for setting in self.settings:
+            gen.load_const(setting)
+        gen.emitter.call(4)
+
+
+@tracker_for(torch.autocast)
+def wrap_autocast(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    if type(value) is not torch.autocast:
+        return ctx.wrap_object(value, source)
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    settings = (value.device, value.fast_dtype, value._enabled, value._cache_enabled)
+    for name, setting in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), settings):
+        ctx.guards.require(AttrSource(source, name), GuardKind.EQUALS, setting)
+    key = Identity(type(value), value, source)
+    return ctx.effects.remember(value, AutocastVariable(key, settings, source=source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NullContextVariable(ModeContextVariable):
+    """A context manager without effect on the graph: ``profiler.record_function``."""
+
+    value: VariableTracker | None = None
+
+    def enter(self, ctx: Context) -> None:
+        pass
+
+    def exit(self, ctx: Context) -> None:
+        pass
+
+    def fresh(self) -> VariableTracker:
+        return NullContextVariable(Identity(self.key.cls), self.value)
+
+
+def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker | None:
+    """A new mode context, or None when the class is not one."""
+    if cls in (torch.no_grad, torch.enable_grad):
+        if args:
+            return ctx.wrap_decorated(cls, args[0])
+        return GradModeVariable(Identity(cls), cls is torch.enable_grad)
+    if cls is torch.set_grad_enabled:
+        # The mode changes when the object is made.
+        mode = GradModeVariable(Identity(cls), (args[0] if args else kwargs["mode"]).truth(ctx))
+        ctx.effects.write((mode.key, "prev"), ctx.modes.grad_enabled(ctx))
+        ctx.modes.set_grad(ctx, mode.enabled)
+        return SetGradVariable(mode.key, mode.enabled)
+    if cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):
+        return _make_autocast(ctx, cls, args, kwargs)
+    return None
+
+
+class SetGradVariable(GradModeVariable):
+    """``set_grad_enabled(mode)`` made while evaluating: entering it again keeps the mode from before it was made."""
+
+    def enter(self, ctx: Context) -> None:
+        ctx.modes.set_grad(ctx, self.enabled)
+
+
+def _make_autocast(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
+    values = [arg.as_constant(ctx) for arg in args]
+    named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+    made: Any = cls(*values, **named)
+    settings = (made.device, made.fast_dtype, made._enabled, made._cache_enabled)
+    return AutocastVariable(Identity(torch.autocast), settings)

@@ -1,0 +1,275 @@
+"""Functions: existing Python functions, functions made while evaluating, bound methods, closures' cells."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..effects import MISSING, Identity
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import AttrSource, CellSource, ConstSource, DefaultsSource, ItemSource, Source
+from .base import Args, Kwargs, LazyVariable, VariableTracker
+from .constant import ConstantVariable
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellVariable(VariableTracker):
+    """A closure cell; its contents are in the effects (MISSING when empty)."""
+
+    key: Identity
+    variable: str = ""
+    """The variable of the root frame that this cell belongs to, or empty."""
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def identity(self) -> object:
+        return self.key
+
+    def contents(self, ctx: Context) -> VariableTracker | None:
+        """What the cell holds, or None when it is empty."""
+        held = ctx.effects.read(self.key)
+        return None if held is MISSING else ctx.real(held)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        held = self.contents(ctx)
+        if name != "cell_contents":
+            raise GraphBreak("BD014", f"attribute {name!r} of a cell")
+        return ctx.raise_error(ValueError, "Cell is empty") if held is None else held
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if name != "cell_contents":
+            raise GraphBreak("BD020", f"assignment to {name!r} of a cell")
+        ctx.effects.write(self.key, value)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_cell(self)
+
+
+@tracker_for(types.CellType)
+def wrap_cell(ctx: Context, value: types.CellType, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, types.CellType)
+    key = Identity(types.CellType, value, source)
+    try:
+        held: Any = LazyVariable(value.cell_contents, source=CellSource(source))
+    except ValueError:
+        raise GraphBreak("BD007", f"{source.name} is an empty cell") from None
+    ctx.effects.set_initial(key, held)
+    return ctx.effects.remember(value, CellVariable(key, source=source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionVariable(VariableTracker):
+    """A Python function. ``value`` is the existing function, or None for one made while evaluating."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    name: str
+    defaults: tuple[VariableTracker, ...] = ()
+    keyword_defaults: tuple[tuple[str, VariableTracker], ...] = ()
+    closure: tuple[VariableTracker, ...] = ()
+    value: Any = None
+    key: Identity | None = None
+    annotations: VariableTracker | None = None
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"function {self.name}"
+
+    def identity(self) -> object:
+        return self.value if self.value is not None else self
+
+    def as_constant(self, ctx: Context) -> Any:
+        if self.value is None:
+            return VariableTracker.as_constant(self, ctx)
+        return self.value
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return self.identity()
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return ctx.call_function(self, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        written = ctx.effects.read((self.key, name)) if self.key is not None else MISSING
+        if written is not MISSING:
+            return written
+        if name in ("__name__", "__qualname__"):
+            return ConstantVariable(self.name if name == "__name__" else getattr(self.value, name, self.name))
+        if name == "__code__":
+            return ConstantVariable(self.code)
+        if name == "__get__":
+            return ctx.bound_rule(self, name)
+        if self.value is None:
+            return self._attribute_of_new(ctx, name)
+        assert self.source is not None
+        if name in self.value.__dict__:
+            return ctx.wrap(self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name))
+        if name in ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__wrapped__") and hasattr(self.value, name):
+            return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
+        if not hasattr(self.value, name):
+            ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
+            return ctx.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+        raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+
+    def _attribute_of_new(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "__module__":
+            return ctx.create(self.globals.get("__name__"))
+        if name == "__doc__":
+            return ctx.create(self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None)
+        if name == "__dict__":
+            return ctx.create_dict([])
+        if hasattr(types.FunctionType, name):
+            raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+        return ctx.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name == "__get__":
+            return BoundMethodVariable(self, args[0])
+        if name == "__call__":
+            return self.call(ctx, args, kwargs)
+        return self.get_attr(ctx, name).call(ctx, args, kwargs)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if self.key is None or name in ("__code__", "__defaults__", "__kwdefaults__"):
+            raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
+        ctx.effects.write((self.key, name), value)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_function(self)
+
+
+@tracker_for(types.FunctionType)
+def wrap_function(ctx: Context, value: types.FunctionType, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.FUNCTION_CODE, value)
+    if value.__closure__ is None or isinstance(source, ConstSource):
+        reading = source
+    else:
+        reading = source
+    defaults = tuple(
+        LazyVariable(default, source=DefaultsSource(reading, index)) for index, default in enumerate(value.__defaults__ or ())
+    )
+    keywords = tuple(
+        (name, LazyVariable(default, source=DefaultsSource(reading, name)))
+        for name, default in (value.__kwdefaults__ or {}).items()
+    )
+    cells = tuple(
+        LazyVariable(cell, source=ItemSource(AttrSource(reading, "__closure__"), index))
+        for index, cell in enumerate(value.__closure__ or ())
+    )
+    tracker = FunctionVariable(
+        value.__code__, value.__globals__, value.__name__, defaults, keywords, cells, value,
+        Identity(types.FunctionType, value, source), source=source,
+    )  # fmt: skip
+    return ctx.effects.remember(value, tracker)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundMethodVariable(VariableTracker):
+    """A function (or other callable) with its first argument."""
+
+    function: VariableTracker
+    owner: VariableTracker
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def describe(self) -> str:
+        return f"method {self.function.describe()}"
+
+    def identity(self) -> object:
+        return self
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return ("method", self.function.hash_key(ctx), self.owner.hash_key(ctx))
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return self.function.call(ctx, [self.owner, *args], kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "__self__":
+            return self.owner
+        if name == "__func__":
+            return self.function
+        return self.function.get_attr(ctx, name)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(types.MethodType)
+        gen(self.function)
+        gen(self.owner)
+        gen.emitter.call(2)
+
+
+@tracker_for(types.MethodType)
+def wrap_method(ctx: Context, value: types.MethodType, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, types.MethodType)
+    function = ctx.wrap(value.__func__, AttrSource(source, "__func__"))
+    owner = ctx.wrap(value.__self__, AttrSource(source, "__self__"))
+    return BoundMethodVariable(function, owner, source=source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialVariable(VariableTracker):
+    """``functools.partial``."""
+
+    function: VariableTracker
+    args: tuple[VariableTracker, ...]
+    keywords: tuple[tuple[str, VariableTracker], ...]
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        given = {name: ctx.real(value) for name, value in self.keywords}
+        return self.function.call(ctx, [*(ctx.real(arg) for arg in self.args), *args], {**given, **kwargs})
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "func":
+            return self.function
+        if name == "args":
+            return ctx.create_tuple(self.args)
+        if name == "keywords":
+            return ctx.create_dict([(ConstantVariable(key), value) for key, value in self.keywords])
+        return ctx.class_attribute(self, functools.partial, name)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(functools.partial)
+        gen(self.function)
+        for arg in self.args:
+            gen(arg)
+        for _, value in self.keywords:
+            gen(value)
+        gen.emitter.call(1 + len(self.args) + len(self.keywords), [name for name, _ in self.keywords])
+
+
+@tracker_for(functools.partial)
+def wrap_partial(ctx: Context, value: functools.partial[Any], source: Source) -> VariableTracker:
+    if type(value) is not functools.partial:
+        return ctx.wrap_object(value, source)
+    ctx.guards.require(source, GuardKind.TYPE_IS, functools.partial)
+    function = ctx.wrap(value.func, AttrSource(source, "func"))
+    args = ctx.wrap(value.args, AttrSource(source, "args")).unpack(ctx)
+    keywords = AttrSource(source, "keywords")
+    ctx.guards.require(keywords, GuardKind.DICT_KEYS, tuple(value.keywords))
+    pairs = tuple((name, LazyVariable(held, source=ItemSource(keywords, name))) for name, held in value.keywords.items())
+    return ctx.effects.remember(value, PartialVariable(function, tuple(args), pairs, source=source))

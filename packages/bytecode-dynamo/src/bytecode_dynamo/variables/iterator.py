@@ -1,0 +1,298 @@
+"""Iterators: positions are contents in the effects, so that going back to a snapshot rewinds them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..effects import Identity
+from ..errors import GraphBreak
+from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+
+def new_iterator_key(cls: type) -> Identity:
+    """The identity of an iterator made while evaluating."""
+    return Identity(cls)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IteratorVariable(VariableTracker):
+    """Base of iterators; subclasses say how to advance."""
+
+    key: Identity
+
+    def python_type(self) -> type:
+        return self.key.cls
+
+    def identity(self) -> object:
+        return self.key
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return self
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name in ("__next__", "__iter__"):
+            return ctx.bound_rule(self, name)
+        return ctx.class_attribute(self, self.key.cls, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name == "__iter__":
+            return self
+        if name == "__next__":
+            return ctx.next_or_raise(self)
+        return self.get_attr(ctx, name).call(ctx, args, kwargs)
+
+    def position(self, ctx: Context) -> int:
+        """How often it was advanced."""
+        return ctx.effects.read(self.key, 0)
+
+    def advance(self, ctx: Context, position: int) -> None:
+        """Move on."""
+        ctx.effects.write(self.key, position)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        # What is left is run through now; that is the same unless somebody else advances or changes what lies below.
+        gen.emitter.load_callee_const(iter)
+        gen.build_tuple(gen.remaining(self))
+        gen.emitter.call(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemsIterator(IteratorVariable):
+    """Over fixed items (of a tuple, dict, set, str)."""
+
+    items: tuple[VariableTracker, ...] = ()
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        at = self.position(ctx)
+        if at >= len(self.items):
+            return None
+        self.advance(ctx, at + 1)
+        return ctx.real(self.items[at])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListIterator(IteratorVariable):
+    """Over a list that may change meanwhile."""
+
+    base: Any = None
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        at = self.position(ctx)
+        items = self.base.elements(ctx)
+        if at >= len(items):
+            return None
+        self.advance(ctx, at + 1)
+        return ctx.real(items[at])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeIterator(IteratorVariable):
+    """Over a range."""
+
+    value: range = range(0)
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        at = self.position(ctx)
+        if at >= len(self.value):
+            return None
+        self.advance(ctx, at + 1)
+        return ConstantVariable(self.value[at])
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(iter)
+        gen.load_const(self.value[self.position(gen.ctx) :])
+        gen.emitter.call(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountIterator(IteratorVariable):
+    """``itertools.count``."""
+
+    start: VariableTracker = field(default_factory=lambda: ConstantVariable(0))
+    step: VariableTracker = field(default_factory=lambda: ConstantVariable(1))
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        value = ctx.effects.read(self.key, self.start)
+        ctx.effects.write(self.key, ctx.binary("+", value, self.step))
+        return value
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(itertools.count)
+        gen(gen.ctx.effects.read(self.key, self.start))
+        gen(self.step)
+        gen.emitter.call(2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ZipIterator(IteratorVariable):
+    """``zip``, ``map`` and ``enumerate``: advance several iterators and combine what they give."""
+
+    parts: tuple[VariableTracker, ...] = ()
+    function: VariableTracker | None = None
+    strict: bool = False
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        values = []
+        for place, part in enumerate(self.parts):
+            value = part.next(ctx)
+            if value is None:
+                self._check_lengths(ctx, place)
+                return None
+            values.append(value)
+        if not values:
+            return None
+        return ctx.create_tuple(values) if self.function is None else self.function.call(ctx, values, {})
+
+    def _check_lengths(self, ctx: Context, place: int) -> None:
+        if not self.strict:
+            return
+        if place or any(part.next(ctx) is not None for part in self.parts[1:]):
+            ctx.raise_error(ValueError, "zip() arguments have different lengths")
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(zip if self.function is None else map)
+        if self.function is not None:
+            gen(self.function)
+        for part in self.parts:
+            gen(part)
+        gen.emitter.call(len(self.parts) + (self.function is not None))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnumerateIterator(IteratorVariable):
+    """``enumerate``."""
+
+    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
+    start: int = 0
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        item = self.base.next(ctx)
+        if item is None:
+            return None
+        at = self.position(ctx)
+        self.advance(ctx, at + 1)
+        return ctx.create_tuple([ConstantVariable(self.start + at), item])
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(enumerate)
+        gen(self.base)
+        gen.load_const(self.start + self.position(gen.ctx))
+        gen.emitter.call(2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatIterator(IteratorVariable):
+    """Endless ``itertools.repeat``."""
+
+    item: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        return self.item
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(itertools.repeat)
+        gen(self.item)
+        gen.emitter.call(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilterIterator(IteratorVariable):
+    """``filter``."""
+
+    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
+    function: VariableTracker | None = None
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        while (item := self.base.next(ctx)) is not None:
+            ctx.count_instruction()
+            if (item if self.function is None else self.function.call(ctx, [item], {})).truth(ctx):
+                return item
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainIterator(IteratorVariable):
+    """``itertools.chain``; the current iterator is kept in the effects."""
+
+    parts: tuple[VariableTracker, ...] = ()
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        place, current = ctx.effects.read(self.key, (0, None))
+        while place < len(self.parts):
+            if current is None:
+                current = self.parts[place].iterate(ctx)
+            item = current.next(ctx)
+            if item is not None:
+                ctx.effects.write(self.key, (place, current))
+                return item
+            place, current = place + 1, None
+        ctx.effects.write(self.key, (place, None))
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IsliceIterator(IteratorVariable):
+    """``itertools.islice`` with constant bounds."""
+
+    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
+    bounds: tuple[int, int | None, int] = (0, None, 1)
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        start, stop, step = self.bounds
+        taken, given = ctx.effects.read(self.key, (0, 0))
+        target = start + given * step
+        if stop is not None and target >= stop:
+            return None
+        while taken < target:
+            ctx.count_instruction()
+            if self.base.next(ctx) is None:
+                return None
+            taken += 1
+        item = self.base.next(ctx)
+        ctx.effects.write(self.key, (taken + 1, given + 1))
+        return item
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserIterator(VariableTracker):
+    """An object with ``__next__`` written in Python."""
+
+    base: VariableTracker
+
+    def python_type(self) -> type:
+        return self.base.python_type()
+
+    def identity(self) -> object:
+        return self.base.identity()
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return self
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        return ctx.until_stop(lambda: self.base.call_method(ctx, "__next__", [], {}))
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return self.base.get_attr(ctx, name)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.base)
+
+
+def islice_bounds(args: Sequence[Any]) -> tuple[int, int | None, int]:
+    """The bounds of ``islice(iterable, *args)``."""
+    given = slice(*args)
+    bounds = (given.start or 0, given.stop, given.step or 1)
+    if any(value is not None and (not isinstance(value, int) or value < 0) for value in bounds):
+        raise GraphBreak("BD007", "islice with bounds that are not small integers")
+    return bounds

@@ -1,0 +1,477 @@
+"""Dictionaries (also OrderedDict and defaultdict), their views, and sets."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ..effects import Identity
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import AttrSource, ConstSource, ItemSource, Source
+from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker
+from .constant import ConstantVariable, is_constant_value
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]
+DICT_TYPES = (dict, collections.OrderedDict, collections.defaultdict)
+DICT_METHODS = MethodTable("dict")
+SET_METHODS = MethodTable("set")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DictVariable(VariableTracker):
+    """A dict: the entries are in the effects, under keys with the equality of the values."""
+
+    key: Identity
+    factory: VariableTracker | None = None
+
+    def python_type(self) -> type:
+        return self.key.cls
+
+    def identity(self) -> object:
+        return self.key
+
+    def entries(self, ctx: Context) -> Entries:
+        """Key -> (key tracker, value tracker), in order."""
+        return ctx.effects.read(self.key)
+
+    def replace(self, ctx: Context, entries: Entries) -> None:
+        """Let the dict hold other entries."""
+        ctx.effects.write(self.key, entries)
+
+    def as_constant(self, ctx: Context) -> Any:
+        pairs = self.entries(ctx).values()
+        values = {ctx.real(key).as_constant(ctx): ctx.real(value).as_constant(ctx) for key, value in pairs}
+        return values if self.key.cls is not collections.OrderedDict else collections.OrderedDict(values)
+
+    def as_proxy(self, ctx: Context) -> Any:
+        pairs = self.entries(ctx).values()
+        return {ctx.real(key).as_constant(ctx): ctx.real(value).as_proxy(ctx) for key, value in pairs}
+
+    def as_fake(self, ctx: Context) -> Any:
+        pairs = self.entries(ctx).values()
+        return {ctx.real(key).as_constant(ctx): ctx.real(value).as_fake(ctx) for key, value in pairs}
+
+    def truth(self, ctx: Context) -> bool:
+        return bool(self.entries(ctx))
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return ConstantVariable(len(self.entries(ctx)))
+
+    def get(self, ctx: Context, key: VariableTracker) -> VariableTracker | None:
+        """The value of a key, or None."""
+        entry = self.entries(ctx).get(key.hash_key(ctx))
+        return ctx.real(entry[1]) if entry is not None else None
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        found = self.get(ctx, key)
+        if found is not None:
+            return found
+        if self.factory is not None:
+            made = self.factory.call(ctx, [], {})
+            self.set_item(ctx, key, made)
+            return made
+        return ctx.raise_observed(KeyError, [key])
+
+    def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
+        entries = dict(self.entries(ctx))
+        hashed = key.hash_key(ctx)
+        old = entries.get(hashed)
+        entries[hashed] = (key if old is None else old[0], value)
+        self.replace(ctx, entries)
+
+    def del_item(self, ctx: Context, key: VariableTracker) -> None:
+        entries = dict(self.entries(ctx))
+        if entries.pop(key.hash_key(ctx), None) is None:
+            ctx.raise_observed(KeyError, [key])
+        self.replace(ctx, entries)
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return item.hash_key(ctx) in self.entries(ctx)
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return ctx.iterator([key for key, _ in self.entries(ctx).values()])
+
+    def unpack(self, ctx: Context) -> list[VariableTracker]:
+        return [ctx.real(key) for key, _ in self.entries(ctx).values()]
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if DICT_METHODS.find(name) is not None:
+            return ctx.bound_rule(self, name)
+        if name == "default_factory" and self.key.cls is collections.defaultdict:
+            return self.factory or ctx.none
+        return ctx.class_attribute(self, self.key.cls, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        rule = DICT_METHODS.find(name)
+        if rule is None:
+            return self.get_attr(ctx, name).call(ctx, args, kwargs)
+        return rule(ctx, self, *args, **kwargs) or ctx.none
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_dict(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DictViewVariable(VariableTracker):
+    """``d.keys()``, ``d.values()`` or ``d.items()``."""
+
+    base: DictVariable
+    kind: str
+
+    def python_type(self) -> type:
+        return type(getattr({}, self.kind)())
+
+    def unpack(self, ctx: Context) -> list[VariableTracker]:
+        return [ctx.real(item) for item in self._lazy(ctx)]
+
+    def _lazy(self, ctx: Context) -> list[VariableTracker]:
+        pairs = self.base.entries(ctx).values()
+        if self.kind == "keys":
+            return [key for key, _ in pairs]
+        if self.kind == "values":
+            return [value for _, value in pairs]
+        return [ctx.create_tuple(pair) for pair in pairs]
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return ctx.iterator(self._lazy(ctx))
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return self.base.length(ctx)
+
+    def truth(self, ctx: Context) -> bool:
+        return self.base.truth(ctx)
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        if self.kind == "keys":
+            return self.base.contains(ctx, item)
+        return VariableTracker.contains(self, ctx, item)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.base)
+        gen.emitter.load_method(self.kind)
+        gen.emitter.call(0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetVariable(VariableTracker):
+    """A set or frozenset: key -> tracker in the effects."""
+
+    key: Identity
+
+    def python_type(self) -> type:
+        return self.key.cls
+
+    def identity(self) -> object:
+        return self.key
+
+    def members(self, ctx: Context) -> dict[Hashable, VariableTracker]:
+        """Key -> tracker, in order of insertion."""
+        return ctx.effects.read(self.key)
+
+    def as_constant(self, ctx: Context) -> Any:
+        return self.key.cls(ctx.real(item).as_constant(ctx) for item in self.members(ctx).values())
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        if self.key.cls is not frozenset:
+            raise GraphBreak("BD007", "a set as a key")
+        return frozenset(self.members(ctx))
+
+    def truth(self, ctx: Context) -> bool:
+        return bool(self.members(ctx))
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return ConstantVariable(len(self.members(ctx)))
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return item.hash_key(ctx) in self.members(ctx)
+
+    def unpack(self, ctx: Context) -> list[VariableTracker]:
+        items = [ctx.real(item) for item in self.members(ctx).values()]
+        if len(items) > 1 and not self.key.exists:
+            # The order of a set is an accident of hashes: ask a real one where that is possible.
+            by_value = {item.as_constant(ctx): item for item in items if isinstance(item, ConstantVariable)}
+            if len(by_value) == len(items):
+                return [by_value[value] for value in set(by_value)]
+        return items
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return ctx.iterator(self.unpack(ctx))
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if SET_METHODS.find(name) is not None:
+            return ctx.bound_rule(self, name)
+        return ctx.class_attribute(self, self.key.cls, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        rule = SET_METHODS.find(name)
+        if rule is None:
+            return self.get_attr(ctx, name).call(ctx, args, kwargs)
+        return rule(ctx, self, *args, **kwargs) or ctx.none
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_set(self)
+
+
+# -- wrapping ---------------------------------------------------------------------------------------------------------
+
+
+@tracker_for(dict)
+def wrap_dict(ctx: Context, value: dict[Any, Any], source: Source) -> VariableTracker:
+    if type(value) not in DICT_TYPES:
+        return ctx.wrap_object(value, source)
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    ctx.guards.require(source, GuardKind.DICT_KEYS, tuple(value))
+    key = Identity(type(value), value, source)
+    entries: Entries = {}
+    for item, held in value.items():
+        name = wrap_key(ctx, item)
+        entries[name.hash_key(ctx)] = (name, LazyVariable(held, source=ItemSource(source, item)))
+    ctx.effects.set_initial(key, entries)
+    factory = None
+    if isinstance(value, collections.defaultdict) and value.default_factory is not None:
+        factory = ctx.wrap(value.default_factory, AttrSource(source, "default_factory"))
+    return ctx.effects.remember(value, DictVariable(key, factory, source=source))
+
+
+def wrap_key(ctx: Context, key: Any) -> VariableTracker:
+    """A key of an existing dict; the guard on the keys already pins it."""
+    if is_constant_value(key):
+        return ConstantVariable(key)
+    if type(key) is tuple:
+        return ctx.create_tuple([wrap_key(ctx, part) for part in key])
+    return ctx.wrap(key, ConstSource(key))
+
+
+@tracker_for(set, frozenset)
+def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
+    if type(value) not in (set, frozenset):
+        return ctx.wrap_object(value, source)
+    if not all(is_constant_value(item) for item in value):
+        raise GraphBreak("BD007", f"{source.name} is a set of objects")
+    ctx.guards.require(source, GuardKind.EQUALS, type(value)(value))
+    key = Identity(type(value), value, source)
+    ctx.effects.set_initial(key, {item: ConstantVariable(item) for item in value})
+    return ctx.effects.remember(value, SetVariable(key, source=source))
+
+
+# -- dict methods -----------------------------------------------------------------------------------------------------
+
+
+@DICT_METHODS.register("get")
+def dict_get(ctx: Context, self: DictVariable, key: VariableTracker, default: VariableTracker | None = None) -> Any:
+    return self.get(ctx, key) or default
+
+
+def _view(kind: str) -> Callable[[Context, DictVariable], VariableTracker]:
+    return lambda ctx, self: DictViewVariable(self, kind)
+
+
+for _kind in ("keys", "values", "items"):
+    DICT_METHODS.register(_kind)(_view(_kind))
+
+
+@DICT_METHODS.register("__getitem__")
+def dict_getitem(ctx: Context, self: DictVariable, key: VariableTracker) -> VariableTracker:
+    return self.get_item(ctx, key)
+
+
+@DICT_METHODS.register("__setitem__")
+def dict_setitem(ctx: Context, self: DictVariable, key: VariableTracker, value: VariableTracker) -> None:
+    self.set_item(ctx, key, value)
+
+
+@DICT_METHODS.register("__delitem__")
+def dict_delitem(ctx: Context, self: DictVariable, key: VariableTracker) -> None:
+    self.del_item(ctx, key)
+
+
+@DICT_METHODS.register("__contains__")
+def dict_contains(ctx: Context, self: DictVariable, key: VariableTracker) -> VariableTracker:
+    return ConstantVariable(self.contains(ctx, key))
+
+
+@DICT_METHODS.register("__len__")
+def dict_len(ctx: Context, self: DictVariable) -> VariableTracker:
+    return self.length(ctx)
+
+
+@DICT_METHODS.register("__iter__")
+def dict_iter(ctx: Context, self: DictVariable) -> VariableTracker:
+    return self.iterate(ctx)
+
+
+@DICT_METHODS.register("setdefault")
+def dict_setdefault(ctx: Context, self: DictVariable, key: VariableTracker, default: VariableTracker | None = None) -> Any:
+    found = self.get(ctx, key)
+    if found is None:
+        found = default or ctx.none
+        self.set_item(ctx, key, found)
+    return found
+
+
+@DICT_METHODS.register("pop")
+def dict_pop(ctx: Context, self: DictVariable, key: VariableTracker, *default: VariableTracker) -> VariableTracker:
+    found = self.get(ctx, key)
+    if found is None:
+        return default[0] if default else ctx.raise_observed(KeyError, [key])
+    self.del_item(ctx, key)
+    return found
+
+
+@DICT_METHODS.register("popitem")
+def dict_popitem(ctx: Context, self: DictVariable, last: VariableTracker | None = None) -> VariableTracker:
+    entries = dict(self.entries(ctx))
+    if not entries:
+        return ctx.raise_error(KeyError, "popitem(): dictionary is empty")
+    at = list(entries)[-1 if last is None or last.truth(ctx) else 0]
+    pair = entries.pop(at)
+    self.replace(ctx, entries)
+    return ctx.create_tuple([ctx.real(part) for part in pair])
+
+
+@DICT_METHODS.register("clear")
+def dict_clear(ctx: Context, self: DictVariable) -> None:
+    self.replace(ctx, {})
+
+
+@DICT_METHODS.register("copy", "__copy__")
+def dict_copy(ctx: Context, self: DictVariable) -> VariableTracker:
+    return ctx.new_dict(self.entries(ctx), self.key.cls, self.factory)
+
+
+@DICT_METHODS.register("update", "__ior__")
+def dict_update(ctx: Context, self: DictVariable, *others: VariableTracker, **named: VariableTracker) -> None:
+    entries = dict(self.entries(ctx))
+    for key, value in [*(pair for other in others for pair in pairs_of(ctx, other)), *constant_pairs(named)]:
+        hashed = key.hash_key(ctx)
+        old = entries.get(hashed)
+        entries[hashed] = (key if old is None else old[0], value)
+    self.replace(ctx, entries)
+
+
+@DICT_METHODS.register("move_to_end")
+def dict_move_to_end(ctx: Context, self: DictVariable, key: VariableTracker, last: VariableTracker | None = None) -> None:
+    entries = dict(self.entries(ctx))
+    hashed = key.hash_key(ctx)
+    if hashed not in entries:
+        ctx.raise_observed(KeyError, [key])
+    moved = {hashed: entries.pop(hashed)}
+    self.replace(ctx, {**entries, **moved} if last is None or last.truth(ctx) else {**moved, **entries})
+
+
+def constant_pairs(named: Kwargs) -> Iterable[tuple[VariableTracker, VariableTracker]]:
+    """Keyword arguments as entries."""
+    return [(ConstantVariable(name), value) for name, value in named.items()]
+
+
+def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
+    """Entries of a mapping, or of an iterable of pairs."""
+    if isinstance(value, DictVariable):
+        return [(ctx.real(key), held) for key, held in value.entries(ctx).values()]
+    keys = ctx.find_method(value, "keys")
+    if keys is not None:
+        names = keys.call(ctx, [], {}).unpack(ctx)
+        return [(name, value.get_item(ctx, name)) for name in names]
+    pairs = [item.unpack(ctx) for item in value.unpack(ctx)]
+    if any(len(pair) != 2 for pair in pairs):
+        ctx.raise_error(ValueError, "dictionary update sequence element has the wrong length; 2 is required")
+    return [cast(tuple[VariableTracker, VariableTracker], tuple(pair)) for pair in pairs]
+
+
+# -- set methods ------------------------------------------------------------------------------------------------------
+
+
+def members_of(ctx: Context, items: VariableTracker) -> dict[Hashable, VariableTracker]:
+    """The elements of any iterable as set contents."""
+    if isinstance(items, SetVariable):
+        return items.members(ctx)
+    return {item.hash_key(ctx): item for item in items.unpack(ctx)}
+
+
+@SET_METHODS.register("add")
+def set_add(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
+    members = self.members(ctx)
+    key = item.hash_key(ctx)
+    if key not in members:
+        ctx.effects.write(self.key, {**members, key: item})
+
+
+@SET_METHODS.register("discard")
+def set_discard(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
+    members = dict(self.members(ctx))
+    if members.pop(item.hash_key(ctx), None) is not None:
+        ctx.effects.write(self.key, members)
+
+
+@SET_METHODS.register("remove")
+def set_remove(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
+    if not self.contains(ctx, item):
+        ctx.raise_observed(KeyError, [item])
+    set_discard(ctx, self, item)
+
+
+@SET_METHODS.register("clear")
+def set_clear(ctx: Context, self: SetVariable) -> None:
+    ctx.effects.write(self.key, {})
+
+
+@SET_METHODS.register("update", "__ior__")
+def set_update(ctx: Context, self: SetVariable, *others: VariableTracker) -> None:
+    members = dict(self.members(ctx))
+    for other in others:
+        for key, item in members_of(ctx, other).items():
+            members.setdefault(key, item)
+    ctx.effects.write(self.key, members)
+
+
+@SET_METHODS.register("copy")
+def set_copy(ctx: Context, self: SetVariable) -> VariableTracker:
+    return ctx.new_set(self.members(ctx), self.key.cls)
+
+
+@SET_METHODS.register("__contains__")
+def set_contains(ctx: Context, self: SetVariable, item: VariableTracker) -> VariableTracker:
+    return ConstantVariable(self.contains(ctx, item))
+
+
+@SET_METHODS.register("__len__")
+def set_len(ctx: Context, self: SetVariable) -> VariableTracker:
+    return self.length(ctx)
+
+
+def _combine(keep: Callable[[Hashable, dict[Hashable, VariableTracker], dict[Hashable, VariableTracker]], bool]) -> Any:
+    def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> VariableTracker:
+        members = self.members(ctx)
+        for other in others:
+            right = members_of(ctx, other)
+            every = {**members, **right}
+            members = {key: item for key, item in every.items() if keep(key, members, right)}
+        return ctx.new_set(members, self.key.cls)
+
+    return rule
+
+
+SET_METHODS.register("union", "__or__")(_combine(lambda key, left, right: True))
+SET_METHODS.register("intersection", "__and__")(_combine(lambda key, left, right: key in left and key in right))
+SET_METHODS.register("difference", "__sub__")(_combine(lambda key, left, right: key in left and key not in right))
+SET_METHODS.register("symmetric_difference", "__xor__")(_combine(lambda key, left, right: (key in left) != (key in right)))
+
+
+def _compare(holds: Callable[[set[Hashable], set[Hashable]], bool]) -> Any:
+    def rule(ctx: Context, self: SetVariable, other: VariableTracker) -> VariableTracker:
+        return ConstantVariable(holds(set(self.members(ctx)), set(members_of(ctx, other))))
+
+    return rule
+
+
+SET_METHODS.register("issubset", "__le__")(_compare(lambda left, right: left <= right))
+SET_METHODS.register("issuperset", "__ge__")(_compare(lambda left, right: left >= right))
+SET_METHODS.register("isdisjoint")(_compare(lambda left, right: left.isdisjoint(right)))

@@ -1,0 +1,143 @@
+"""nn.Module objects and Python modules."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as module_code
+
+from ..effects import DELETED, MISSING, Identity
+from ..guards import GuardKind
+from ..source import AttrSource, ConstSource, Source
+from .attribute import find_in_class, load_instance_attribute
+from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable
+from .mapping import DictVariable
+from .tensor import TensorVariable
+from .userobject import UserObjectVariable
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+REGISTRIES = ("_parameters", "_buffers", "_modules")
+HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
+)  # fmt: skip
+_MODULE_SOURCE = ConstSource(module_code)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NNModuleVariable(UserObjectVariable):
+    """A torch.nn.Module: attributes of its registries, calls through its hooks, assignments that register."""
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        """Without hooks a call is ``forward``; with hooks torch's own code is evaluated."""
+        cls = self.key.cls
+        if find_in_class(cls, "__call__")[1] is not torch.nn.Module.__dict__["__call__"]:
+            return UserObjectVariable.call(self, ctx, args, kwargs)
+        compiled = self.get_attr(ctx, "_compiled_call_impl")
+        plain = isinstance(compiled, ConstantVariable) and cls._call_impl is torch.nn.Module._call_impl
+        if plain and not self._has_hooks(ctx):
+            return self.get_attr(ctx, "forward").call(ctx, args, kwargs)
+        return self.get_attr(ctx, "_call_impl").call(ctx, args, kwargs)
+
+    def _has_hooks(self, ctx: Context) -> bool:
+        for name in GLOBAL_HOOKS:
+            if ctx.wrap(getattr(module_code, name), AttrSource(_MODULE_SOURCE, name)).truth(ctx):
+                return True
+        return any(self.get_attr(ctx, name).truth(ctx) for name in HOOKS)
+
+    def missing_attribute(self, ctx: Context, name: str) -> VariableTracker | None:
+        getter = find_in_class(self.key.cls, "__getattr__")[1]
+        if getter is not torch.nn.Module.__dict__["__getattr__"]:
+            return UserObjectVariable.missing_attribute(self, ctx, name)
+        return self.registered(ctx, name)
+
+    def registered(self, ctx: Context, name: str) -> VariableTracker | None:
+        """A parameter, buffer or submodule by name."""
+        for registry in REGISTRIES:
+            held = load_instance_attribute(ctx, self.key, registry)
+            if isinstance(held, DictVariable):
+                found = held.get(ctx, ConstantVariable(name))
+                if found is not None:
+                    return found
+        return None
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        setter = find_in_class(self.key.cls, "__setattr__")[1]
+        if setter is not torch.nn.Module.__dict__["__setattr__"]:
+            UserObjectVariable.set_attr(self, ctx, name, value)
+            return
+        registries = [load_instance_attribute(ctx, self.key, registry) for registry in REGISTRIES]
+        label = ConstantVariable(name)
+        registered = any(isinstance(held, DictVariable) and held.contains(ctx, label) for held in registries)
+        special = issubclass(value.python_type(), (torch.nn.Parameter, torch.nn.Buffer, torch.nn.Module))
+        if not registered and not special:
+            self.store(ctx, name, value)
+            return
+        buffers = registries[1]
+        if isinstance(buffers, DictVariable) and buffers.contains(ctx, label) and isinstance(value, TensorVariable) and not special:
+            buffers.set_item(ctx, label, value)
+            return
+        UserObjectVariable.set_attr(self, ctx, name, value)
+
+
+@tracker_for(torch.nn.Module)
+def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    return ctx.effects.remember(value, NNModuleVariable(Identity(type(value), value, source), source=source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PythonModuleVariable(VariableTracker):
+    """An imported module."""
+
+    value: types.ModuleType
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def describe(self) -> str:
+        return f"module {self.value.__name__}"
+
+    def identity(self) -> object:
+        return self.value
+
+    def as_constant(self, ctx: Context) -> Any:
+        return self.value
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        written = ctx.effects.read((ctx.globals_identity(self.value.__dict__), name))
+        if written is DELETED:
+            return ctx.raise_error(AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}")
+        if written is not MISSING:
+            return written
+        source = AttrSource(ConstSource(self.value), name)
+        if name in self.value.__dict__:
+            return ctx.wrap(self.value.__dict__[name], source)
+        # A module's own __getattr__ (lazy submodules) runs as it would in eager mode.
+        found = getattr(self.value, name, MISSING)
+        if found is MISSING:
+            return ctx.raise_error(AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}")
+        return ctx.wrap(found, source)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        ctx.effects.write((ctx.globals_identity(self.value.__dict__), name), value)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.load_const(self.value)
+
+
+@tracker_for(types.ModuleType)
+def wrap_python_module(ctx: Context, value: types.ModuleType, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return PythonModuleVariable(value, source=source)

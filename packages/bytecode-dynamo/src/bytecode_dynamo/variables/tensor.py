@@ -1,0 +1,250 @@
+"""Tensors: a graph node and its fake value."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from symshapes import FakeTensor, FakeTensorError
+from torch.fx import Node
+
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import AttrSource, ItemSource, SizeSource, Source
+from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+# Methods that hand values or storage to Python or to somebody else, with the id of the break.
+LEAVING = {
+    "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004", "storage": "BD004",
+    "untyped_storage": "BD004", "tolist": "BD004", "backward": "BD018", "register_hook": "BD018",
+    "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018", "set_": "BD018",
+    "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004", "retain_grad": "BD018",
+}  # fmt: skip
+
+# Attributes that are tensors: how the graph computes them.
+TENSOR_ATTRIBUTES: dict[str, Callable[[Context, TensorVariable], VariableTracker]] = {}
+PLAIN_ATTRIBUTES = frozenset(
+    """shape dtype device layout ndim requires_grad is_cuda is_cpu is_mps is_meta is_sparse is_sparse_csr is_quantized
+    is_leaf is_nested itemsize nbytes names is_xpu is_mkldnn is_ipu is_xla is_vulkan is_complex output_nr _version
+    is_inference retains_grad""".split()
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorVariable(VariableTracker):
+    """A tensor inside the graph."""
+
+    node: Node
+    fake: FakeTensor
+    cls: type = torch.Tensor
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"tensor {self.source.name if self.source is not None else self.node.name}"
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return self.node
+
+    def as_fake(self, ctx: Context) -> Any:
+        return self.fake
+
+    def identity(self) -> object:
+        return self.fake
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return ("tensor", id(self.fake))
+
+    def truth(self, ctx: Context) -> bool:
+        return ctx.decide(lambda: bool(self.fake), self.describe())
+
+    def length(self, ctx: Context) -> VariableTracker:
+        if not self.fake.dim():
+            return ctx.raise_error(TypeError, "len() of a 0-d tensor")
+        return ctx.create(self.fake.shape[0])
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        if not self.fake.dim():
+            return ctx.raise_error(TypeError, "iteration over a 0-d tensor")
+        return self.call_method(ctx, "unbind", [ConstantVariable(0)], {}).iterate(ctx)
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        raise GraphBreak("BD001", f"whether {self.describe()} contains a value")
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return ctx.binary_call("getitem", self, key)
+
+    def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
+        ctx.operator_call("setitem", [self, key, value])
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name)):
+            return ctx.create(getattr(self.fake, name))
+        rule = TENSOR_ATTRIBUTES.get(name)
+        if rule is not None:
+            return rule(ctx, self)
+        found = getattr(self.cls, name, None)
+        if isinstance(found, (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)):
+            return TensorMethodVariable(self, name)
+        if found is None and not hasattr(torch.Tensor, name):
+            return self._custom_attribute(ctx, name)
+        raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+
+    def _custom_attribute(self, ctx: Context, name: str) -> VariableTracker:
+        value = ctx.example_of(self)
+        if value is None:
+            return ctx.raise_error(AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}")
+        assert self.source is not None
+        if name not in value.__dict__:
+            ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
+            return ctx.raise_error(AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}")
+        return ctx.wrap(value.__dict__[name], AttrSource(self.source, name))
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if name == "requires_grad":
+            self.call_method(ctx, "requires_grad_", [value], {})
+            return
+        raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name in LEAVING:
+            raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
+        if name == "item" and not ctx.config.capture_scalar_outputs:
+            raise GraphBreak("BD004", f"{self.describe()}.item()", "set config.capture_scalar_outputs, or keep it a tensor")
+        if name in ("__getitem__", "__setitem__", "__len__", "__iter__"):
+            return self._special(ctx, name, args)
+        return ctx.torch_call("call_method", name, [self, *args], kwargs)
+
+    def _special(self, ctx: Context, name: str, args: Args) -> VariableTracker:
+        if name == "__getitem__":
+            return self.get_item(ctx, args[0])
+        if name == "__setitem__":
+            self.set_item(ctx, *args)
+            return ctx.none
+        return self.length(ctx) if name == "__len__" else self.iterate(ctx)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.load_graph_value(self.node)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorMethodVariable(VariableTracker):
+    """A bound method of a tensor."""
+
+    base: TensorVariable
+    name: str
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return self.base.call_method(ctx, self.name, args, kwargs)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.base)
+        gen.emitter.load_attr(self.name)
+
+
+def _attribute(name: str) -> Callable[..., Any]:
+    def add(rule: Callable[[Context, TensorVariable], VariableTracker]) -> None:
+        TENSOR_ATTRIBUTES[name] = rule
+
+    return add
+
+
+@_attribute("T")
+def transposed(ctx: Context, x: TensorVariable) -> VariableTracker:
+    dims = [ConstantVariable(dim) for dim in reversed(range(x.fake.dim()))]
+    return x.call_method(ctx, "permute", [ctx.create_tuple(dims)], {})
+
+
+@_attribute("mT")
+def matrix_transposed(ctx: Context, x: TensorVariable) -> VariableTracker:
+    return x.call_method(ctx, "transpose", [ConstantVariable(-2), ConstantVariable(-1)], {})
+
+
+@_attribute("mH")
+def matrix_adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
+    return x.call_method(ctx, "adjoint", [], {})
+
+
+@_attribute("H")
+def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
+    if x.fake.dim() not in (0, 2):
+        raise GraphBreak("BD014", f"{x.describe()}.H needs a matrix")
+    return x.call_method(ctx, "adjoint", [], {}) if x.fake.dim() else x.call_method(ctx, "conj", [], {})
+
+
+@_attribute("real")
+def real_part(ctx: Context, x: TensorVariable) -> VariableTracker:
+    return ctx.torch_call("call_function", torch.real, [x], {})
+
+
+@_attribute("imag")
+def imaginary_part(ctx: Context, x: TensorVariable) -> VariableTracker:
+    return ctx.torch_call("call_function", torch.imag, [x], {})
+
+
+@_attribute("data")
+def data_of(ctx: Context, x: TensorVariable) -> VariableTracker:
+    return x.call_method(ctx, "detach", [], {})
+
+
+@_attribute("grad")
+def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
+    value = ctx.example_of(x)
+    if value is None:
+        if x.fake.is_leaf:
+            return ctx.none
+        raise GraphBreak("BD014", f".grad of {x.describe()}, which is not a leaf")
+    assert x.source is not None
+    return ctx.wrap(value.grad, AttrSource(x.source, "grad"))
+
+
+@_attribute("grad_fn")
+def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
+    if x.fake.grad_fn is None:
+        return ctx.none
+    raise GraphBreak("BD014", f".grad_fn of {x.describe()}")
+
+
+def is_static(value: torch.Tensor, source: Source) -> bool:
+    """Parameters and buffers: their sizes do not change from call to call."""
+    if isinstance(value, (torch.nn.Parameter, torch.nn.Buffer)):
+        return True
+    base = source.parent
+    return isinstance(source, ItemSource) and isinstance(base, AttrSource) and base.attribute in ("_buffers", "_parameters")
+
+
+@tracker_for(torch.Tensor)
+def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
+    if type(value) not in TENSOR_TYPES:
+        raise GraphBreak("BD007", f"{source.name} is a {type(value).__name__}: tensor subclasses are not captured")
+    static = is_static(value, source)
+    symbols: dict[int, torch.SymInt] = {}
+    dims = ctx.dynamic.dims(value, source, static)
+    for dim in dims:
+        symbols[dim] = ctx.env.create_symbol(value.shape[dim], SizeSource(source, dim).name, *ctx.dynamic.range_of(value, dim))
+    try:
+        fake = ctx.mode.from_real(value, source=source.name, symbols=symbols)
+    except FakeTensorError as error:
+        raise GraphBreak("BD007", f"{source.name}: {error}") from error
+    for dim, size in symbols.items():
+        ctx.bind_symbol(size, SizeSource(source, dim), int(value.shape[dim]))
+    ctx.require_tensor(source, value, fake, dims)
+    node = ctx.graph.add_input(source, value, fake, static=static)
+    tracker = TensorVariable(node, fake, type(value), source=source)
+    ctx.remember_tensor(tracker, value)
+    return ctx.effects.remember(value, tracker)

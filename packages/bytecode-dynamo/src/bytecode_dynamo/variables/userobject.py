@@ -1,0 +1,290 @@
+"""Objects of arbitrary classes: existing ones and ones created while evaluating; exceptions."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..effects import DELETED, MISSING, Identity
+from ..errors import GraphBreak
+from ..guards import GuardKind
+from ..source import AttrSource, Source
+from .attribute import bind, class_source, find_in_class, instance_names, is_data_descriptor, load_attribute, load_instance_attribute
+from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable
+from .iterator import UserIterator
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from ..codegen import Codegen
+    from ..context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserObjectVariable(VariableTracker):
+    """An object whose class is written in Python (or an opaque C object, of which only attributes can be read)."""
+
+    key: Identity
+
+    def python_type(self) -> type:
+        return self.key.cls
+
+    def describe(self) -> str:
+        where = f" {self.source.name}" if self.source is not None else ""
+        return f"{self.key.cls.__name__} object{where}"
+
+    def identity(self) -> object:
+        return self.key
+
+    def as_constant(self, ctx: Context) -> Any:
+        rule = ctx.constant_objects.get(self.key.cls)
+        if rule is None or not self.key.exists:
+            return VariableTracker.as_constant(self, ctx)
+        return self.key.value
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        if self.key.cls.__hash__ is not object.__hash__:
+            method = find_in_class(self.key.cls, "__hash__")[1]
+            if not isinstance(method, types.FunctionType) or method.__module__ != "torch.nn.modules.module":
+                raise GraphBreak("BD007", f"{self.describe()} as a key: its class defines __hash__")
+        return self.key
+
+    def truth(self, ctx: Context) -> bool:
+        for name in ("__bool__", "__len__"):
+            method = self.special(ctx, name)
+            if method is not None:
+                return method.call(ctx, [], {}).truth(ctx)
+        return True
+
+    def special(self, ctx: Context, name: str) -> VariableTracker | None:
+        """A method that the interpreter looks up on the class, bound; None when there is none."""
+        index, found = find_in_class(self.key.cls, name)
+        if index < 0 or found is None:
+            return None
+        return bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        method = self.special(ctx, "__call__")
+        if method is None:
+            raise GraphBreak("BD002", f"call of {self.describe()}")
+        return method.call(ctx, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "__dict__":
+            return InstanceDictVariable(self)
+        getter = find_in_class(self.key.cls, "__getattribute__")[1]
+        if getter is not object.__getattribute__ and getter is not BaseException.__getattribute__:
+            raise GraphBreak("BD014", f"{self.describe()} has its own __getattribute__")
+        return load_attribute(ctx, self, self.key, name)
+
+    def missing_attribute(self, ctx: Context, name: str) -> VariableTracker | None:
+        """What ``__getattr__`` gives, or None when the class has none."""
+        method = self.special(ctx, "__getattr__")
+        return None if method is None else method.call(ctx, [ConstantVariable(name)], {})
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        setter = find_in_class(self.key.cls, "__setattr__")[1]
+        if isinstance(setter, types.FunctionType):
+            self.call_method(ctx, "__setattr__", [ConstantVariable(name), value], {})
+            return
+        self.store(ctx, name, value)
+
+    def store(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        """``object.__setattr__``: data descriptors first, then the instance dict."""
+        index, found = find_in_class(self.key.cls, name)
+        if index >= 0 and is_data_descriptor(found) and not isinstance(found, types.MemberDescriptorType):
+            source = class_source(ctx, self.key.cls, index, name)
+            if isinstance(found, property):
+                if found.fset is None:
+                    ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__name__!r} object has no setter")
+                ctx.wrap(found.fset, AttrSource(source, "fset")).call(ctx, [self, value], {})
+                return
+            setter = getattr(type(found), "__set__", None)
+            if isinstance(setter, types.FunctionType):
+                ctx.wrap(found, source).call_method(ctx, "__set__", [self, value], {})
+                return
+            raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
+        if index < 0 and not hasattr(self.key.cls, "__dict__") and self.key.cls.__dictoffset__ == 0:
+            ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
+        ctx.effects.write((self.key, name), value)
+
+    def del_attr(self, ctx: Context, name: str) -> None:
+        deleter = find_in_class(self.key.cls, "__delattr__")[1]
+        if isinstance(deleter, types.FunctionType):
+            self.call_method(ctx, "__delattr__", [ConstantVariable(name)], {})
+            return
+        self.remove(ctx, name)
+
+    def remove(self, ctx: Context, name: str) -> None:
+        """``object.__delattr__``."""
+        if load_instance_attribute(ctx, self.key, name) is None:
+            ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
+        ctx.effects.write((self.key, name), DELETED)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return self.get_attr(ctx, name).call(ctx, args, kwargs)
+
+    def _protocol(self, ctx: Context, name: str, args: Args) -> VariableTracker:
+        method = self.special(ctx, name)
+        if method is None:
+            return ctx.raise_error(TypeError, f"{self.key.cls.__name__!r} object does not support {name}")
+        return method.call(ctx, args, {})
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return self._protocol(ctx, "__getitem__", [key])
+
+    def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
+        self._protocol(ctx, "__setitem__", [key, value])
+
+    def del_item(self, ctx: Context, key: VariableTracker) -> None:
+        self._protocol(ctx, "__delitem__", [key])
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return self._protocol(ctx, "__len__", [])
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        method = self.special(ctx, "__contains__")
+        if method is not None:
+            return method.call(ctx, [item], {}).truth(ctx)
+        return VariableTracker.contains(self, ctx, item)
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        method = self.special(ctx, "__iter__")
+        if method is None:
+            raise GraphBreak("BD012", f"iteration over {self.describe()}")
+        found = method.call(ctx, [], {})
+        return UserIterator(found) if isinstance(found, UserObjectVariable) else found
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_object(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InstanceDictVariable(VariableTracker):
+    """``obj.__dict__``: operations act on the attributes of the object."""
+
+    owner: UserObjectVariable
+
+    def python_type(self) -> type:
+        return dict
+
+    def _name(self, ctx: Context, key: VariableTracker) -> str:
+        name = key.as_constant(ctx)
+        if type(name) is not str:
+            raise GraphBreak("BD007", "an instance dict with keys that are not strings")
+        return name
+
+    def names(self, ctx: Context) -> list[str]:
+        """The keys now, guarded."""
+        key = self.owner.key
+        if key.exists and key.source is not None:
+            ctx.guards.require(AttrSource(key.source, "__dict__"), GuardKind.DICT_KEYS, tuple(key.value.__dict__))
+        return instance_names(ctx, key)
+
+    def get(self, ctx: Context, name: str) -> VariableTracker | None:
+        """The value under a key."""
+        return load_instance_attribute(ctx, self.owner.key, name)
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return self.get(ctx, self._name(ctx, key)) or ctx.raise_observed(KeyError, [key])
+
+    def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
+        ctx.effects.write((self.owner.key, self._name(ctx, key)), value)
+
+    def del_item(self, ctx: Context, key: VariableTracker) -> None:
+        self.owner.remove(ctx, self._name(ctx, key))
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return self.get(ctx, self._name(ctx, item)) is not None
+
+    def unpack(self, ctx: Context) -> list[VariableTracker]:
+        return [ConstantVariable(name) for name in self.names(ctx)]
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return ctx.iterator(self.unpack(ctx))
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return ConstantVariable(len(self.names(ctx)))
+
+    def truth(self, ctx: Context) -> bool:
+        return bool(self.names(ctx))
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name == "get":
+            return self.get(ctx, self._name(ctx, args[0])) or (args[1] if len(args) > 1 else ctx.none)
+        if name in ("keys", "values", "items", "copy"):
+            pairs = [(ConstantVariable(key), self.get(ctx, key) or ctx.none) for key in self.names(ctx)]
+            return ctx.create_dict(pairs).call_method(ctx, name, args, kwargs)
+        if name == "update":
+            pairs = [pair for arg in args for pair in ctx.pairs_of(arg)]
+            pairs += [(ConstantVariable(key), value) for key, value in kwargs.items()]
+            for key, value in pairs:
+                self.set_item(ctx, key, value)
+            return ctx.none
+        if name == "pop":
+            found = self.get(ctx, self._name(ctx, args[0]))
+            if found is None:
+                return args[1] if len(args) > 1 else ctx.raise_observed(KeyError, [args[0]])
+            self.del_item(ctx, args[0])
+            return found
+        if name in ("__getitem__", "__contains__", "__setitem__"):
+            return ctx.subscript_method(self, name, args)
+        raise GraphBreak("BD007", f"__dict__.{name}")
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return ctx.bound_rule(self, name)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.owner)
+        gen.emitter.load_attr("__dict__")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExceptionVariable(UserObjectVariable):
+    """An exception object; its arguments are the attribute ``args``."""
+
+    def arguments(self, ctx: Context) -> list[VariableTracker]:
+        """The tuple ``args``."""
+        held = ctx.effects.read((self.key, "args"))
+        if held is MISSING:
+            return [ctx.create(value) for value in self.key.value.args] if self.key.exists else []
+        return held.unpack(ctx)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "args":
+            return ctx.create_tuple(self.arguments(ctx))
+        if name in ("__cause__", "__context__", "__traceback__", "__suppress_context__"):
+            held = ctx.effects.read((self.key, name))
+            return held if held is not MISSING else ctx.none
+        if name == "value" and self.key.cls is StopIteration:
+            return next(iter(self.arguments(ctx)), ctx.none)
+        if name == "with_traceback":
+            return ctx.bound_rule(self, name)
+        return UserObjectVariable.get_attr(self, ctx, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name == "with_traceback":
+            return self
+        return UserObjectVariable.call_method(self, ctx, name, args, kwargs)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if name in ("__cause__", "__context__", "__suppress_context__", "__traceback__", "args"):
+            ctx.effects.write((self.key, name), value)
+            return
+        UserObjectVariable.set_attr(self, ctx, name, value)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_exception(self)
+
+
+@tracker_for(object)
+def wrap_user_object(ctx: Context, value: object, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    return ctx.effects.remember(value, UserObjectVariable(Identity(type(value), value, source), source=source))
+
+
+@tracker_for(BaseException)
+def wrap_exception(ctx: Context, value: BaseException, source: Source) -> VariableTracker:
+    raise GraphBreak("BD007", f"{source.name} is an existing exception object")
