@@ -1,7 +1,7 @@
 """Vectorised C++/OpenMP kernels from loop kernels."""
 
 from inductor_cpp.codegen import kernel_text
-from inductor_cpp.generator import CppCodeGenerator
+from inductor_cpp.generator import CppCodeGenerator, compile_graph
 from inductor_cpp.toolchain import Toolchain, detect_isa, doctor, find_toolchain
 
-__all__ = ["CppCodeGenerator", "Toolchain", "detect_isa", "doctor", "find_toolchain", "kernel_text"]
+__all__ = ["CppCodeGenerator", "Toolchain", "compile_graph", "detect_isa", "doctor", "find_toolchain", "kernel_text"]

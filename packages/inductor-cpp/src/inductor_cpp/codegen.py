@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import sympy
+import torch
 from loopir import Body, Kernel, Range, format_kernel
 
 from inductor_cpp import collective
@@ -13,6 +14,7 @@ from inductor_cpp.emit import RULES, Emitter
 from inductor_cpp.names import identifier
 from inductor_cpp.plan import BLOCK, TILE, Plan, Role, make_plan
 from inductor_cpp.printer import print_index
+from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
 
 RULES.update(collective.RULES)
@@ -73,6 +75,8 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     if plan.role is not Role.NONE:
         target.add(f"constexpr int W = {f'{plan.width} * LANES' if plan.width > 1 else 'LANES'};")
     loops = _unit_loops(plan)
+    rows = Block()
+    target.add(rows)
     unit = target
     if len(loops) == 1:
         variable = loops[0][0]
@@ -80,7 +84,8 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     elif loops:
         unit = _open_odometer(loops, target)
     depth = {item.symbol.name: 0 for item in plan.outer}
-    emitter = Emitter(kernel, plan, [unit], depth)
+    emitter = Emitter(kernel, plan, [unit], depth, kept=find_kept(kernel, plan))
+    rows.lines += [_row(emitter, row, dtype) for row, dtype in emitter.kept.dtypes.items()]
     if plan.role is Role.POINTS:
         _open_lanes(emitter, unit)
     for body in kernel.bodies:
@@ -152,13 +157,18 @@ def _write_inner(emitter: Emitter, body: Body) -> None:
         emitter.symbol_depth[item.symbol.name] = base + 1 + number
     emitter.guards = _guards(plan, base)
     for step in body.instructions:
-        emitter.emit(step)
+        emitter.emit_kept(step)
     nest = _close_loops(emitter, loops)
     outer_levels[-1].add(nest)
     for line in emitter.epilogue:
         outer_levels[-1].add(line)
     emitter.levels, emitter.count = outer_levels, outer_count
     emitter.inner, emitter.guards = False, {}
+
+
+def _row(emitter: Emitter, row: str, dtype: torch.dtype) -> str:
+    length = print_index(math.prod((item.extent for item in emitter.plan.inner), start=sympy.Integer(1)))
+    return f"scratch<{c_type(dtype)}> {row}({length});"
 
 
 def _guards(plan: Plan, base: int) -> dict[int, str]:

@@ -14,6 +14,7 @@ from inductor_cpp.elementwise import expression
 from inductor_cpp.names import identifier
 from inductor_cpp.plan import Plan, Role
 from inductor_cpp.printer import print_index
+from inductor_cpp.reuse import Kept
 from inductor_cpp.scope import Binding, Block
 
 UNIT = 0
@@ -35,6 +36,7 @@ class Emitter:
     epilogue: list[str] = field(default_factory=list)
     cascades: list[str] = field(default_factory=list)
     stored: frozenset[str] = frozenset()
+    kept: Kept = field(default_factory=Kept)
 
     def __post_init__(self) -> None:
         self.stored = stored_buffers(self.kernel)
@@ -53,7 +55,9 @@ class Emitter:
 
     def depth_of(self, step: Instruction) -> int:
         """The outermost level at which the operands of ``step`` are known; effects stay where they are written."""
-        if step.op in ("store", "reduce", "scan", "indirect") or (step.op == "load" and step.args[0] in self.stored):
+        if step.op in ("store", "reduce", "scan") or (step.op == "load" and step.args[0] in self.stored):
+            return self.deepest
+        if step.op == "indirect" and self.guards:  # its check must not run where the loop doesn't
             return self.deepest
         depths = [self.bindings[name].depth for name in value_names(step) if name in self.bindings]
         for expr in index_expressions(step):
@@ -117,6 +121,28 @@ class Emitter:
         """Writes one instruction."""
         rule = RULES.get(step.op, emit_elementwise)
         rule(self, step)
+
+    def emit_kept(self, step: Instruction) -> None:
+        """Writes an instruction of an inner body, or takes its result from a scratch row."""
+        if step.result in self.kept.dropped:
+            return
+        row = self.kept.loaded.get(step.result or "")
+        if row is not None:
+            self.define(step, f"load<W>({row}.data + {self.row_position()}, {self.count})", vector=True, depth=self.deepest)
+            return
+        self.emit(step)
+        row = self.kept.saved.get(step.result or "")
+        if row is not None:
+            assert step.result is not None and step.dtype is not None
+            address = f"{row}.data + {self.row_position()}"
+            self.levels[-1].add(f"store<W, {c_type(step.dtype)}>({address}, {self.bindings[step.result].text}, {self.count});")
+
+    def row_position(self) -> str:
+        """The place of lane 0 in a scratch row, which is laid out as the loops run."""
+        position: sympy.Expr = sympy.Integer(0)
+        for item in self.plan.inner:
+            position = position * item.extent + item.symbol
+        return print_index(sympy.expand(position))
 
 
 def emit_elementwise(e: Emitter, step: Instruction) -> None:
@@ -221,7 +247,7 @@ def emit_indirect(e: Emitter, step: Instruction) -> None:
     """Checks the value and binds its index symbol."""
     value, size = e.operand(step.args[0]), e.index(step.args[1])
     assert step.result is not None
-    name, depth = identifier(step.result), e.deepest
+    name, depth = identifier(step.result), e.depth_of(step)
     block = e.levels[depth]
     block.add(f"const {'auto' if value.vector else 'i64'} {name} = cast<i64>({value.text});")
     if value.vector:

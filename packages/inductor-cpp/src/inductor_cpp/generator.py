@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loopir import ArtifactStore, Kernel, KernelSource
+import loopir
+import torch
+from loopir import ArtifactStore, HostProgram, Kernel, KernelSource, Options
 
 from inductor_cpp.build import build_kernels
 from inductor_cpp.codegen import kernel_text
@@ -34,3 +36,16 @@ class CppCodeGenerator:
         """Compiles all kernels at once and returns one callable per source, taking the buffers' tensors in order and then an int
         per size. Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an index out of range."""
         return build_kernels(sources, store, self.toolchain) if sources else []
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[object],
+    *,
+    store: ArtifactStore | None = None,
+    options: Options | None = None,
+    on_artifact: Callable[[str, str], None] | None = None,
+) -> HostProgram:
+    """``loopir.compile_graph`` with this generator for the CPU: a functional ATen graph (C2) or prim graph (C3) to a callable."""
+    codegens = {"cpu": CppCodeGenerator()}
+    return loopir.compile_graph(gm, example_inputs, codegens=codegens, store=store, options=options, on_artifact=on_artifact)

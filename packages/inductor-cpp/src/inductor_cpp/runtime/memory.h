@@ -175,3 +175,11 @@ template <int W, class T, class N> INLINE void add_lanes(T* p, vec<T, W> v, N n,
   lane_array<T, W> r(v); int count = count_of<W>(n);
   for (int i = 0; i < count; i++) p[i] = sum_of(p[i], r.item[i]);
 }
+
+// ---- a row of values that a later pass over the same row reads again ----
+extern "C" void* malloc(unsigned long); extern "C" void free(void*);
+template <class T> struct scratch {
+  T* data;
+  scratch(i64 count) : data((T*)malloc((unsigned long)(count > 0 ? count : 1) * sizeof(T))) {}
+  ~scratch() { free(data); }
+};

@@ -1,0 +1,119 @@
+"""Values that a later pass over a row would compute again, kept in a scratch row: softmax takes each exponential once.
+
+Bodies share no values but reductions (C4.2), so fused kernels repeat expressions; an expensive repeated one is stored by the first
+body that computes it and loaded by the later ones. Everything needed only for the repeated value is dropped there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from loopir import Instruction, Kernel, Value
+
+from inductor_cpp.access import index_expressions, stored_buffers, value_names
+from inductor_cpp.plan import Plan, Role, cost, hint_of
+
+LONGEST_ROW = 1 << 16
+LEAST_COST = 8
+IMPURE = ("store", "reduce", "scan", "indirect")
+
+
+@dataclass
+class Kept:
+    """``saved``: value to scratch row, in the body that computes it; ``loaded``: in later bodies; ``dropped``: no longer needed."""
+
+    saved: dict[str, str] = field(default_factory=dict)
+    loaded: dict[str, str] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    dtypes: dict[str, torch.dtype] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    name: str
+    body: int
+    cost: int
+
+
+def find_kept(kernel: Kernel, plan: Plan) -> Kept:
+    """What to keep of ``kernel``; nothing unless lanes run along the reduction and a row is short enough to stay in cache."""
+    kept = Kept()
+    if plan.role is not Role.REDUCTION or plan.axis is None:
+        return kept
+    if math.prod(hint_of(kernel, item.extent) for item in kernel.reduction) > LONGEST_ROW:
+        return kept
+    keys = _Keys(kernel, plan.axis.symbol)
+    seen: dict[Hashable, _Known] = {}
+    for number, body in enumerate(kernel.bodies):
+        if not body.inner:
+            continue
+        needed = _needed(body.instructions, keys, seen)
+        for step in body.instructions:
+            if step.result is None or step.op in IMPURE:
+                continue
+            key = keys.of(step)
+            known = seen.get(key)
+            if step.result not in needed:
+                kept.dropped.add(step.result)
+            elif known is not None and keys.worth(step):
+                row = kept.saved.setdefault(known.name, f"row{len(kept.saved)}")
+                kept.loaded[step.result] = row
+                kept.dtypes[row] = step.dtype  # type: ignore[assignment]
+            elif known is None:
+                seen[key] = _Known(step.result, number, keys.cost[step.result])
+    return kept
+
+
+class _Keys:
+    """Structural identity of the values of inner bodies, what they cost, and whether they differ along the row."""
+
+    def __init__(self, kernel: Kernel, axis: sympy.Symbol) -> None:
+        self.axis, self.stored = axis, stored_buffers(kernel)
+        self.keys: dict[str, Hashable] = {}
+        self.cost: dict[str, int] = {}
+        self.varies: dict[str, bool] = {}
+        for body in kernel.bodies:
+            for step in body.instructions if body.inner else ():
+                self._add(step)
+
+    def _add(self, step: Instruction) -> None:
+        if step.result is None:
+            return
+        operands = [name for name in value_names(step) if name in self.keys]
+        shared = step.op in IMPURE or (step.op == "load" and step.args[0] in self.stored)
+        args = tuple(self.keys.get(arg.name, arg.name) if isinstance(arg, Value) else _plain(arg) for arg in step.args)
+        bent = any(symbol.name in self.keys for expr in index_expressions(step) for symbol in expr.free_symbols)  # type: ignore[attr-defined]
+        self.keys[step.result] = step.result if shared or bent else (step.op, args, step.dtype)
+        self.cost[step.result] = cost(step) + sum(self.cost[name] for name in set(operands))
+        own = any(self.axis in expr.free_symbols for expr in index_expressions(step))
+        self.varies[step.result] = step.op != "reduce" and (own or any(self.varies[name] for name in operands))
+
+    def of(self, step: Instruction) -> Hashable:
+        """The key of a step's result."""
+        assert step.result is not None
+        return self.keys[step.result]
+
+    def worth(self, step: Instruction) -> bool:
+        """Whether loading the value is cheaper than computing it."""
+        return step.result is not None and self.varies[step.result] and self.cost[step.result] >= LEAST_COST
+
+
+def _plain(arg: object) -> Hashable:
+    return (type(arg).__name__, repr(arg)) if isinstance(arg, int | float) else arg  # type: ignore[return-value]
+
+
+def _needed(steps: tuple[Instruction, ...], keys: _Keys, seen: dict[Hashable, _Known]) -> set[str]:
+    """Values still read when those that can be loaded from a scratch row are."""
+    needed: set[str] = set()
+    for step in reversed(steps):
+        effect = step.result is None or step.op in IMPURE
+        if not effect and step.result not in needed:
+            continue
+        loadable = not effect and keys.of(step) in seen and keys.worth(step)
+        if not loadable:
+            needed.update(value_names(step))
+    return needed
