@@ -117,7 +117,7 @@ def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Cho
         tuple(choices.get("passes", ())),
         _partitioner(choices.get("partition", "min_cut")),
         choices.get("fallback_random", False),
-        choices.get("on_artifact") or (lambda name, text: None),
+        choices.get("on_artifact"),
     )
 
 

@@ -16,6 +16,7 @@ from .partition import Partitioner
 from .passes import clean, separate_outputs
 from .plan import Slot, View
 from .runtime import Runtime, build_inference, build_training
+from .show import graph_text
 from .split import JointView, extract_forward, split_joint
 from .verify import check_functional
 from .views import view_root
@@ -31,7 +32,12 @@ class Options:
     passes: tuple[Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None], ...]
     partition: Partitioner
     fallback_random: bool
-    on_artifact: Callable[[str, str], None]
+    on_artifact: Callable[[str, str], None] | None
+
+    def report(self, name: str, text: Callable[[], str]) -> None:
+        """Hands an artifact to the listener; texts nobody listens to are not made."""
+        if self.on_artifact is not None:
+            self.on_artifact(name, text())
 
 
 def optimise_joint(joint: Joint, options: Options) -> None:
@@ -40,8 +46,7 @@ def optimise_joint(joint: Joint, options: Options) -> None:
     for rewrite in options.passes:
         joint.gm = rewrite(joint.gm) or joint.gm
     separate_outputs(joint.gm.graph, _owned_slots(joint))
-    joint.gm.recompile()
-    options.on_artifact("joint", joint.gm.print_readable(print_output=False))
+    options.report("joint", lambda: graph_text(joint.gm))
 
 
 def _owned_slots(joint: Joint) -> list[int]:
@@ -69,20 +74,20 @@ def compile_joint(joint: Joint, run: Runtime, options: Options) -> Callable[...,
     else:
         view = JointView.of(joint)
         partition = options.partition(view)
-        options.on_artifact("partition", str(partition))
+        options.report("partition", lambda: str(partition))
         split = split_joint(view, partition.saved)
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
         run.double = DoubleBackward(joint, run.eager) if not run.lifted and DoubleBackward.applies_to(joint) else None
         call, text = build_training(run, split, forward, backward)
-    options.on_artifact("runtime", text)
+    options.report("runtime", lambda: text)
     return call
 
 
 def _compile(compiler: Callable[..., Any], gm: torch.fx.GraphModule, what: str, options: Options, wanted: bool) -> Any:
     if os.environ.get("STRATA_VERIFY") == "1":
         check_functional(gm)
-    options.on_artifact(what, gm.print_readable(print_output=False))
+    options.report(what, lambda: graph_text(gm))
     if not wanted:
         return None
     examples: Sequence[Any] = [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from symshapes import FakeTensorMode, ShapeEnv
 from torch.utils import _pytree as pytree
 
 from .api import aot_function, run_eager
@@ -127,3 +128,36 @@ def _compare(what: str, ours: Any, expected: Any) -> None:
         torch.testing.assert_close(ours, expected, equal_nan=True, msg=lambda text: f"{what}: {text}", **tight)
     else:
         assert ours == expected, f"{what}: {ours!r} instead of {expected!r}"
+
+
+def capture_symbolically(
+    f: Callable[..., Any], examples: Sequence[Any], dynamic: dict[int, Sequence[int]] | None = None
+) -> torch.fx.GraphModule:
+    """A captured graph (C1) of a function that ``torch.fx.symbolic_trace`` can trace.
+
+    Args:
+        f: the function; no control flow on tensors.
+        examples: real tensors.
+        dynamic: for each input index the dimensions that get a size symbol; equal sizes get one symbol.
+    """
+    gm = torch.fx.symbolic_trace(f)
+    mode = FakeTensorMode(ShapeEnv())
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    by_size: dict[int, torch.SymInt] = {}
+    for i, (node, example) in enumerate(zip(placeholders, examples)):
+        symbols = {
+            d: by_size.setdefault(example.shape[d], _symbol(mode, example, d, node.name)) for d in (dynamic or {}).get(i, ())
+        }
+        node.meta["val"] = mode.from_real(example, source=f"L[{node.name!r}]", symbols=symbols)
+        node.meta["source"] = f"L[{node.name!r}]"
+        node.meta["static"] = isinstance(example, torch.nn.Parameter)
+    with gm.graph.inserting_before(placeholders[0] if placeholders else None):
+        for symbol in by_size.values():
+            node = gm.graph.placeholder(str(symbol.node.expr))
+            node.meta["val"] = symbol
+    gm.recompile()
+    return gm
+
+
+def _symbol(mode: FakeTensorMode, example: torch.Tensor, d: int, name: str) -> torch.SymInt:
+    return mode.shape_env.create_symbol(example.shape[d], f"{name}.size({d})")
