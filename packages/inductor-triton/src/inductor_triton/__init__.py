@@ -1,10 +1,11 @@
 """Triton kernels from loop kernels: source generation, compilation, and launch; without a GPU, an interpreter."""
 
-from inductor_triton.codegen import LaunchSpec, generate_source, launch_spec
+from inductor_triton.codegen import generate_source
 from inductor_triton.compile import Binary, Variant, compile_ptx
 from inductor_triton.generator import TritonCodeGenerator, compile_graph
 from inductor_triton.heuristics import Config, Workload
 from inductor_triton.launch import Launch, Launcher
+from inductor_triton.spec import LaunchSpec, launch_spec
 
 __all__ = [
     "Binary",

@@ -10,7 +10,7 @@ from typing import Any
 
 from loopir import ArtifactStore, BuildError, KernelSource
 
-from inductor_triton.codegen import LaunchSpec, launch_spec
+from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.toolchain import execute_source, load_part, load_triton
 
 ALIGNMENT = 16

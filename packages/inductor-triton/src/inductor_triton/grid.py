@@ -8,8 +8,8 @@ from typing import Any
 
 import sympy
 
-from inductor_triton.codegen import INT32_LIMIT, LaunchSpec
 from inductor_triton.index_text import host_text
+from inductor_triton.spec import INT32_LIMIT, LaunchSpec
 
 
 @cache

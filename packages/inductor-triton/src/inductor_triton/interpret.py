@@ -10,10 +10,10 @@ import numpy
 import torch
 from loopir import BuildError, KernelSource
 
-from inductor_triton.codegen import INDEX, launch_spec
 from inductor_triton.grid import program_count
 from inductor_triton.interpreter_functions import device_functions
 from inductor_triton.library import DECORATOR
+from inductor_triton.spec import INDEX, launch_spec
 from inductor_triton.toolchain import execute_source, load_part
 
 

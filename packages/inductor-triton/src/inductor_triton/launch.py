@@ -14,10 +14,10 @@ from functools import cache
 import torch
 from loopir import ArtifactStore, BuildError, KernelSource
 
-from inductor_triton.codegen import launch_spec
 from inductor_triton.compile import ALIGNMENT, Binary, Variant, compile_all, load_or_compile, usual_variant
 from inductor_triton.driver import DeviceFunction
 from inductor_triton.grid import fits_int32, size_function
+from inductor_triton.spec import launch_spec
 
 WARP = 32
 Loader = Callable[[Binary], DeviceFunction]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from loopir import Body, Instruction
 
 from inductor_triton import ops
-
-if TYPE_CHECKING:
-    from inductor_triton.codegen import Emitter, Term
+from inductor_triton.emitter import Emitter, Term
+from inductor_triton.instructions import emit_instruction
 
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
@@ -22,15 +19,14 @@ def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     for step in body.instructions:
         if step.op == "reduce":
             kind, value = _masked(emitter, step)
-            results[str(step.result)] = _combine(
-                emitter, step, kind, value, _positions(emitter) if kind.startswith("arg") else ""
-            )
+            where = _positions(emitter) if kind.startswith("arg") else ""
+            results[str(step.result)] = _combine(emitter, step, kind, value, where)
         elif step.op == "scan":
             kind, value = _masked(emitter, step)
             text = f"tl.associative_scan({value}, 1, combine_{kind})"
             emitter.values[str(step.result)] = emitter.define(str(step.result), text, emitter.full, _dtype(step))
         else:
-            emitter.step(step)
+            emit_instruction(emitter, step)
     return results
 
 
@@ -50,7 +46,7 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
         elif step.op == "scan":
             _scan(emitter, step, before)
         else:
-            emitter.step(step)
+            emit_instruction(emitter, step)
     inside, emitter.lines, emitter.computed = emitter.lines, outside, computed
     emitter.indent -= 1
     for text in before:
@@ -93,22 +89,23 @@ def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
 def _accumulate(emitter: Emitter, step: Instruction, before: list[str]) -> tuple[Instruction, str, str, str]:
     kind, value = _masked(emitter, step)
     dtype = _accumulator_dtype(emitter, step)
-    total, shape = f"{step.result}_acc", emitter.shape(emitter.full)
+    total, shape = emitter.fresh(f"{step.result}_acc"), emitter.shape(emitter.full)
     before.append(f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
     if not kind.startswith("arg"):
         emitter.line(f"{total} = combine_{kind}({total}, {value})")
         return step, kind, total, ""
-    where = f"{step.result}_at"
+    where = emitter.fresh(f"{step.result}_at")
     before.append(f"{where} = tl.full({shape}, {LAST_POSITION}, tl.int32)")
     emitter.line(f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})")
     return step, kind, total, where
 
 
 def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
-    name, outer = emitter.name(str(step.result)), emitter.full - {"r"}
+    outer = emitter.full - {"r"}
     if where:
-        emitter.line(f"{name}_value, {name}_at = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)")
-        return emitter.define(str(step.result), f"{name}_at.to(tl.int64)", outer, torch.int64)
+        best, place = emitter.fresh(f"{step.result}_value"), emitter.fresh(f"{step.result}_place")
+        emitter.line(f"{best}, {place} = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)")
+        return emitter.define(str(step.result), f"{place}.to(tl.int64)", outer, torch.int64)
     text = f"tl.reduce({value}, 1, combine_{kind}, keep_dims=True)"
     if emitter.operand(step.args[1]).dtype is torch.bool:
         text += " != 0"
@@ -117,11 +114,11 @@ def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: 
 
 def _scan(emitter: Emitter, step: Instruction, before: list[str]) -> None:
     kind, value = _masked(emitter, step)
-    dtype, name = _dtype(step), emitter.name(str(step.result))
+    dtype, carry, block = _dtype(step), emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
     outer = emitter.shape(emitter.full - {"r"})
-    before.append(f"{name}_carry = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
-    emitter.line(f"{name}_in = {value}")
-    scanned = f"combine_{kind}({name}_carry, tl.associative_scan({name}_in, 1, combine_{kind}))"
+    before.append(f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+    emitter.line(f"{block} = {value}")
+    scanned = f"combine_{kind}({carry}, tl.associative_scan({block}, 1, combine_{kind}))"
     emitter.values[str(step.result)] = emitter.define(str(step.result), scanned, emitter.full, dtype)
-    total = f"tl.reduce({name}_in, 1, combine_{kind}, keep_dims=True)"
-    emitter.line(f"{name}_carry = combine_{kind}({name}_carry, {total})")
+    total = f"tl.reduce({block}, 1, combine_{kind}, keep_dims=True)"
+    emitter.line(f"{carry} = combine_{kind}({carry}, {total})")

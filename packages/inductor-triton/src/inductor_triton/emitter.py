@@ -1,0 +1,245 @@
+"""The state of one kernel's source while it is written."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from dataclasses import dataclass
+
+import sympy
+import torch
+from loopir import Kernel, Range, Value
+
+from inductor_triton.index_text import IndexPrinter
+from inductor_triton.indexing import bounds, flat_position, indices, integer, product, stride
+from inductor_triton.library import function_names
+from inductor_triton.spec import ERRORS, INDEX, INT32_LIMIT
+from inductor_triton.tiling import Axis, Tiling
+
+RESERVED = frozenset(
+    [*keyword.kwlist, "tl", "triton", "libdevice", "range", "float", "program", "batch", ERRORS, INDEX]
+    + [f"{axis}{suffix}" for axis in "xyr" for suffix in ("index", "mask", "base")]
+    + [f"{axis}BLOCK" for axis in "XYR"]
+)
+Dims = frozenset[str]
+NOTHING: Dims = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value in the source: its text, the axes along which it varies and its dtype.
+
+    ``literal`` may stand for a constant where Triton finds its dtype by itself; ``valid`` is the mask of an indirect index.
+    """
+
+    text: str
+    dims: Dims
+    dtype: torch.dtype
+    literal: str | None = None
+    valid: str | None = None
+
+
+class Emitter:
+    """The state of one kernel's text: lines so far, the values in scope, and the expressions already computed."""
+
+    def __init__(self, kernel: Kernel, tiling: Tiling) -> None:
+        self.kernel = kernel
+        self.tiling = tiling
+        self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
+        self.names: dict[str, str] = {}
+        self.taken = set(RESERVED | function_names())
+        for name in _kernel_names(kernel):
+            self.names[name] = self.fresh(name)
+        self.function = self.fresh(kernel.name)
+        self.lines: list[str] = []
+        self.indent = 1
+        self.values: dict[str, Term] = {}
+        self.symbols: dict[sympy.Symbol, Term] = {}
+        self.computed: dict[object, Term] = {}
+        self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
+        self.versions: dict[str, int] = {}
+        self.unsynchronised: set[str] = set()
+        self.uses_errors = any(step.op == "indirect" for body in kernel.bodies for step in body.instructions)
+        self.full: Dims = NOTHING
+        self.known = _symbol_bounds(kernel)
+        self.limits, self.index_type = self._index_width()
+
+    # Names and lines
+
+    def fresh(self, wanted: str) -> str:
+        """An identifier like ``wanted`` that the source does not use yet."""
+        name = wanted if wanted.isidentifier() else f"v_{wanted}"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def name(self, known: str) -> str:
+        """The identifier of a name of the kernel."""
+        return self.names[known]
+
+    def line(self, text: str) -> None:
+        """Appends one statement."""
+        self.lines.append("    " * self.indent + text)
+
+    @property
+    def index_cast(self) -> str:
+        """The conversion of an int32 to the type of indices, where it is one."""
+        return {"int32": "", "int64": ".to(tl.int64)", "dynamic": f".to({INDEX})"}[self.index_type]
+
+    def _index_width(self) -> tuple[tuple[sympy.Expr, ...], str]:
+        sizes = [sympy.sympify(buffer.numel) for buffer in self.kernel.buffers]
+        sizes += [axis.extent for axis in self.tiling.axes]
+        sizes.append(product(item.extent for item in (*self.tiling.batch, *self.kernel.ranges)))
+        largest = max((bounds(expr, self.known)[1] for expr in indices(self.kernel)), default=0)
+        static = [value for value in map(integer, sizes) if value is not None]
+        if max(static, default=0) > INT32_LIMIT or (math.isfinite(largest) and largest > INT32_LIMIT):
+            return (), "int64"
+        symbolic = tuple(dict.fromkeys(expr for expr in sizes if integer(expr) is None))
+        return symbolic, "dynamic" if symbolic else "int32"
+
+    def emit_axes(self) -> None:
+        """Writes the definitions of the iteration symbols and masks, but those of a looped reduction."""
+        for size in self.kernel.sizes:
+            self.symbols[size] = Term(self.name(size.name), NOTHING, torch.int64)
+        self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
+        reduction = self.tiling.reduction
+        if reduction is not None and self.tiling.config.persistent:
+            self._emit_axis(reduction, "")
+        elif reduction is not None:
+            self._mark(reduction)
+
+    def _emit_program_axes(self, axes: list[Axis]) -> None:
+        program = f"tl.program_id(0){self.index_cast}"
+        if len(self.tiling.program_axes) == 1:
+            for axis in axes:
+                self._emit_axis(axis, f"{program} * {axis.block_name} + ")
+            return
+        self.line(f"program = {program}")
+        divisor = ""
+        for axis in reversed(axes):
+            count = _blocks_text(self.index(axis.extent)[0], axis)
+            place = f"program{divisor} % {count}" if axis is not axes[0] or self.tiling.batch else f"program{divisor}"
+            self._emit_axis(axis, f"({place}) * {axis.block_name} + ")
+            divisor += f" // {count}"
+        self._emit_loops(self.tiling.batch, f"program{divisor}", "batch", NOTHING)
+
+    def _emit_axis(self, axis: Axis, offset: str) -> None:
+        expand = "" if axis.rank == 1 else ("[:, None]", "[None, :]")[axis.position]
+        text = f"{offset}tl.arange(0, {axis.block_name}){expand}"
+        if axis.name == "r" and self.index_cast:
+            text = f"({text}){self.index_cast}" if offset else f"{text}{self.index_cast}"
+        self._emit_loops(axis.loops, text, f"{axis.name}index", frozenset(axis.name))
+        if axis.masked:
+            self.line(f"{axis.name}mask = {self.position(axis)} < {self.index(axis.extent)[0]}")
+
+    def position(self, axis: Axis) -> str:
+        """The variable with the flat position along ``axis``."""
+        return self.name(axis.loops[0].symbol.name) if len(axis.loops) == 1 else f"{axis.name}index"
+
+    def reduction_header(self) -> None:
+        """Defines the reduction's symbols at the top of its loop."""
+        axis = self.tiling.reduction
+        assert axis is not None
+        self._emit_axis(axis, "rbase + ")
+
+    def _mark(self, axis: Axis) -> None:
+        for item in axis.loops:
+            self.symbols[item.symbol] = Term(self.name(item.symbol.name), frozenset(axis.name), torch.int64)
+
+    def _emit_loops(self, loops: tuple[Range, ...], text: str, flat: str, dims: Dims) -> None:
+        if not loops:
+            return
+        names = [self.name(item.symbol.name) for item in loops]
+        if len(loops) == 1:
+            self.line(f"{names[0]} = {text}")
+        else:
+            self.line(f"{flat} = {text}")
+            symbol = sympy.Symbol(flat, integer=True, nonnegative=True)
+            self.symbols[symbol] = Term(flat, dims, torch.int64)
+            self.flat_loops.append((loops, symbol))
+            inner = sympy.Integer(1)
+            for number, item in reversed(list(enumerate(loops))):
+                part = flat if inner == 1 else f"{flat} // {self._factor(inner)}"
+                if number:
+                    part = f"{part} % {self._factor(item.extent)}"
+                self.line(f"{names[number]} = {part}")
+                inner = sympy.expand(inner * item.extent)
+        for item, name in zip(loops, names):
+            self.symbols[item.symbol] = Term(name, dims, torch.int64)
+
+    def _factor(self, expr: sympy.Expr) -> str:
+        text = self.index(expr)[0]
+        return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+    # Values and indices
+
+    def operand(self, value: object) -> Term:
+        """The term of an SSA operand."""
+        assert isinstance(value, Value)
+        return self.values[value.name]
+
+    def define(self, wanted: str, text: str, dims: Dims, dtype: torch.dtype, key: object = None) -> Term:
+        """Assigns ``text`` to a variable, unless the same expression already has one."""
+        key = (text, dims) if key is None else key
+        if key not in self.computed:
+            name = self.names[wanted] if wanted in self.names else self.fresh(wanted)
+            self.line(f"{name} = {text}")
+            self.computed[key] = Term(name, dims, dtype)
+        return self.computed[key]
+
+    def index(self, expr: sympy.Expr) -> tuple[str, Dims, list[Term]]:
+        """The text of an index, its dims, and the indirect symbols in it."""
+        expr = self._by_flat_position(sympy.sympify(expr))
+        terms = [self.symbols[symbol] for symbol in sorted(expr.free_symbols, key=str)]  # type: ignore[index]
+        dims = NOTHING.union(*(term.dims for term in terms))
+        text = IndexPrinter(self.known, lambda symbol: self.symbols[symbol].text).show(expr)
+        return text, dims, [term for term in terms if term.valid is not None]
+
+    def _by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
+        """``expr`` over the flat position of an axis, where it is linear in that, and not its loops: contiguity shows then."""
+        for loops, flat in self.flat_loops:
+            factor = stride(expr, loops[-1].symbol)
+            if not factor:
+                continue
+            rest = sympy.expand(expr - factor * flat_position(loops))
+            if not rest.free_symbols & {item.symbol for item in loops}:
+                expr = rest + factor * flat
+        return expr
+
+    def shape(self, dims: Dims) -> str:
+        """The block shape of something that varies along ``dims``."""
+        return "[" + ", ".join(axis.block_name if axis.name in dims else "1" for axis in self.tiling.axes) + "]"
+
+    def expanded(self, text: str, dims: Dims, wanted: Dims) -> str:
+        """``text`` broadcast from ``dims`` to ``wanted``."""
+        if dims == wanted and dims:
+            return text
+        if text.lstrip("-").isdigit():
+            return f"tl.full({self.shape(wanted)}, {text}, tl.int32)"
+        return f"tl.broadcast_to({text}, {self.shape(wanted)})"
+
+    def masks(self, dims: Dims) -> list[str]:
+        """The masks of the blocks along ``dims``."""
+        return [f"{axis.name}mask" for axis in self.tiling.axes if axis.name in dims and axis.loops and axis.masked]
+
+
+def _blocks_text(extent: str, axis: Axis) -> str:
+    number = integer(axis.extent)
+    if number is not None:
+        return str(-(-number // axis.block))
+    return f"(({extent} + {axis.block - 1}) // {axis.block})"
+
+
+def _symbol_bounds(kernel: Kernel) -> dict[sympy.Symbol, tuple[float, float]]:
+    known: dict[sympy.Symbol, tuple[float, float]] = {}
+    for item in (*kernel.ranges, *kernel.reduction):
+        extent = integer(item.extent)
+        known[item.symbol] = (0, math.inf if extent is None else max(extent - 1, 0))
+    return known
+
+
+def _kernel_names(kernel: Kernel) -> list[str]:
+    names = [buffer.name for buffer in kernel.buffers] + [size.name for size in kernel.sizes]
+    names += [item.symbol.name for item in (*kernel.ranges, *kernel.reduction)]
+    return names + [step.result for body in kernel.bodies for step in body.instructions if step.result is not None]

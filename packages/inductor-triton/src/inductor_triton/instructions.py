@@ -1,0 +1,142 @@
+"""How each instruction is written: one rule per operation, and one for all elementwise ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import sympy
+import torch
+from loopir import Instruction
+
+from inductor_triton import ops
+from inductor_triton.emitter import NOTHING, Emitter, Term
+from inductor_triton.indexing import indices, integer
+from inductor_triton.spec import ERRORS
+
+
+def emit_instruction(emitter: Emitter, step: Instruction) -> None:
+    """Writes one instruction other than ``reduce`` and ``scan``, and enters its result into the scope."""
+    if step.op == "store":
+        _store(emitter, step)
+        return
+    assert step.result is not None
+    emitter.values[step.result] = RULES.get(step.op, _elementwise)(emitter, step)
+
+
+def _pointer(emitter: Emitter, buffer: str, index: str) -> str:
+    return emitter.name(buffer) if index == "0" else f"{emitter.name(buffer)} + {index}"
+
+
+def _load(emitter: Emitter, step: Instruction) -> Term:
+    buffer, expr, mask, other = step.args
+    assert isinstance(buffer, str) and isinstance(expr, sympy.Expr) and step.dtype is not None and step.result is not None
+    text, dims, indirect = emitter.index(expr)
+    guards = [Term(term.valid, term.dims, torch.bool) for term in indirect if term.valid is not None]
+    guards += [emitter.operand(mask)] if mask is not None else []
+    wanted = dims.union(*(guard.dims for guard in guards))
+    if wanted != dims:
+        text = emitter.expanded(text, dims, wanted)
+    masks = emitter.masks(wanted) + [guard.text for guard in guards]
+    arguments = [_pointer(emitter, buffer, text)]
+    arguments += [f"mask={' & '.join(masks)}"] if masks else []
+    arguments += [f"other={ops.format_constant(other, step.dtype)}"] if mask is not None else []
+    _synchronise(emitter, buffer)
+    key = ("load", *arguments, emitter.versions.get(buffer, 0))
+    return emitter.define(step.result, f"tl.load({', '.join(arguments)})", wanted, step.dtype, key)
+
+
+def _synchronise(emitter: Emitter, buffer: str) -> None:
+    # Another thread of the block may have stored what this one loads: layouts differ from access to access.
+    if buffer in emitter.unsynchronised:
+        emitter.line("tl.debug_barrier()")
+        emitter.unsynchronised.clear()
+
+
+def _store(emitter: Emitter, step: Instruction) -> None:
+    buffer, expr, value, mode = step.args
+    assert isinstance(buffer, str) and isinstance(expr, sympy.Expr)
+    text, dims, indirect = emitter.index(expr)
+    guards = [term.valid for term in indirect if term.valid is not None]
+    pointer = _pointer(emitter, buffer, emitter.expanded(text, dims, emitter.full))
+    masks = emitter.masks(emitter.full) + guards
+    mask = f", mask={' & '.join(masks)}" if masks else ""
+    term = emitter.operand(value)
+    if mode == "add":
+        addend = term.text if term.dims == emitter.full else emitter.expanded(term.text, term.dims, emitter.full)
+        emitter.line(f'tl.atomic_add({pointer}, {addend}{mask}, sem="relaxed")')
+    else:
+        emitter.line(f"tl.store({pointer}, {term.text}{mask})")
+    emitter.versions[buffer] = emitter.versions.get(buffer, 0) + 1
+    emitter.unsynchronised.add(buffer)
+
+
+def _constant(emitter: Emitter, step: Instruction) -> Term:
+    assert step.dtype is not None
+    text = ops.constant_text(step.args[0], step.dtype)
+    return Term(text, NOTHING, step.dtype, literal=ops.format_constant(step.args[0], step.dtype))
+
+
+def _index_expr(emitter: Emitter, step: Instruction) -> Term:
+    assert isinstance(step.args[0], sympy.Expr) and step.dtype is not None and step.result is not None
+    text, dims, _ = emitter.index(step.args[0])
+    if integer(step.args[0]) is not None:
+        return _constant(emitter, replace(step, args=(integer(step.args[0]),)))
+    source = text if text.isidentifier() else f"({text})"
+    if step.dtype in (torch.int32, torch.int64):
+        converted = f"{source}.to({ops.TRITON_DTYPES[step.dtype]})"
+    else:
+        converted = ops.cast(source, torch.int32, step.dtype)
+    return emitter.define(step.result, converted, dims, step.dtype)
+
+
+def _indirect(emitter: Emitter, step: Instruction) -> Term:
+    value, size = step.args
+    assert isinstance(size, sympy.Expr) and step.result is not None
+    term = emitter.operand(value)
+    text = term.text
+    valid = emitter.define(
+        f"{step.result}_valid", f"({text} >= 0) & ({text} < {emitter.index(size)[0]})", term.dims, torch.bool
+    )
+    masks = [f"({valid.text} == 0)", *emitter.masks(term.dims)]
+    emitter.line(f"tl.store({ERRORS} + {valid.text}.to(tl.int32) * 0, 1, mask={' & '.join(masks)})")
+    narrowed = f"{text}{emitter.index_cast or '.to(tl.int32)'}"
+    found = emitter.define(step.result, narrowed, term.dims, torch.int64)
+    symbol = next((s for s in _free_symbols(emitter) if s.name == step.result), sympy.Symbol(step.result))
+    result = replace(found, valid=valid.text)
+    emitter.symbols[symbol] = result
+    return result
+
+
+def _free_symbols(emitter: Emitter) -> set[sympy.Symbol]:
+    return {symbol for expr in indices(emitter.kernel) for symbol in expr.free_symbols}  # type: ignore[misc]
+
+
+def _cast(emitter: Emitter, step: Instruction) -> Term:
+    assert step.dtype is not None and step.result is not None
+    term = emitter.operand(step.args[0])
+    if term.dtype == step.dtype:
+        return term
+    return emitter.define(step.result, ops.cast(term.text, term.dtype, step.dtype), term.dims, step.dtype)
+
+
+def _bitcast(emitter: Emitter, step: Instruction) -> Term:
+    assert step.dtype is not None and step.result is not None
+    term = emitter.operand(step.args[0])
+    text = f"{term.text}.to({ops.TRITON_DTYPES[step.dtype]}, bitcast=True)"
+    return emitter.define(step.result, text, term.dims, step.dtype)
+
+
+def _elementwise(emitter: Emitter, step: Instruction) -> Term:
+    assert step.dtype is not None and step.result is not None
+    terms = [emitter.operand(arg) for arg in step.args]
+    dims = NOTHING.union(*(term.dims for term in terms))
+    inline = step.op in ops.INFIX and any(term.literal is None for term in terms)
+    texts = [term.literal if inline and term.literal is not None else term.text for term in terms]
+    text = ops.elementwise(step.op, terms[-1].dtype, texts)
+    return emitter.define(step.result, text, dims, step.dtype)
+
+
+RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
+    "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
+}  # fmt: skip

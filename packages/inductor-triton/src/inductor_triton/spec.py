@@ -1,0 +1,41 @@
+"""What the launch of a generated source needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+from loopir import KernelSource
+
+from inductor_triton.heuristics import Config
+
+INT32_LIMIT = 2**31 - 1
+ERRORS = "errors"
+INDEX = "INDEX"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """How a kernel is launched: one program per point of ``batch`` and per block of each of ``blocks`` (extent, block size).
+
+    ``signature`` has the Triton type of each tensor argument; ints follow, one per size, then the error flag if ``errors``.
+    ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of ``limits`` fit 32 bits.
+    """
+
+    function: str
+    signature: tuple[str, ...]
+    sizes: tuple[str, ...]
+    blocks: tuple[tuple[sympy.Expr, int], ...]
+    batch: sympy.Expr
+    config: Config
+    index: str
+    limits: tuple[sympy.Expr, ...]
+    errors: bool
+
+
+def launch_spec(source: KernelSource) -> LaunchSpec:
+    """The launch description in the metadata of a source of this package."""
+    spec = dict(source.metadata).get("launch")
+    if not isinstance(spec, LaunchSpec):
+        raise TypeError(f"{source.kernel.name}: not a source of inductor_triton")
+    return spec

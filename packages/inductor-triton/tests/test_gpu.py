@@ -1,0 +1,93 @@
+"""On a CUDA device: the conformance kit, launches on streams, variants, and errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from inductor_triton import TritonCodeGenerator
+from loopir import ArtifactStore, parse_kernel
+from loopir.testing import check_code_generator
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+DOUBLE = """
+@kernel(device='cuda')
+def double(in0: In('float32', s0), out: Out('float32', s0), s0: Size(hint=4096)):
+    for i in range(s0):
+        a = load(in0, [i], 'float32')
+        b = add(a, a)
+        store(out, [i], b)
+"""
+GATHER = """
+@kernel(device='cuda')
+def gather(table: In('float32', 200), idx: In('int64', 7), out: Out('float32', 70)):
+    for i in range(7):
+        for j in range(10):
+            k = load(idx, [i], 'int64')
+            t = indirect(k, 20)
+            a = load(table, [10*t + j], 'float32')
+            store(out, [10*i + j], a)
+"""
+
+
+def build(text, tmp_path, **options):
+    generator = TritonCodeGenerator(**options)
+    (launch,) = generator.build([generator.generate(parse_kernel(text))], ArtifactStore(tmp_path))
+    return launch
+
+
+def test_conformance():
+    assert check_code_generator(TritonCodeGenerator(synchronous_errors=True)) > 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 4096, 100_003])
+@pytest.mark.parametrize("offset", [0, 1, 4])
+def test_sizes_and_alignment(tmp_path, size, offset):
+    launch = build(DOUBLE, tmp_path)
+    x = torch.rand(size + offset, device="cuda")[offset:]
+    y = torch.empty(size, device="cuda")
+    launch(x, y, size)
+    assert torch.equal(y, x + x)
+
+
+def test_the_current_stream_is_used(tmp_path):
+    launch = build(DOUBLE, tmp_path)
+    x, y = torch.rand(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)
+        launch(x, y, 4096)
+        stopped = torch.cuda.Event()
+        stopped.record()
+    assert not stopped.query(), "the launch went to a stream that does not wait"
+    torch.cuda.synchronize()
+    assert torch.equal(y, x + x)
+
+
+def test_capture_in_a_graph_of_the_user(tmp_path):
+    launch = build(DOUBLE, tmp_path)
+    x, y = torch.rand(4096, device="cuda"), torch.zeros(4096, device="cuda")
+    launch(x, y, 4096)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch(x, y, 4096)
+    x.fill_(3)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert bool((y == 6).all())
+
+
+def test_an_index_out_of_range(tmp_path):
+    table, out = torch.rand(200, device="cuda"), torch.zeros(70, device="cuda")
+    indices = torch.tensor([0, 19, 20, 3, 7, 1, 0], device="cuda")
+    exact = build(GATHER, tmp_path, synchronous_errors=True)
+    with pytest.raises(IndexError, match="gather"):
+        exact(table, indices, out)
+    later = build(GATHER, tmp_path)
+    later(table, indices, out)
+    torch.cuda.synchronize()
+    with pytest.raises(IndexError, match="gather"):
+        later(table, indices.clamp(max=19), out)
+    later(table, indices.clamp(max=19), out)
+    assert torch.equal(out, table.reshape(20, 10)[indices.clamp(max=19)].reshape(-1))
