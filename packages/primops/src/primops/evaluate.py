@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from primops.builder import SYMBOLIC, map_values
 from primops.errors import PrimopsError, locate
@@ -23,6 +24,8 @@ def evaluate(
     on_node: Callable[[fx.Node, Any], None] | None = None,
 ) -> tuple[Any, ...]:
     """Runs ``gm`` on real inputs, in placeholder order, and returns its outputs.
+
+    Extern calls receive tensors with the strides that the graph states, and so does the caller (C3.6).
 
     Args:
         gm: a prim graph; sizes in its parameters may be symbolic, bound by the inputs.
@@ -41,7 +44,7 @@ def evaluate(
         run.env[node] = run.promoted(value)
     for node in gm.graph.nodes:
         if node.op == "output":
-            return tuple(map_values(run.lookup, node.args[0]))
+            return tuple(run.laid_out(run.lookup(x), meta) for x, meta in zip(node.args[0], node.meta["val"]))
         if node.op != "placeholder":
             run.env[node] = run.call(node)
         if on_node is not None:
@@ -70,12 +73,26 @@ class _Run:
             return self.promote_to
         return leaf
 
+    def laid_out(self, value: Any, meta: Any) -> Any:
+        """``value`` with the strides of ``meta``, unless those make elements overlap."""
+        if not isinstance(value, torch.Tensor) or not isinstance(meta, TensorMeta):
+            return value
+        strides = tuple(map_values(self.lookup, meta.strides))
+        if value.stride() == strides or any(step == 0 and size > 1 for step, size in zip(strides, value.shape)):
+            return value
+        return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
+
+    def operand(self, leaf: Any) -> Any:
+        value = self.lookup(leaf)
+        return self.laid_out(value, leaf.meta.get("val")) if isinstance(leaf, fx.Node) else value
+
     def call(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
             return self.promoted(_attribute(self.gm, str(node.target)))
         assert callable(node.target)
+        read = self.operand if isinstance(node.target, OpOverload) else self.lookup
         try:
-            value = node.target(*map_values(self.lookup, node.args), **map_values(self.lookup, dict(node.kwargs)))
+            value = node.target(*map_values(read, node.args), **map_values(read, dict(node.kwargs)))
         except IndexError:
             raise
         except Exception as error:

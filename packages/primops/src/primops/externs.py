@@ -13,7 +13,8 @@ _FAMILIES: dict[str, str] = {
         "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward "
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
         "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward "
-        "_scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward"
+        "_scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward "
+        "_transformer_encoder_layer_fwd _native_multi_head_attention"
     ),
     "windows": (
         "max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices max_pool3d_with_indices_backward "
@@ -23,7 +24,8 @@ _FAMILIES: dict[str, str] = {
         "upsample_linear1d_backward upsample_trilinear3d upsample_trilinear3d_backward grid_sampler_2d "
         "grid_sampler_2d_backward reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward "
         "replication_pad2d "
-        "replication_pad2d_backward im2col col2im _embedding_bag _embedding_bag_forward_only _embedding_bag_dense_backward "
+        "replication_pad2d_backward im2col col2im _embedding_bag "
+        "_embedding_bag_forward_only _embedding_bag_backward _embedding_bag_dense_backward "
         "_embedding_bag_per_sample_weights_backward"
     ),
     "order": "sort topk kthvalue median msort searchsorted bucketize histc unique_consecutive _unique2 mode bincount",

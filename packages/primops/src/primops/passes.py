@@ -15,6 +15,7 @@ from primops.decompositions import DEFAULT, RANDOM_OPS
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
 from primops.externs import is_declared_extern
 from primops.meta import TensorMeta
+from primops.operand import full, round_to
 from primops.prim import Prim, reading_with
 from primops.promotion import PRIM_DTYPES, is_number
 from primops.registry import DecompositionTable, Op
@@ -49,12 +50,15 @@ def decompose(
     kept = [*keep, *(RANDOM_OPS if fallback_random else ())]
     builder = GraphBuilder(fast=numerics == "fast")
     with reading_with(builder):
-        return _Pass(gm, table.without(kept) if kept else table, builder, strict).run()
+        return _Pass(gm, table, table.without(kept) if kept else table, builder, strict).run()
 
 
 class _Pass:
-    def __init__(self, gm: fx.GraphModule, table: DecompositionTable, builder: GraphBuilder, strict: bool) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, known: DecompositionTable, table: DecompositionTable, builder: GraphBuilder, strict: bool
+    ) -> None:
         self.gm = gm
+        self.known = known
         self.table = table
         self.builder = builder
         self.strict = strict
@@ -126,7 +130,7 @@ class _Pass:
         result = NotImplemented if rule is None else self.expand(node, rule, args, kwargs, meta)
         if result is not NotImplemented:
             return result
-        if rule is None and self.strict and not is_declared_extern(op):
+        if self.strict and op not in self.known and not is_declared_extern(op):
             raise UnknownOpError(f"{op} has no decomposition and is not a declared extern call{locate(node)}")
         return self.extern(node, op, args, kwargs, meta)
 
@@ -141,9 +145,11 @@ class _Pass:
         if isinstance(result, (tuple, list)):
             if not isinstance(meta, tuple) or len(meta) != len(result):
                 raise DecompositionError(f"C2.3: {node.target} gives {len(result)} results, its meta is {meta}{locate(node)}")
-            for part, expected in zip(result, meta):
+            loose = self.table.auxiliary(node.target)
+            parts = [_fitted(part, meta[i]) if i in loose else part for i, part in enumerate(result)]
+            for part, expected in zip(parts, meta):
                 self.check(node, part, expected, first)
-            return tuple(result)
+            return tuple(parts)
         self.check(node, result, meta, first)
         return result
 
@@ -208,6 +214,15 @@ class _Pass:
         is_input = isinstance(base.target, fx.Node)
         owner = base.target if is_input else owners.setdefault(base, given_base)
         return value if owner is given_base else self.builder.copy(value, metas_of(item.meta["val"]))
+
+
+def _fitted(value: Any, expected: Any) -> Any:
+    """An auxiliary result in the form that the graph expects."""
+    if not isinstance(value, GraphValue) or not isinstance(expected, TensorMeta):
+        return value
+    if not _same(value.shape, expected.shape):
+        return full(expected.shape, 0, expected.dtype, expected.device)
+    return round_to(value, expected.dtype)
 
 
 VIEW_PRIMS = frozenset({prims.reshape, prims.permute, prims.slice, prims.broadcast_in_dim})

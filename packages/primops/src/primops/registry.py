@@ -31,22 +31,27 @@ class DecompositionTable:
     does not cover; the operator then stays an extern call.
     """
 
-    def __init__(self, rules: dict[str, Rule] | None = None) -> None:
-        """A table with the given rules by full name."""
+    def __init__(self, rules: dict[str, Rule] | None = None, auxiliary: dict[str, tuple[int, ...]] | None = None) -> None:
+        """A table with the given rules, and auxiliary results, by full name."""
         self._rules = dict(rules or {})
+        self._auxiliary = dict(auxiliary or {})
         self._frozen = False
 
-    def register(self, *ops: Op) -> Callable[[AnyRule], AnyRule]:
-        """Decorator that adds a rule. Raises DuplicateRuleError, and FrozenTableError once the table was used."""
+    def register(self, *ops: Op, auxiliary: tuple[int, ...] = ()) -> Callable[[AnyRule], AnyRule]:
+        """Decorator that adds a rule. Raises DuplicateRuleError, and FrozenTableError once the table was used.
+
+        ``auxiliary``: positions of results that only the operator's derivative uses, and whose dtype (or emptiness) differs
+        between the kernels of devices. The pass gives them the form that the graph expects.
+        """
 
         def add(rule: AnyRule) -> AnyRule:
             for op in ops:
-                self.add(op, rule)
+                self.add(op, rule, auxiliary)
             return rule
 
         return add
 
-    def add(self, op: Op, rule: Rule) -> None:
+    def add(self, op: Op, rule: Rule, auxiliary: tuple[int, ...] = ()) -> None:
         """Adds one rule; see ``register``."""
         name = op_name(op)
         if self._frozen:
@@ -54,6 +59,12 @@ class DecompositionTable:
         if name in self._rules:
             raise DuplicateRuleError(f"{name} has a rule already; `table | more` overrides one")
         self._rules[name] = rule
+        if auxiliary:
+            self._auxiliary[name] = auxiliary
+
+    def auxiliary(self, op: Op) -> tuple[int, ...]:
+        """Positions of the operator's auxiliary results; see ``register``."""
+        return self._auxiliary.get(op_name(op), ())
 
     def get(self, op: Op) -> Rule | None:
         """The operator's rule, or None. Freezes the table."""
@@ -62,22 +73,22 @@ class DecompositionTable:
 
     def merged(self, *others: DecompositionTable) -> DecompositionTable:
         """A new table with the rules of all. Raises DuplicateRuleError when two have the same operator."""
-        result = DecompositionTable(self._rules)
+        result = DecompositionTable(self._rules, self._auxiliary)
         for other in others:
             for name, rule in other._rules.items():
-                result.add(name, rule)
+                result.add(name, rule, other.auxiliary(name))
         return result
 
     def __or__(self, other: DecompositionTable) -> DecompositionTable:
         """A new table; rules of the right one win."""
-        return DecompositionTable({**self._rules, **other._rules})
+        kept = {name: positions for name, positions in self._auxiliary.items() if name not in other._rules}
+        return DecompositionTable({**self._rules, **other._rules}, {**kept, **other._auxiliary})
 
     def without(self, ops: Iterable[Op]) -> DecompositionTable:
         """A new table that leaves these operators alone; a packet or bare name stands for all its overloads."""
         dropped = {op_name(op) for op in ops}
-        return DecompositionTable(
-            {n: r for n, r in self._rules.items() if n not in dropped and n.partition(".")[0] not in dropped}
-        )
+        rules = {n: r for n, r in self._rules.items() if n not in dropped and n.partition(".")[0] not in dropped}
+        return DecompositionTable(rules, self._auxiliary)
 
     def __contains__(self, op: Op) -> bool:
         return op_name(op) in self._rules

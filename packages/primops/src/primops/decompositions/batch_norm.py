@@ -71,7 +71,7 @@ def saved_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
     return given if input.device.type == "cpu" else compute_dtype(input.dtype)
 
 
-@rules.register("native_batch_norm", "_native_batch_norm_legit")
+@rules.register("native_batch_norm", "_native_batch_norm_legit", auxiliary=(1, 2))
 def native_batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
     training: bool, momentum: float, eps: float,
@@ -84,7 +84,7 @@ def native_batch_norm(
     return r.output, round_to(r.mean, saved), round_to(r.rstd, saved)
 
 
-@rules.register("_native_batch_norm_legit.no_stats")
+@rules.register("_native_batch_norm_legit.no_stats", auxiliary=(1, 2))
 def native_batch_norm_no_stats(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,7 +92,7 @@ def native_batch_norm_no_stats(
     return native_batch_norm(input, weight, bias, None, None, training, momentum, eps)
 
 
-@rules.register("_native_batch_norm_legit_no_training")
+@rules.register("_native_batch_norm_legit_no_training", auxiliary=(1, 2))
 def native_batch_norm_no_training(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor,
     momentum: float, eps: float,
@@ -101,7 +101,7 @@ def native_batch_norm_no_training(
     return native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
-@rules.register("_native_batch_norm_legit_functional")
+@rules.register("_native_batch_norm_legit_functional", auxiliary=(1, 2, 3, 4))
 def native_batch_norm_functional(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, training: bool,
     momentum: float, eps: float,
@@ -116,7 +116,7 @@ def native_batch_norm_functional(
     return r.output, *statistics, r.running_mean, r.running_var
 
 
-@rules.register("_batch_norm_no_update")
+@rules.register("_batch_norm_no_update", auxiliary=(1, 2, 3))
 def batch_norm_no_update(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
     eps: float,
@@ -126,7 +126,7 @@ def batch_norm_no_update(
     return *results, full((0,), 0, torch.uint8, input.device)
 
 
-@rules.register("_batch_norm_with_update_functional")
+@rules.register("_batch_norm_with_update_functional", auxiliary=(1, 2, 3, 4, 5))
 def batch_norm_with_update(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float,
     eps: float,
@@ -138,7 +138,7 @@ def batch_norm_with_update(
     return r.output, round_to(r.mean, saved), round_to(r.rstd, saved), reserve, r.running_mean, r.running_var
 
 
-@rules.register("cudnn_batch_norm")
+@rules.register("cudnn_batch_norm", auxiliary=(1, 2, 3))
 def cudnn_batch_norm(
     input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
     training: bool, exponential_average_factor: float, epsilon: float,

@@ -167,9 +167,7 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
     def body(a: Tensor, *limits: Any) -> Tensor:
         low, high = limits[0] if min is not None else None, limits[-1] if max is not None else None
-        larger, smaller = (
-            (prims.bitwise_or, prims.bitwise_and) if a.dtype is torch.bool else (prims.maximum, prims.minimum)
-        )
+        larger, smaller = (prims.bitwise_or, prims.bitwise_and) if a.dtype is torch.bool else (prims.maximum, prims.minimum)
         a = a if low is None else larger(a, low)
         return a if high is None else smaller(a, high)
 

@@ -112,7 +112,7 @@ def scale_shift(a: Tensor, weight: Tensor | None, bias: Tensor | None, dims: Seq
     return a
 
 
-@rules.register("native_layer_norm")
+@rules.register("native_layer_norm", auxiliary=(1, 2))
 def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -164,7 +164,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | N
     return _rms_norm(input, normalized_shape, weight, eps)[0]
 
 
-@rules.register("_fused_rms_norm")
+@rules.register("_fused_rms_norm", auxiliary=(1,))
 def fused_rms_norm(
     input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, Tensor]:
@@ -210,7 +210,7 @@ def fused_rms_norm_backward(
 # Group normalisation ---------------------------------------------------------------------------------------------------------
 
 
-@rules.register("native_group_norm")
+@rules.register("native_group_norm", auxiliary=(1, 2))
 def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: Size, C: Size, HxW: Size, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:

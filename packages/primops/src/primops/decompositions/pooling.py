@@ -47,13 +47,16 @@ def _average_backward(grad_output: Tensor, self: Tensor, counts: Sequence[Size],
     return round_to(prims.reshape(spread, shape=tuple(self.shape)), self.dtype)
 
 
-def _tiles(
-    self: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
-) -> tuple[Size, Size] | None:
+def _tiles(self: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> tuple[Size, Size] | None:
     """Numbers of windows when they tile the input, else None."""
     shape = self.shape
     kernel, stride = _pair(kernel), _pair(stride) if stride else _pair(kernel)
-    if is_integral(self.dtype) or kernel != stride or any(_pair(padding)) or not all(_divides(size, k) for size, k in zip(shape[-2:], kernel)):
+    if (
+        is_integral(self.dtype)
+        or kernel != stride
+        or any(_pair(padding))
+        or not all(_divides(size, k) for size, k in zip(shape[-2:], kernel))
+    ):
         return None
     return shape[-2] // kernel[0], shape[-1] // kernel[1]
 

@@ -14,7 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from primops.builder import map_values
 from primops.meta import TensorMeta
 
-RENAMED = {("aten::bernoulli_", "float"): "p", ("aten::transpose_", "default"): "int", ("aten::pow_", "Scalar"): "Tensor_Scalar"}
+RENAMED = {
+    ("aten::bernoulli_", "float"): "p",
+    ("aten::transpose_", "default"): "int",
+    ("aten::pow_", "Scalar"): "Tensor_Scalar",
+}
 ALIASES = ("aten::detach", "aten::lift_fresh")
 
 
