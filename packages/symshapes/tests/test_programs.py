@@ -47,3 +47,12 @@ def test_symbolic_program(steps: list[Step], sides: tuple[int, int], others: tup
     if not env.failing_guards(values):
         again, _ = run_program(ran, new)
         assert describe(found, values) == describe(again)
+
+
+def test_number_operand_keeps_strides_of_size_one_dimensions() -> None:
+    steps = [Step("tail", 1, 0, 1), Step("mul_float", 6, 0, 0), Step("relu", 6, 0, 0), Step("add", 6, 6, 0)]
+    real = inputs(2, 2)
+    expected, _ = run_program(steps, real)
+    mode = FakeTensorMode()
+    found, _ = run_program(steps, [mode.from_real(t, dynamic_dims="auto") for t in real])
+    assert describe(found, dict(mode.shape_env.hints)) == describe(expected)

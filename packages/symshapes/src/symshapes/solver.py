@@ -160,7 +160,8 @@ def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
     """``a - b*(a//b) >= 0``, ``b*(a//b) + b - 1 - a >= 0``, and what Max and Min say about their arguments."""
     facts: list[Any] = []
     found: list[Any] = sorted(expr.atoms(FloorDiv, Mod, sympy.Max, sympy.Min), key=str)
-    for atom in found[: _MAX_FACTS // 4]:
+    chosen: list[Any] = found[: _MAX_FACTS // 4]
+    for atom in chosen:
         if isinstance(atom, (sympy.Max, sympy.Min)):
             sign = 1 if isinstance(atom, sympy.Max) else -1
             arguments: Any = atom.args
@@ -173,13 +174,15 @@ def _rounding_facts(expr: Any, interval: Any) -> list[Any]:
         if isinstance(atom, FloorDiv):
             facts += [a - b * atom, b * atom + b - 1 - a]
         elif bound(a, interval).lo >= 0:
-            facts.append(a - atom)
+            remainder: Any = atom
+            facts.append(a - remainder)
     return facts
 
 
 def nonnegative_fact(expr: Any) -> Any:
     """``f`` such that the relation says ``f >= 0``; integer strictness is folded in. None for floats."""
-    difference = expr.lhs - expr.rhs if isinstance(expr, (sympy.Gt, sympy.Ge)) else expr.rhs - expr.lhs
+    sides: Any = expr.args if isinstance(expr, (sympy.Gt, sympy.Ge)) else expr.args[::-1]
+    difference = sides[0] - sides[1]
     if not difference.is_integer:
         return None
     return difference - 1 if isinstance(expr, (sympy.Gt, sympy.Lt)) else difference

@@ -36,15 +36,22 @@ def _merge(env: Any, a: Any, b: Any, dim: int) -> Any:
     raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}")
 
 
-def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
-    """Strides of a new result: the operands' common layout, else dense in the order of the operands' strides."""
-    ranked = [t for t in tensors if t.dim() == len(sizes) and same_sizes(t.shape, sizes)]
-    if len(ranked) == len(tensors):
-        if all(is_contiguous(mode, t) for t in tensors):
-            return format_strides(sizes, False)
-        first = tensors[0]
-        if all(same_sizes(t.stride(), first.stride()) for t in tensors) and _is_dense(mode, first):
-            return first.stride()
+def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any], wrapped: bool = False) -> Sequence[Any]:
+    """Strides of a new result: the operands' common layout, else dense in the order of the operands' strides.
+
+    ``wrapped`` says that a number is an operand too; ATen then leaves out its short cuts, which shows in the strides of
+    size-1 dimensions.
+    """
+    if all(t.dim() == len(sizes) and same_sizes(t.shape, sizes) for t in tensors):
+        default = format_strides(sizes, False)
+        if all(same_sizes(t.stride(), default) for t in tensors):
+            return default
+        if not wrapped:
+            if all(is_contiguous(mode, t) for t in tensors):
+                return default
+            first = tensors[0]
+            if all(same_sizes(t.stride(), first.stride()) for t in tensors) and _is_dense(mode, first):
+                return first.stride()
     return dense_strides(sizes, _order(mode.shape_env, tensors, sizes))
 
 

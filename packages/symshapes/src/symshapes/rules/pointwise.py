@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .broadcast import broadcast_sizes, result_strides
-from .format import is_fake, same_sizes
+from .format import is_contiguous, is_fake, same_sizes
 from .promotion import result_dtype
 from .registry import Rule, RuleTable
 
@@ -52,12 +52,11 @@ def _agreeing(operands: Sequence[Any]) -> torch.dtype | None:
     return first if same and first.is_floating_point else None
 
 
-def _strides(mode: Any, tensors: Sequence[Any], sizes: Any) -> Any:
-    return result_strides(mode, tensors, sizes)
+def elementwise(dtype_of: Dtype, count: int, *, wraps: bool = False) -> Rule:
+    """A rule for ops whose first ``count`` arguments are tensors or numbers and the rest parameters.
 
-
-def elementwise(dtype_of: Dtype, count: int) -> Rule:
-    """A rule for ops whose first ``count`` arguments are tensors or numbers and the rest parameters."""
+    ``wraps`` says that ATen makes a tensor of a number operand.
+    """
 
     def rule(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         operands = args[:count]
@@ -72,7 +71,8 @@ def elementwise(dtype_of: Dtype, count: int) -> Rule:
             sizes = tensors[0].shape
         else:
             sizes = broadcast_sizes(mode.shape_env, tensors)
-        return mode.empty(sizes, _strides(mode, tensors, sizes), dtype=dtype, device=device)
+        strides = result_strides(mode, tensors, sizes, wraps and len(tensors) < count)
+        return mode.empty(sizes, strides, dtype=dtype, device=device)
 
     return rule
 
@@ -97,7 +97,8 @@ def in_place(count: int) -> Rule:
 
 
 def _table(names: str, dtype: Dtype, count: int) -> None:
-    RULES.register(*(_op(name) for name in names.split()))(elementwise(dtype, count))
+    for name in names.split():
+        RULES.register(_op(name))(elementwise(dtype, count, wraps=count == 2 and name != "pow.Tensor_Scalar"))
 
 
 def _op(name: str) -> Any:
@@ -127,6 +128,18 @@ _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
 _table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
 
 
+@RULES.register(aten.clone.default)
+def clone(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A copy of a contiguous tensor, or a contiguous copy; other layouts go to the meta kernel."""
+    (x,) = args
+    format = kwargs.get("memory_format")
+    keeps = format is None or format is torch.preserve_format
+    if not is_fake(x) or not (format is torch.contiguous_format or (keeps and is_contiguous(mode, x))):
+        return NotImplemented
+    strides = x.stride() if keeps else None
+    return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
+
+
 @RULES.register(aten.where.self)
 def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     condition, a, b = args
@@ -134,7 +147,7 @@ def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return NotImplemented
     sizes = broadcast_sizes(mode.shape_env, args)
     device = mode.common_device(func, args, {})
-    return mode.empty(sizes, _strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device)
+    return mode.empty(sizes, result_strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device)
 
 
 @RULES.register(aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default)
