@@ -146,6 +146,8 @@ class Calls:
         rule = FUNCTIONS.find(function)
         if rule is not None:
             return rule(self, *args, **kwargs) or self.none
+        if isinstance(function, type):
+            return self.construct(function, args, kwargs)
         if torch_functions.is_graph_function(function):
             return torch_functions.call(self, "call_function", function, list(args), dict(kwargs))
         owner = getattr(function, "__objclass__", None)

@@ -23,6 +23,7 @@ class _Missing:
 
 MISSING: Any = _Missing()
 DELETED: Any = _Missing()
+_NO_SLOT: Any = _Missing()
 
 
 class Identity:
@@ -86,7 +87,7 @@ class Effects:
 
     def write(self, slot: Slot, contents: Any) -> None:
         """Change what a slot holds."""
-        self._journal.append((slot, self._contents.get(slot, MISSING)))
+        self._journal.append((slot, self._contents.get(slot, _NO_SLOT)))
         self._contents[slot] = contents
 
     def attributes(self, identity: Identity) -> dict[str, Any]:
@@ -108,7 +109,7 @@ class Effects:
         journal, contents = self._journal, self._contents
         while len(journal) > mark:
             slot, old = journal.pop()
-            if old is MISSING:
+            if old is _NO_SLOT:
                 del contents[slot]
             else:
                 contents[slot] = old

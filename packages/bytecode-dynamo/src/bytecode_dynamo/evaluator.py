@@ -121,6 +121,12 @@ def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: Gr
 
 def uncaught(ctx: Context, frame: Frame, raised: ObservedException) -> GraphBreak:
     """The break for an exception that leaves the frame: eager mode raises it again from the same state."""
-    error = GraphBreak("BD008", f"{raised.value.python_type().__name__} is raised")
+    error = GraphBreak("BD008", describe(ctx, raised))
     error.stack = place_stack(frame)
     return error
+
+
+def describe(ctx: Context, raised: ObservedException) -> str:
+    """The exception as text."""
+    held = raised.value.get_attr(ctx, "args").unpack(ctx)
+    return f"{raised.value.python_type().__name__}: {', '.join(arg.describe() for arg in held)}"

@@ -140,6 +140,20 @@ def exception_init(ctx: Context, error: Value, *args: Value) -> None:
     error.set_attr(ctx, "args", ctx.create_tuple(args))
 
 
+@evaluates_call(BaseException.__str__)
+def exception_str(ctx: Context, error: Value) -> Value:
+    args = ctx.get_attr(error, "args").unpack(ctx)
+    if not args:
+        return ConstantVariable("")
+    return ctx.call_known(str, [args[0] if len(args) == 1 else ctx.create_tuple(args)], {})
+
+
+@evaluates_call(BaseException.__repr__)
+def exception_repr(ctx: Context, error: Value) -> Value:
+    args = [ctx.call_known(repr, [arg], {}).as_constant(ctx) for arg in ctx.get_attr(error, "args").unpack(ctx)]
+    return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
+
+
 @evaluates_call(vars)
 def vars_(ctx: Context, value: Value) -> Value:
     if not isinstance(value, UserObjectVariable):

@@ -159,13 +159,17 @@ CALLABLE_TYPES = (
 @tracker_for(*CALLABLE_TYPES)
 def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
     owner = getattr(value, "__self__", None)
-    if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)) and not isinstance(
-        owner, (types.ModuleType, type, type(None))
-    ):
+    bound = isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType))
+    if bound and not isinstance(owner, (types.ModuleType, type, type(None))) and not _is_pybind(owner):
         base = ctx.wrap(owner, AttrSource(source, "__self__"))
         return BoundRuleVariable(base, value.__name__, source=source)
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     return CallableVariable(value, source=source)
+
+
+def _is_pybind(owner: object) -> bool:
+    """Functions made by pybind11 have a record of their signature as ``__self__``."""
+    return type(owner).__name__.startswith(("pybind11_", "PyCapsule"))
 
 
 @tracker_for(type(UNBOUND))

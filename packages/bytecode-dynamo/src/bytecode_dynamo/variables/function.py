@@ -62,9 +62,19 @@ def wrap_cell(ctx: Context, value: types.CellType, source: Source) -> VariableTr
     try:
         held: Any = LazyVariable(value.cell_contents, source=CellSource(source))
     except ValueError:
-        raise GraphBreak("BD007", f"{source.name} is an empty cell") from None
+        ctx.guards.require(source, GuardKind.CUSTOM, is_empty_cell)
+        held = MISSING
     ctx.effects.set_initial(key, held)
     return ctx.effects.remember(value, CellVariable(key, source=source))
+
+
+def is_empty_cell(cell: types.CellType) -> bool:
+    """Whether a cell has no contents."""
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -84,10 +85,10 @@ class TensorVariable(VariableTracker):
         raise GraphBreak("BD001", f"whether {self.describe()} contains a value")
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return ctx.binary_call("getitem", self, key)
+        return ctx.torch_call("call_function", operator.getitem, [self, key], {})
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
-        ctx.operator_call("setitem", [self, key, value])
+        ctx.torch_call("call_function", operator.setitem, [self, key, value], {})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name)):
