@@ -236,14 +236,6 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def _has_symbols(tree: Any) -> bool:
-    if isinstance(tree, (tuple, list)):
-        return any(map(_has_symbols, tree))
-    if isinstance(tree, dict):
-        return any(map(_has_symbols, tree.values()))
-    return isinstance(tree, SYMBOLIC)
-
-
 def _emit(graph: fx.Graph, value: GraphValue) -> fx.Node:
     args = map_values(lambda x: x.node if isinstance(x, GraphValue) else x, value.args)
     kwargs = map_values(lambda x: x.node if isinstance(x, GraphValue) else x, value.params)
@@ -251,12 +243,9 @@ def _emit(graph: fx.Graph, value: GraphValue) -> fx.Node:
         name = value.target.name
     else:
         name = value.origin.name if value.origin is not None else None
-    if _has_symbols((args, kwargs)):
-        # create_node warns of symbolic sizes; clause C3.5 wants them.
-        node = graph.create_node("call_function", value.target, (), {}, name)
-        node.args, node.kwargs = args, kwargs
-    else:
-        node = graph.create_node("call_function", value.target, args, kwargs, name)
+    # Set afterwards: create_node searches its arguments for symbolic sizes to warn of, which clause C3.5 wants.
+    node = graph.create_node("call_function", value.target, (), {}, name)
+    node.args, node.kwargs = args, kwargs
     meta = node.meta
     meta["val"] = value.meta
     if value.origin is not None:
