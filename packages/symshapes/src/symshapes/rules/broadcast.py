@@ -7,9 +7,9 @@ from typing import Any
 
 import sympy
 
-from symshapes.layout import dense_strides, is_dense
+from symshapes.layout import contiguous_order, dense_strides
 
-from .format import expr, format_strides, is_contiguous, is_one, require_equal, same_size, same_sizes
+from .format import expr, format_strides, is_contiguous, is_dense, is_one, require_equal, same_size, same_sizes
 
 
 def broadcast_sizes(env: Any, tensors: Sequence[Any]) -> list[Any]:
@@ -50,21 +50,12 @@ def result_strides(mode: Any, tensors: Sequence[Any], sizes: Sequence[Any], wrap
             if all(is_contiguous(mode, t) for t in tensors):
                 return default
             first = tensors[0]
-            if all(same_sizes(t.stride(), first.stride()) for t in tensors) and _is_dense(mode, first):
+            if all(same_sizes(t.stride(), first.stride()) for t in tensors) and is_dense(mode, first):
                 return first.stride()
-    return dense_strides(sizes, _order(mode.shape_env, tensors, sizes))
-
-
-def _is_dense(mode: Any, t: Any) -> bool:
-    if t._has_symbolic_sizes_strides:
-        return is_dense(mode.shape_env, [expr(s) for s in t.shape], [expr(s) for s in t.stride()])
-    expected = 1
-    for stride, size in sorted(zip(t.stride(), t.shape)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
+    order = _order(mode.shape_env, tensors, sizes)
+    if order == list(contiguous_order(len(sizes))):
+        return format_strides(sizes, False)
+    return dense_strides(sizes, order)
 
 
 def _order(env: Any, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[int]:

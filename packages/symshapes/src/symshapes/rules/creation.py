@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .format import is_dense, is_fake
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -35,3 +36,29 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if t.numel() <= _MAX_CONSTANT and t.device.type == "cpu":
         fake.remember(t)
     return fake
+
+
+@RULES.register(
+    aten.clone.default,
+    aten.empty_like.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.rand_like.default,
+    aten.randn_like.default,
+)
+def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A tensor without gaps gives its own strides to its likeness; other layouts go to the meta kernel."""
+    x = args[0]
+    format = kwargs.get("memory_format")
+    if not is_fake(x) or x.fake_mode is not mode or any(type(s) is int and s == 0 for s in x.shape):
+        return NotImplemented
+    if format is torch.contiguous_format:
+        strides = None
+    elif format in (None, torch.preserve_format) and is_dense(mode, x):
+        strides = x.stride()
+    else:
+        return NotImplemented
+    device = kwargs.get("device")
+    device = x.fake_device if device is None else torch.device(device)
+    return mode.empty(x.shape, strides, dtype=kwargs.get("dtype") or x.dtype, device=device)

@@ -64,8 +64,9 @@ def has_channels_last_strides(env: Any, x: Any) -> bool:
 
 
 def format_strides(sizes: Any, channels_last: bool) -> list[Any]:
-    """Dense strides in default or channels-last order."""
+    """Dense strides in default or channels-last order, as ``torch.empty`` gives them: an empty dimension counts as one."""
     rank = len(sizes)
+    sizes = [1 if type(s) is int and s == 0 else s for s in sizes]
     return dense_strides(sizes, channels_last_order(rank - 2) if channels_last else contiguous_order(rank))
 
 
@@ -83,6 +84,19 @@ def is_contiguous(mode: Any, x: Any) -> bool:
         return x.is_contiguous()
     sizes, strides = [expr(s) for s in x.shape], [expr(s) for s in x.stride()]
     return layout.is_contiguous(env, sizes, strides, contiguous_order(len(sizes)))
+
+
+def is_dense(mode: Any, t: Any) -> bool:
+    """Whether the elements fill memory without gaps or overlaps; False when that hangs on unbacked sizes."""
+    if t._has_symbolic_sizes_strides:
+        return layout.is_dense(mode.shape_env, [expr(s) for s in t.shape], [expr(s) for s in t.stride()])
+    expected = 1
+    for stride, size in sorted(zip(t.stride(), t.shape)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
 
 
 def is_fake(x: Any) -> bool:

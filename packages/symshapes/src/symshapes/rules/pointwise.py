@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .broadcast import broadcast_sizes, result_strides
-from .format import is_contiguous, is_fake, same_sizes
+from .format import is_fake, same_sizes
 from .promotion import result_dtype
 from .registry import Rule, RuleTable
 
@@ -126,18 +126,6 @@ _table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o i
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
 _table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
-
-
-@RULES.register(aten.clone.default)
-def clone(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A copy of a contiguous tensor, or a contiguous copy; other layouts go to the meta kernel."""
-    (x,) = args
-    format = kwargs.get("memory_format")
-    keeps = format is None or format is torch.preserve_format
-    if not is_fake(x) or not (format is torch.contiguous_format or (keeps and is_contiguous(mode, x))):
-        return NotImplemented
-    strides = x.stride() if keeps else None
-    return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
 
 
 @RULES.register(aten.where.self)
