@@ -1,6 +1,23 @@
+import math
+
 import pytest
+import sympy
 import torch
-from loopir import ArtifactStore, ParseError, check_kernel, evaluate_kernel, format_kernel, parse_kernel
+from loopir import (
+    FloorDiv,
+    Instruction,
+    Mod,
+    ParseError,
+    check_kernel,
+    evaluate_kernel,
+    format_expr,
+    format_kernel,
+    parse_expr,
+    parse_kernel,
+    parse_kernels,
+    symbol,
+)
+from loopir.text import format_instruction
 
 SOFTMAX = """\
 @kernel(device='cpu', vector='r0')
@@ -30,25 +47,68 @@ def test_text_round_trips():
     check_kernel(kernel)
 
 
+def test_several_kernels_parse():
+    assert [kernel.name for kernel in parse_kernels(SOFTMAX + "\n" + SOFTMAX.replace("def softmax", "def other"))] == [
+        "softmax",
+        "other",
+    ]
+
+
 def test_evaluator_is_softmax():
     x, out = torch.randn(5, 64), torch.empty(5, 64)
     evaluate_kernel(parse_kernel(SOFTMAX), [x, out], [5])
     torch.testing.assert_close(out, x.softmax(-1))
 
 
-def test_parse_error_has_position():
-    with pytest.raises(ParseError, match="line 5") as error:
-        parse_kernel(SOFTMAX.replace("load(in0", "laod(in0", 1))
-    assert error.value.column
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("load(in0", "laod(in0", "unknown operation 'laod'"),
+        ("sub(v2, v1)", "sub(v2, v7)", "not a value: v7"),
+        ("sub(v2, v1)", "sub(v2)", "wrong arguments"),
+        ("'float32')\n            v1", "'float33')\n            v1", "not a dtype"),
+        ("[64*x0 + r0]", "[64/x0 + r0]", "not an index expression"),
+        ("in reduce(64):", "in repeat(64):", "unknown loop repeat"),
+        ("In('float32', 64*s0)", "Input('float32', 64*s0)", "expected In"),
+        ("@kernel(device='cpu', vector='r0')\n", "", "expected '@kernel"),
+    ],
+)
+def test_parse_error_has_message_and_position(old, new, message):
+    with pytest.raises(ParseError, match=message) as error:
+        parse_kernel(SOFTMAX.replace(old, new, 1))
+    assert error.value.line > 0 and error.value.column > 0
 
 
-def test_store_round_trips(tmp_path):
-    store = ArtifactStore(tmp_path / "cache")
-    key = store.key("a", b"b")
-    assert key != store.key("ab", "") and store.get(key, ".so") is None
-    path = store.put(key, ".so", b"payload")
-    assert store.get(key, ".so") == path and path.read_bytes() == b"payload"
-    path.write_bytes(b"changed")
-    assert store.get(key, ".so") is None
-    assert store.put(key, ".so", lambda p: p.write_bytes(b"again") and None).read_bytes() == b"again"
-    assert (store.hits, store.misses) == (1, 2)
+def test_syntax_error_is_a_parse_error():
+    with pytest.raises(ParseError, match="line 3"):
+        parse_kernel(SOFTMAX.replace("range(s0):", "range(s0)"))
+
+
+x, y, s = symbol("x0"), symbol("x1"), symbol("s0")
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (64 * x + y, "64*x0 + x1"),
+        (x - 3, "x0 - 3"),
+        (-x + 3, "-x0 + 3"),
+        (FloorDiv(x + 1, 4) * 2, "2*((x0 + 1) // 4)"),
+        (Mod(x, s) * s, "(x0 % s0)*s0"),
+        (sympy.Min(x, 4) + sympy.Max(y, x), "max(x0, x1) + min(4, x0)"),
+        (s**2 * x, "s0**2*x0"),
+        ((s + 1) * x, "(s0 + 1)*x0"),
+        (sympy.Integer(-3), "-3"),
+        (-2 * x * y, "-2*x0*x1"),
+    ],
+)
+def test_expressions_print_and_parse_back(expr, text):
+    assert format_expr(expr) == text
+    assert parse_expr(text) == expr
+
+
+def test_special_numbers_print():
+    for number, text in ((math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (True, "True"), (1.5, "1.5")):
+        assert (
+            format_instruction(Instruction("v0", "constant", (number,), torch.float32)) == f"v0 = constant({text}, 'float32')"
+        )

@@ -189,10 +189,10 @@ class _GraphLowering:
         return reads * users <= reads + 1 + users and value.cost.weight * (users - 1) <= MAX_RECOMPUTED
 
     def _realize_output(self, value: Any, stride: tuple) -> Strided:
-        if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
-            return view.squeeze_to_dense(self.ctx, value, stride)
         if isinstance(value, Strided) and same_strides(value.shape, value.stride, stride):
             return value
+        if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
+            return view.squeeze_to_dense(self.ctx, value, stride)
         if self.ctx.is_dense(value.shape, stride):
             return self.ctx.realize(as_lazy(value) if isinstance(value, Strided) else value, stride)
         return self._realize_sparse(value, stride)

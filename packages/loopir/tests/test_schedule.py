@@ -1,0 +1,129 @@
+"""Which kernels graphs become, as golden text, and why."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from loopir import format_kernel, format_schedule
+
+aten = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def text(host):
+    return "\n".join([*map(format_kernel, host.program.kernels), format_schedule(host.program), host.source])
+
+
+def test_softmax(run, golden):
+    host = run(lambda x: x.softmax(-1), torch.randn(4, 8, 64))
+    assert host.launch_count == 1
+    golden(text(host))
+
+
+def test_layernorm(run, golden):
+    host = run(
+        lambda x, w, b: aten.native_layer_norm(x, [64], w, b, 1e-5), torch.randn(4, 8, 64), torch.randn(64), torch.randn(64)
+    )
+    assert host.launch_count == 1
+    golden(text(host))
+
+
+def test_layernorm_backward(run, golden):
+    x, w, b = torch.randn(4, 8, 64), torch.randn(64), torch.randn(64)
+    _, mean, rstd = aten.native_layer_norm(x, [64], w, b, 1e-5)
+    host = run(
+        lambda g, x, m, r, w, b: aten.native_layer_norm_backward(g, x, [64], m, r, w, b, [True] * 3), torch.randn(4, 8, 64), x, mean, rstd, w, b
+    )  # fmt: skip
+    assert host.launch_count == 2  # rows for the input's gradient, columns for the weights'
+    golden(text(host))
+
+
+def test_conv_batchnorm_relu(run, golden):
+    def fn(x, w, g, b):
+        y, mean, rstd = aten.native_batch_norm(torch.conv2d(x, w, padding=1), g, b, None, None, True, 0.1, 1e-5)
+        return torch.relu(y), mean, rstd
+
+    host = run(fn, torch.randn(2, 3, 16, 16), torch.randn(8, 3, 3, 3), torch.randn(8), torch.randn(8))
+    assert (host.launch_count, host.extern_ops) == (1, ("aten.convolution.default",))
+    golden(text(host))
+
+
+def attention(x, qkv, out):
+    b, t, c = x.shape
+    q, k, v = (y.view(b, t, 4, c // 4).transpose(1, 2) for y in (x @ qkv).split(c, -1))
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    scores = scores.masked_fill(torch.ones(t, t, dtype=torch.bool).triu(1), float("-inf")).softmax(-1)
+    return x + F.gelu((scores @ v).transpose(1, 2).reshape(b, t, c) @ out)
+
+
+def test_attention_block(run, golden):
+    host = run(attention, torch.randn(2, 16, 64), torch.randn(64, 192), torch.randn(64, 64))
+    golden(text(host))
+
+
+def test_cross_entropy_forward_and_backward(run, golden):
+    def fn(x, target):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            loss = F.cross_entropy(x, target)
+            return loss.detach(), *torch.autograd.grad(loss, x)
+
+    golden(text(run(fn, torch.randn(32, 100), torch.randint(0, 100, (32,)))))
+
+
+def test_repeated_layers_share_kernels(run):
+    def layers(x, w):
+        for _ in range(6):
+            x = F.gelu(F.layer_norm(x @ w, (64,))) + x
+        return x
+
+    host = run(layers, torch.randn(8, 64), torch.randn(64, 64) / 8, tolerance=1e-3)
+    assert host.launch_count == 6 and host.kernel_count == 1
+
+
+def test_siblings_that_share_reads_fuse(run):
+    host = run(lambda x: (x.sin(), x.cos(), x.sum(1), x.amax(1)), torch.randn(64, 32))
+    assert host.launch_count == 1
+
+
+def test_transposed_consumer_fuses_by_reordering_its_loops(run):
+    def fn(x):
+        y = x.sin().exp()
+        return y, y.t().cos().exp() + 1
+
+    assert run(fn, torch.randn(20, 30)).launch_count == 1
+
+
+def test_unrelated_work_stays_apart_and_says_why(run):
+    host = run(lambda x: (x.sin(), x[:, 1:].sin().sum(0)), torch.randn(64, 33))
+    assert host.launch_count == 2
+    assert all(not decision.accepted and decision.reason for decision in host.program.decisions)
+
+
+def test_cycle_through_an_extern_call_is_refused(run):
+    def fn(x, w):
+        y = x.sin().exp().tanh()
+        return y + y @ w
+
+    host = run(fn, torch.randn(16, 16), torch.randn(16, 16))
+    assert host.launch_count == 2
+    assert "another step has to run between" in format_schedule(host.program)
+
+
+def test_internal_buffers_need_no_memory(run):
+    host = run(lambda x: (lambda e: e / e.sum(-1, keepdim=True))((x * 2).exp().tanh().exp()), torch.randn(32, 64))
+    assert host.launch_count == 1
+    assert host.source.count("empty_strided") == 1
+
+
+def test_dead_buffers_are_reused(run):
+    def fn(x, w):
+        for _ in range(4):
+            x = (x @ w).relu()
+        return x
+
+    source = run(fn, torch.randn(16, 16), torch.randn(16, 16)).source
+    assert "reuses its memory" in source and source.count("empty_strided") == 1
