@@ -93,7 +93,7 @@ def test_graphs_bind_every_symbol():
     examples = [torch.randn(6, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True), torch.randn(4)]
     gm = capture_symbolically(reshapes, examples, {0: [0]})
     aot_backend(compiler)(gm, [n.meta["val"] for n in gm.graph.find_nodes(op="placeholder")])
-    (forward, forward_inputs), (backward, backward_inputs) = seen
+    (_, forward_inputs), (backward, backward_inputs) = seen
     assert isinstance(forward_inputs[0], torch.SymInt)
     assert isinstance(backward_inputs[0], torch.SymInt)
     assert len(backward_inputs) == len(backward.graph.find_nodes(op="placeholder"))

@@ -164,7 +164,20 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor) -> ViewMode:
         return ViewMode.ANY
     if not o.requires_grad:
         return ViewMode.DETACHED
-    return ViewMode.NO_GRAD if _history(o) is None else ViewMode.RECORDED
+    history = _history(o)
+    if history is None:
+        return ViewMode.NO_GRAD
+    if not (o._is_view() and o._base is base and _comes_from(history, gradient_edge(base).node)):
+        raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history")
+    return ViewMode.RECORDED
+
+
+def _comes_from(node: Any, ancestor: Any) -> bool:
+    """Whether a gradient that arrives at ``node`` goes straight to ``ancestor``."""
+    while node is not None and node != ancestor:
+        following = [n for n, _ in node.next_functions if n is not None]
+        node = following[0] if len(following) == 1 else None
+    return node is not None
 
 
 def gradient_edge(wrapper: torch.Tensor) -> Any:

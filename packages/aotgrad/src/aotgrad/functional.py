@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+
+from .errors import Unsupported
 
 
 def to_functional(fake: torch.Tensor) -> torch.Tensor:
@@ -47,3 +51,20 @@ def functionalising() -> Iterator[None]:
 def below_functionalisation() -> torch._C._ExcludeDispatchKeyGuard:
     """A context in which tensors made are plain fakes again."""
     return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
+
+
+class RefuseOverlappingWrites(TorchFunctionMode):
+    """Refuses writes to a tensor whose elements share memory (an expanded one): as values they would differ from eager's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if args and _is_write(getattr(func, "__name__", "")) and is_functional(args[0]) and _overlaps_itself(args[0]):
+            raise Unsupported("AG029", f"{func.__name__} writes to a tensor whose elements share memory")
+        return func(*args, **(kwargs or {}))
+
+
+def _is_write(name: str) -> bool:
+    return (name.endswith("_") and not name.endswith("__")) or name == "__setitem__" or name.startswith("__i")
+
+
+def _overlaps_itself(t: torch.Tensor) -> bool:
+    return any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(t.shape, t.stride()))

@@ -13,7 +13,14 @@ from torch.utils import _pytree as pytree
 
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
-from .functional import below_functionalisation, current_value, functionalising, is_functional, to_functional
+from .functional import (
+    RefuseOverlappingWrites,
+    below_functionalisation,
+    current_value,
+    functionalising,
+    is_functional,
+    to_functional,
+)
 from .plan import EffectPlan, InputSpec, Target
 from .tracer import Tracer
 
@@ -110,7 +117,8 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
         return constants[id(real)]
 
     given = [wrap(s.value, Target(i), s.requires_grad) if s.is_tensor else s.value for i, s in enumerate(inputs)]
-    result = program(given, tracer, wrap_constant)
+    with RefuseOverlappingWrites():
+        result = program(given, tracer, wrap_constant)
     outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None
     return TracedProgram(tuple(tensors), tuple(outputs), out_spec)
@@ -122,10 +130,10 @@ def _run_backward(
     """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value."""
     outs = [values[slot] for slot in plan.differentiable]
     tangents = []
-    with _after_placeholders(tracer.graph):
-        for slot, out in zip(plan.differentiable, outs):
-            with below_functionalisation():
-                fake = tangent_like(current_value(out), tracer.fake_mode)
+    present = [current_value(out) for out in outs]  # before nodes are inserted elsewhere: this may record some
+    with _after_placeholders(tracer.graph), below_functionalisation():
+        for slot, value in zip(plan.differentiable, present):
+            fake = tangent_like(value, tracer.fake_mode)
             tracer.add_placeholder(f"tangent_{slot}", fake)
             tangents.append(to_functional(fake))
     edges = {t.target.index: t.edge for t in traced.tensors}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from symshapes import is_symbolic
+from symshapes import expr_of, is_symbolic
 
 from .joint import Joint
 from .passes import size_symbols
@@ -152,7 +152,7 @@ def _sizes_read(
     body = list(body)
     tangents = view.joint.gm.graph.find_nodes(op="placeholder")[len(view.joint.inputs) :]
     symbols: set[Any] = set().union(*(size_symbols(n) for n in (*body, *saved, *tangents)))
-    binders = {n.meta["val"].node.expr: n for n in view.joint.gm.graph.nodes if _is_binder(n)}
+    binders = {expr_of(n.meta["val"]): n for n in view.joint.gm.graph.nodes if _is_binder(n)}
     computed = set(body)
     found = {binders[s] for s in symbols if s in binders and binders[s] not in computed}
     found |= {a for n in body for a in n.all_input_nodes if a.op == "placeholder" and view.is_size(a)}
@@ -161,7 +161,7 @@ def _sizes_read(
 
 def _is_binder(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
-    if not is_symbolic(value) or not value.node.expr.is_Symbol:
+    if not is_symbolic(value) or not expr_of(value).is_Symbol:
         return False
     return node.op == "placeholder" or isinstance(node.target, torch._ops.OpOverload)
 

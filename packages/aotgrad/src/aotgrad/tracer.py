@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from .functional import below_functionalisation
 from .sizes import SizeNodes
 
 aten = torch.ops.aten
+_next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 # questions about a tensor, not computation
 _QUERIES = frozenset(
@@ -187,7 +189,7 @@ class Tracer(TorchDispatchMode):
         if self.origin is not None:
             _copy_stack_trace(self.origin, node)
         # autograd numbers its nodes just before it calls down to us
-        self.forward_by_sequence[torch._C._autograd._get_sequence_nr() - 1] = node
+        self.forward_by_sequence[_next_sequence_number() - 1] = node
 
 
 def _copy_stack_trace(source: torch.fx.Node, target: torch.fx.Node) -> None:
