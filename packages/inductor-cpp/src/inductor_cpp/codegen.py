@@ -12,7 +12,7 @@ from inductor_cpp import collective
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import BLOCK, TILE, Plan, Role, make_plan
+from inductor_cpp.plan import Plan, Role, make_plan
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
@@ -227,4 +227,3 @@ def _wrap_blocked(item: Range, block: Block, outer: Block, flushes: list[str]) -
         blocked.add(line)
 
 
-assert BLOCK == 256 and TILE % 16 == 0  # the runtime header's BLOCK; a tile is whole vectors

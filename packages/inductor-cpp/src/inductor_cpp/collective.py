@@ -11,11 +11,13 @@ from loopir import Instruction
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import BLOCK, LANES_LOW, Role
+from inductor_cpp.plan import Role
 from inductor_cpp.printer import print_index
 from inductor_cpp.scope import Binding
 
 COMBINERS = {"sum": "plus", "prod": "times", "max": "greatest", "min": "least", "any": "either", "all": "both"}
+TYPICAL_LANES = 8
+PLAIN_ADDITIONS = 64
 PLACES = {"argmax": "true", "argmin": "false"}
 
 
@@ -42,7 +44,8 @@ def emit_reduce(e: Emitter, step: Instruction) -> None:
         e.levels[-1].add(f"{accumulator}.add({text}, {count});")
         if _needs_cascade(e, kind, step.dtype):
             e.cascades.append(accumulator)
-            e.epilogue.append(f"{accumulator}.finish();")
+            if not row:
+                e.epilogue.append(f"{accumulator}.finish();")
     result_vector = vector and not row
     declared = "auto" if result_vector else c_type(step.dtype)
     e.epilogue.append(f"const {declared} {name} = {accumulator}.{'total()' if row else 'lanes'};")
@@ -61,8 +64,8 @@ def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
     if kind != "sum" or not dtype.is_floating_point:
         return False
     count = math.prod((item.extent for item in e.plan.inner), start=sympy.Integer(1))
-    lanes = LANES_LOW * e.plan.width if e.plan.role is Role.REDUCTION else 1
-    return not (count.is_Integer and int(count) <= 2 * BLOCK * lanes)
+    lanes = TYPICAL_LANES * e.plan.width if e.plan.role is Role.REDUCTION else 1
+    return not (count.is_Integer and int(count) <= PLAIN_ADDITIONS * lanes)
 
 
 def _position(e: Emitter) -> str:

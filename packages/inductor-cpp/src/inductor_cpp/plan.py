@@ -13,8 +13,6 @@ from loopir import Instruction, Kernel, Range
 from inductor_cpp.access import accesses, stride_along
 
 HINT = 64
-LANES_LOW = 4
-BLOCK = 256
 STEP = 4096
 TILE = 64
 ENOUGH_UNITS = 64

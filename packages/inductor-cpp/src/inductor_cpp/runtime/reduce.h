@@ -47,21 +47,29 @@ template <class Op, class T, int W> struct fold {
   LAMBDA void add(V v, part n) { lanes = Op::apply(lanes, where(present<W>(n), v, splat<W>(Op::start(tag<T>{})))); }
   LAMBDA T total() const { return combine<Op, T, W>::all(lanes); }
 };
-// Sums of many floats: after BLOCK additions a lane's partial sum moves up one level, which bounds the error as pairwise summation does.
-const i64 BLOCK = 256;
+// Sums of many floats: partial sums move up one level after BLOCK additions, which bounds the error as pairwise summation does;
+// the levels and the lanes are combined in float64.
+const i64 BLOCK = 16;
 template <class T, int W> struct cascade {
   typedef vec<T, W> V;
-  V lanes, middle, high;
+  V lanes, middle, high, lost;
   i64 flushes = 0;
-  LAMBDA cascade() : lanes(splat<W>((T)0)), middle(lanes), high(lanes) {}
+  LAMBDA cascade() : lanes(splat<W>((T)0)), middle(lanes), high(lanes), lost(lanes) {}
   LAMBDA void add(V v, full) { lanes = lanes + v; }
   LAMBDA void add(V v, part n) { lanes = lanes + where(present<W>(n), v, splat<W>((T)0)); }
   LAMBDA void flush() {
     middle = middle + lanes; lanes = splat<W>((T)0);
-    if (++flushes % BLOCK == 0) { high = high + middle; middle = splat<W>((T)0); }
+    if (++flushes % BLOCK) return;
+    V next = high + middle, kept = next - high;                            // two-sum: what the addition rounds away is kept
+    lost = lost + ((high - (next - kept)) + (middle - kept));
+    high = next; middle = splat<W>((T)0);
   }
-  LAMBDA void finish() { lanes = lanes + middle + high; }
-  LAMBDA T total() const { return combine<plus, T, W>::all(lanes); }
+  LAMBDA vec<f64, W> exact() const {
+    vec<f64, W> top = cast<f64>(high), rest = cast<f64>(lanes) + cast<f64>(middle);
+    return top + rest + where(eq(lost, lost), cast<f64>(lost), splat<W>(0.));   // infinities leave NaN in `lost`
+  }
+  LAMBDA void finish() { lanes = cast<T>(exact()); }
+  LAMBDA T total() const { return (T)combine<plus, f64, W>::all(exact()); }
 };
 template <int W, i64 D = 1, class F, class G> INLINE int lanes_blocked(i64 begin, i64 end, F step, G flush) {
   for (i64 b = begin; b < end; b += BLOCK * W) {
