@@ -263,7 +263,7 @@ class Compilation:
             write()
         gen.emitter.return_value()
         body = [*self._graph(gen, None), *gen.instructions()]
-        code = encode(replacement(self.decoded.neutral, body, gen.locals))
+        code = encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
         return self._entry(code, False)
 
     def _finish_broken(self, outcome: Broken) -> Any:
@@ -474,6 +474,15 @@ class Compilation:
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
         self.policy.on_capture(Captured(self.view.code, module, stop, tuple(self.ctx.guards), shapes, seconds))
+
+
+def without_entry_handler(code: Code) -> Code:
+    """The code with a RESUME that has no exception handler: in a resume function it has that of a place that is gone."""
+    instructions = [
+        Instruction(item.op, item.arg, item.position, None, item.label) if item.op is Op.RESUME and item.handler else item
+        for item in code.instructions
+    ]
+    return replace(code, instructions=instructions)
 
 
 def _has_effects(ctx: Context) -> bool:

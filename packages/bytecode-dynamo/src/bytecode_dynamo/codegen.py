@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.fx import Node
 
 from .bytecode import Code, Instruction, Op
 from .effects import DELETED, MISSING, Identity
 from .errors import GraphBreak
-from .graph import GraphInput
+from .graph import GraphInput, size_operation
 from .source import ClosureCellSource, ConstSource, LocalSource, Source, SourceEmitter
 from .variables.base import LazyVariable, NullVariable, VariableTracker
 from .variables.callable import KnownObjectVariable
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from .context import Context
 
 RESULT = ".graph"
+_PYTHON_FORMS: dict[Any, Any] = {
+    torch.sym_max: max, torch.sym_min: min, torch.sym_int: int, torch.sym_float: float, torch.sym_not: operator.not_,
+}  # fmt: skip
 
 
 class Codegen:
@@ -85,6 +90,35 @@ class Codegen:
             self.outputs.append(node)
         self.emitter.load_fast(RESULT)
         self.emitter.load_item(self.outputs.index(node))
+
+    def load_size(self, value: Any) -> None:
+        """Push a symbolic number: computed from the sources of its symbols, or by the graph where these are unbacked."""
+        expr = value.node.expr
+        if expr.free_symbols & self.ctx.env.unbacked:
+            self.load_graph_value(self.ctx.graph.size(value))
+        else:
+            self._load_expression(expr)
+
+    def _load_expression(self, expr: Any) -> None:
+        if expr.is_Symbol:
+            self.load_source(self.ctx.symbol_sources[expr])
+        elif expr.is_Integer:
+            self.load_const(int(expr))
+        elif expr.is_number:
+            self.load_const(float(expr))
+        else:
+            target, operands = size_operation(expr)
+            function = _PYTHON_FORMS.get(target, target)
+            for _ in operands[1:]:
+                self.emitter.load_callee_const(function)
+            if len(operands) == 1:
+                self.emitter.load_callee_const(function)
+            self._load_expression(operands[0])
+            if len(operands) == 1:
+                self.emitter.call(1)
+            for operand in operands[1:]:
+                self._load_expression(operand)
+                self.emitter.call(2)
 
     def temporary(self) -> str:
         """The name of a fresh local variable."""

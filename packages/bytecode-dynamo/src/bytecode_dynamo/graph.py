@@ -10,7 +10,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import FakeTensor, FloorDiv, Mod
+from symshapes import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 
 from .errors import InvariantError
@@ -116,14 +116,14 @@ class GraphBuilder:
         found = self._sizes.get(expr)
         if found is not None:
             return found
-        target, operands = _operation(expr)
+        target, operands = size_operation(expr)
         values = [self._size_node(arg, env) for arg in operands]
         result = values[0]
         partial = operands[0]
         if len(values) == 1:
             return self._size_call(target, (result,), expr, env)
         for value, operand in zip(values[1:], operands[1:]):
-            partial = _combine(expr, partial, operand, len(operands))
+            partial = expr if len(operands) == 2 else expr.func(partial, operand)
             result = self._size_call(target, (result, value), partial, env)
         return result
 
@@ -215,7 +215,7 @@ _RELATIONS = {sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.l
               sympy.Gt: operator.gt, sympy.Ge: operator.ge}  # fmt: skip
 
 
-def _operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
+def size_operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
     """The Python operation of the outermost SymPy node, and its operands."""
     if expr.is_Add:
         return operator.add, tuple(sorted(expr.args, key=lambda arg: arg.is_number))
@@ -234,10 +234,4 @@ def _operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
     return target, expr.args
 
 
-def _combine(expr: Any, left: Any, right: Any, count: int) -> Any:
-    if count == 2:
-        return expr
-    return expr.func(left, right)
-
-
-__all__ = ["FloorDiv", "GraphBuilder", "GraphInput", "Mod", "free_symbols", "is_pure", "readable_source"]
+__all__ = ["GraphBuilder", "GraphInput", "free_symbols", "is_pure", "readable_source", "size_operation"]

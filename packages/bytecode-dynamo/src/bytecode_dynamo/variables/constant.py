@@ -163,7 +163,7 @@ class SymbolicVariable(VariableTracker):
         return ConstantVariable(self.as_constant(ctx)).call_method(ctx, name, args, kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.load_graph_value(self.as_proxy(gen.ctx))
+        gen.load_size(self.value)
 
 
 @tracker_for(*BY_VALUE)
