@@ -6,12 +6,28 @@ Every symbol of a kernel is a non-negative integer, and a symbol is its name: tw
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from functools import cache
 
 import sympy
 from symshapes import FloorDiv, Mod
 
 from loopir.errors import ParseError
+
+
+def substitute(expr: sympy.Expr, changes: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
+    """``expr`` with symbols replaced, all at once."""
+    return expr.xreplace(changes) if changes else expr  # type: ignore[return-value]
+
+
+def symbols_of(expr: sympy.Expr) -> set[sympy.Symbol]:
+    """The free symbols."""
+    return expr.free_symbols  # type: ignore[return-value]
+
+
+def operands(expr: sympy.Expr) -> tuple[sympy.Expr, ...]:
+    """The arguments of a sum, product or function."""
+    return expr.args  # type: ignore[return-value]
 
 
 @cache
@@ -37,13 +53,13 @@ def _format(expr: sympy.Expr, strength: int) -> str:
         return _wrap(_format_product(expr), strength > 0)
     if isinstance(expr, FloorDiv | Mod):
         operator = "//" if isinstance(expr, FloorDiv) else "%"
-        left, right = (_format(arg, 2) for arg in expr.args)
+        left, right = (_format(arg, 2) for arg in operands(expr))
         return f"({left} {operator} {right})"
     if isinstance(expr, sympy.Min | sympy.Max):
         name = "min" if isinstance(expr, sympy.Min) else "max"
-        return f"{name}({', '.join(sorted(_format(arg, 0) for arg in expr.args))})"
+        return f"{name}({', '.join(sorted(_format(arg, 0) for arg in operands(expr)))})"
     if isinstance(expr, sympy.Pow):
-        base, exponent = expr.args
+        base, exponent = operands(expr)
         if isinstance(exponent, sympy.Integer) and exponent >= 0:
             return f"{_format(base, 3)}**{exponent}"
     raise TypeError(f"not an index expression: {sympy.srepr(expr)}")

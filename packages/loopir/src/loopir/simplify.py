@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from loopir.expr import FloorDiv, Mod
+from loopir.expr import FloorDiv, Mod, operands, substitute, symbols_of
 from loopir.kernel import Range
 
 Extents = Mapping[sympy.Symbol, sympy.Expr]
@@ -39,8 +39,8 @@ class Facts:
         """The value of a size expression in the example call (``default`` per unknown symbol)."""
         if expr.is_Integer:
             return int(expr)
-        values = {symbol: self.hints.get(symbol, default) for symbol in expr.free_symbols}  # type: ignore[call-overload]
-        return int(expr.subs(values))
+        values = {symbol: sympy.Integer(self.hints.get(symbol, default)) for symbol in symbols_of(expr)}
+        return int(substitute(expr, values))
 
     def is_nonnegative(self, expr: sympy.Expr) -> bool:
         """Whether ``expr`` over sizes is provably >= 0 (False: not known)."""
@@ -95,10 +95,13 @@ class Facts:
         if factor in extents:
             return extents[factor] - 1  # type: ignore[index]
         if isinstance(factor, Mod):
-            return factor.args[1] - 1
+            return operands(factor)[1] - 1
         if isinstance(factor, FloorDiv):
-            top = self.upper(factor.args[0], extents)  # type: ignore[arg-type]
-            return None if top is None or not self.is_nonnegative(factor.args[1] - 1) else FloorDiv(top, factor.args[1])
+            numerator, divisor = operands(factor)
+            top = self.upper(numerator, extents)
+            if top is None or not self.is_nonnegative(divisor - 1):
+                return None
+            return FloorDiv(top, divisor)  # type: ignore[return-value]
         return factor
 
     def is_from_zero(self, expr: sympy.Expr, extents: Extents) -> bool:
@@ -126,7 +129,7 @@ class Facts:
         """An equal expression with as few divisions as these facts allow."""
         if expr.is_Integer or expr.is_Symbol:
             return expr
-        key = (expr, tuple(sorted(((s.name, extents[s]) for s in expr.free_symbols if s in extents), key=lambda x: x[0])))
+        key = (expr, tuple(sorted(((s.name, extents[s]) for s in symbols_of(expr) if s in extents), key=lambda x: x[0])))
         known = self._simplified.get(key)
         if known is None:
             known = self._simplified[key] = self._simplify(expr, extents)
@@ -182,7 +185,7 @@ def _rejoin(expr: sympy.Expr) -> sympy.Expr:
         quotient = FloorDiv(a, b)
         if not isinstance(quotient, FloorDiv) or not expr.has(quotient):
             continue
-        terms = list(sympy.Add.make_args(expr))
+        terms: list[sympy.Expr] = list(sympy.Add.make_args(expr))  # type: ignore[arg-type]
         for term in terms:
             if mod not in sympy.Mul.make_args(term):
                 continue
@@ -200,7 +203,7 @@ def linear_parts(expr: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dic
     coefficients: dict[sympy.Symbol, sympy.Expr] = {}
     rest: list[sympy.Expr] = []
     for term in sympy.Add.make_args(expr):
-        used = term.free_symbols & wanted
+        used = symbols_of(term) & wanted  # type: ignore[arg-type]
         if not used:
             rest.append(term)
             continue

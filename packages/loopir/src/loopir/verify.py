@@ -10,6 +10,7 @@ import torch
 
 from loopir.errors import VerificationError
 from loopir.evaluate import evaluate_expr
+from loopir.expr import symbols_of
 from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value
 from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule
 
@@ -81,7 +82,7 @@ class _Checker:
             raise self.fail("C4.1", f"vector axis {kernel.vector_axis} is no loop of the kernel")
 
     def _check_sizes_only(self, expr: sympy.Expr) -> None:
-        unknown = {s.name for s in expr.free_symbols} - {s.name for s in self.kernel.sizes}
+        unknown = {s.name for s in symbols_of(expr)} - {s.name for s in self.kernel.sizes}
         if unknown:
             raise self.fail("C4.4", f"{expr} uses {sorted(unknown)}, which are no size symbols of the kernel")
 
@@ -143,7 +144,8 @@ class _Checker:
             raise self.fail("C4.3", f"{step.op} takes {spec.domain.value}, got {dtypes[0]}")
 
     def _check_load(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
-        buffer, index, mask, other = step.args
+        name, index, mask, other = step.args
+        buffer = str(name)
         if buffer not in self.buffers:
             raise self.fail("C4.2", f"load of unknown buffer {buffer}")
         if step.dtype != self.buffers[buffer].dtype:
@@ -153,7 +155,8 @@ class _Checker:
         self._check_index(index)
 
     def _check_store(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
-        buffer, index, _, mode = step.args
+        name, index, _, mode = step.args
+        buffer = str(name)
         if buffer not in self.buffers or mode not in (None, "add"):
             raise self.fail("C4.2", f"store to {buffer} with mode {mode!r}")
         if dtypes[0] != self.buffers[buffer].dtype:
@@ -198,7 +201,7 @@ class _Checker:
     def _check_index(self, index: object) -> None:
         if not isinstance(index, sympy.Expr):
             raise self.fail("C4.4", f"not an index expression: {index!r}")
-        unknown = {s.name for s in index.free_symbols} - self.symbols
+        unknown = {s.name for s in symbols_of(index)} - self.symbols
         if unknown:
             raise self.fail("C4.4", f"index {index} uses {sorted(unknown)}, not in scope here")
 
@@ -230,7 +233,7 @@ def _steps(kernel: Kernel, op: str) -> list[tuple[Body, Instruction]]:
 
 def check_accesses(kernel: Kernel) -> None:
     """The parts of C4.4 to C4.6 that the hints decide, on small grids by enumeration."""
-    sizes = {symbol.name: value for symbol, value in kernel.hints}
+    sizes: dict[str, torch.Tensor | int] = {symbol.name: value for symbol, value in kernel.hints}
     if any(size.name not in sizes for size in kernel.sizes):
         return
     spans = {buffer.name: int(evaluate_expr(buffer.numel, sizes)) for buffer in kernel.buffers}
@@ -263,7 +266,7 @@ def _check_access(kernel: Kernel, step: Instruction, grid: tuple, spans: dict[st
     symbols, count, complete = grid
     name, index = str(step.args[0]), step.args[1]
     assert isinstance(index, sympy.Expr)
-    if {s.name for s in index.free_symbols} - set(symbols) - set(sizes):
+    if {s.name for s in symbols_of(index)} - set(symbols) - set(sizes):
         return
     positions = torch.as_tensor(evaluate_expr(index, {**sizes, **symbols})).expand(count)
     masked = step.op == "load" and step.args[2] is not None

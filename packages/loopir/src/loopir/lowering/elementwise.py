@@ -10,6 +10,8 @@ import torch
 from symshapes import ToFloat, TrueDiv, expr_of
 
 from loopir.body import OpsHandler
+from loopir.expr import operands as operands_of
+from loopir.expr import substitute, symbols_of
 from loopir.lowering.context import LoweringContext, combined_cost
 from loopir.lowering.registry import LoweringTable
 from loopir.lowering.tensor import Index, Lazy, Strided, Tensor
@@ -60,10 +62,10 @@ def _float_expr(ops: OpsHandler, expr: sympy.Expr, whole: object, ctx: LoweringC
     if isinstance(expr, sympy.Float | sympy.Rational | int | float):
         return ops.constant(float(expr), torch.float64)
     if isinstance(expr, ToFloat) or expr.is_integer:
-        inner = expr.args[0] if isinstance(expr, ToFloat) else expr
-        renamed = {free: ctx.expr(_symint_like(whole, free)) for free in inner.free_symbols}
-        return ops.index_expr(inner.xreplace(renamed), torch.float64)
-    args = [_float_expr(ops, arg, whole, ctx) for arg in expr.args]  # type: ignore[arg-type]
+        inner = operands_of(expr)[0] if isinstance(expr, ToFloat) else expr
+        renamed = {free: ctx.expr(_symint_like(whole, free)) for free in symbols_of(inner)}
+        return ops.index_expr(substitute(inner, renamed), torch.float64)
+    args = [_float_expr(ops, arg, whole, ctx) for arg in operands_of(expr)]
     if isinstance(expr, TrueDiv):
         return ops.div(*args)
     if isinstance(expr, sympy.Pow):

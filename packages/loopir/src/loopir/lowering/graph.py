@@ -9,6 +9,7 @@ import sympy
 import torch
 from primops import Prim
 from torch._ops import OpOverload
+from torch.fx.node import map_arg
 
 from loopir.errors import LoweringError
 from loopir.lowering import creation, elementwise, indexing, reduction, view
@@ -114,8 +115,8 @@ class _GraphLowering:
         return self.ctx.whole(buffer)
 
     def _call(self, node: torch.fx.Node) -> Any:
-        args = torch.fx.node.map_arg(node.args, lambda n: self.env[n])
-        kwargs: dict = torch.fx.node.map_arg(node.kwargs, lambda n: self.env[n])  # type: ignore[assignment]
+        args = map_arg(node.args, lambda n: self.env[n])
+        kwargs: dict = map_arg(node.kwargs, lambda n: self.env[n])  # type: ignore[assignment]
         target = node.target
         if isinstance(target, OpOverload):
             return lower_extern(self.ctx, node, target, args, kwargs)  # type: ignore[arg-type]

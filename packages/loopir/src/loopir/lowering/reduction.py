@@ -138,7 +138,8 @@ def _two_stages(ctx: LoweringContext, a: Tensor, dims: list[int], kind: str, dty
 
 
 def _ceil_div(size: sympy.Expr, parts: int) -> sympy.Expr:
-    return FloorDiv(size + parts - 1, sympy.Integer(parts))
+    quotient: sympy.Expr = FloorDiv(size + parts - 1, sympy.Integer(parts))  # type: ignore[assignment]
+    return quotient
 
 
 def _neutral(kind: str, dtype: torch.dtype) -> Number:

@@ -28,7 +28,7 @@ def match_dims(source: Shape, target: Shape) -> list[Group]:
         if a and a_size == b_size:
             groups.append((a, b))
             a, b, a_size, b_size = [], [], ONE, ONE
-        take_left = bool(left) and (not right or len(a) <= len(b) and _is_smaller(a_size, b_size) or not a)
+        take_left = bool(left) and (not right or (len(a) <= len(b) and _is_smaller(a_size, b_size)) or not a)
         if take_left:
             a.append(left.pop(0))
             a_size = product((a_size, source[a[-1]]))
@@ -58,7 +58,7 @@ def _strides_within(sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
     """The index into ``source`` of the element at ``index`` of ``target``, both row-major."""
-    result = [ZERO] * len(source)
+    result: list[sympy.Expr] = [ZERO] * len(source)
     for a, b in match_dims(source, target):
         if len(a) == 1 and len(b) == 1:
             result[a[0]] = index[b[0]]
@@ -66,8 +66,8 @@ def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> t
         flat = sympy.Add(*(index[i] * s for i, s in zip(b, _strides_within([target[i] for i in b]), strict=True)))
         sizes = [source[i] for i in a]
         for position, (i, step) in enumerate(zip(a, _strides_within(sizes), strict=True)):
-            quotient = FloorDiv(flat, step)
-            result[i] = quotient if position == 0 else Mod(quotient, source[i])
+            quotient: sympy.Expr = FloorDiv(flat, step)  # type: ignore[assignment]
+            result[i] = quotient if position == 0 else Mod(quotient, source[i])  # type: ignore[call-overload]
     return tuple(result)
 
 
@@ -75,7 +75,7 @@ def reshaped_strides(source: Shape, stride: Shape, target: Shape) -> Shape | Non
     """Strides with which the same memory reads as ``target``, or None when a copy is needed."""
     if any(size == 0 for size in source):
         return None
-    result = [ONE] * len(target)
+    result: list[sympy.Expr] = [ONE] * len(target)
     for a, b in match_dims(source, target):
         if not a or not b:
             return None

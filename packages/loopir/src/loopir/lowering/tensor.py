@@ -14,7 +14,7 @@ from loopir.kernel import Number, Value
 from loopir.node import Shape, contiguous_strides
 
 Index: TypeAlias = tuple[sympy.Expr, ...]
-InnerFunction: TypeAlias = Callable[[OpsHandler, Index], Any]
+InnerFunction: TypeAlias = Callable[[Any, Index], Any]
 
 
 @dataclass(frozen=True, slots=True)

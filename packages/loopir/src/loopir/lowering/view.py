@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import sympy
@@ -50,7 +51,7 @@ def lower_broadcast(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequen
     if isinstance(a, Lazy) and repeats and a.cost.weight >= EXPENSIVE and any(size != 1 for size in a.shape):
         a = ctx.realize(a)
     if isinstance(a, Strided):
-        stride = [ZERO] * len(target)
+        stride: list[sympy.Expr] = [ZERO] * len(target)
         for size, step, d in zip(a.shape, a.stride, dims, strict=True):
             stride[d] = ZERO if size == 1 and target[d] != 1 else step
         return strided(a, target, stride)
@@ -152,16 +153,12 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
     def function(ops: TracingOps, index: Index) -> Any:
         at = ops.index_expr(index[dim], torch.int64)
         below = [ops.lt(at, ops.index_expr(end, torch.int64)) for end in ends[:-1]]
+        within = [below[0], *(ops.and_(ops.not_(a), b) for a, b in pairwise(below)), ops.not_(below[-1])]
         result = None
         for i in reversed(range(len(pieces))):
             inside = (*index[:dim], index[dim] - starts[i], *index[dim + 1 :])
-            after = ops.not_(below[i - 1]) if i else None
-            before = below[i] if i < len(below) else None
-            mask = (
-                ops.and_(after, before) if after is not None and before is not None else after if after is not None else before
-            )
-            value = masked_load(ops, mask, pieces[i], inside, 0)
-            result = value if result is None else ops.where(before, value, result)
+            value = masked_load(ops, within[i], pieces[i], inside, 0)
+            result = value if result is None else ops.where(below[i], value, result)
         return result
 
     return Lazy(shape, pieces[0].dtype, pieces[0].device, function, combined_cost(*pieces, weight=2 * len(pieces)))

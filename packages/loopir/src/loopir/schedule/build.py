@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import sympy
 
 from loopir.body import replay
+from loopir.expr import substitute
 from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value
 from loopir.lowering.elementwise import COSTLY
 from loopir.lowering.record import SimplifyingRecorder
@@ -205,8 +206,8 @@ class _Names:
         args = tuple(
             Value(self.values[arg.name])
             if isinstance(arg, Value)
-            else arg.xreplace(indirect)
-            if isinstance(arg, sympy.Expr) and indirect
+            else substitute(arg, indirect)
+            if isinstance(arg, sympy.Expr)
             else self.buffers[arg]
             if position == 0 and isinstance(arg, str) and step.op in ("load", "store")
             else arg

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from loopir.expr import substitute
 from loopir.node import LoweredGraph, View
 from loopir.options import Options
 from loopir.program import Decision
@@ -146,7 +147,7 @@ class Fusion:
         extents = extents_of(joint.ranges, joint.reduction)
         found = set()
         for index, masked in group.accesses(buffer):
-            found.add((self.graph.facts.simplify(index.xreplace(change), extents), masked))
+            found.add((self.graph.facts.simplify(substitute(index, change), extents), masked))
         return found
 
     def _same_points(self, left: Group, right: Group, joint: Joint, written: list[str]) -> bool:

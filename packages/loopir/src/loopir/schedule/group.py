@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from loopir.expr import substitute
 from loopir.kernel import Range
 from loopir.node import ExternNode, LoopNode
 from loopir.schedule.align import Refinement, Substitution, refine
@@ -24,13 +25,13 @@ class Member:
 
     def moved(self, inner: bool | None, change: Substitution) -> Member:
         """The member in a group whose loops are expressed by ``change``."""
-        substitution = {s: e.xreplace(change) for s, e in self.substitution.items()}
+        substitution = {s: substitute(e, change) for s, e in self.substitution.items()}
         return Member(self.node, self.inner if inner is None else inner, substitution)
 
     @property
     def store_index(self) -> sympy.Expr:
         """Where it writes, in the group's symbols."""
-        return self.node.store_index.xreplace(self.substitution)
+        return substitute(self.node.store_index, self.substitution)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +75,7 @@ class Group:
                 yield member.store_index, False
             for access in member.node.reads:
                 if access.buffer == buffer:
-                    yield access.index.xreplace(member.substitution), access.masked
+                    yield substitute(access.index, member.substitution), access.masked
 
 
 def group_of(node: LoopNode | ExternNode, position: int) -> Group:

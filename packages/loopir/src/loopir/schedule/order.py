@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from loopir.expr import symbol
+from loopir.expr import substitute, symbol
 from loopir.kernel import Instruction, Range
 from loopir.schedule.align import Substitution
 from loopir.simplify import ONE, ZERO, Facts, linear_parts, product
@@ -62,7 +62,7 @@ def collapse(loops: Sequence[Range], accesses: Sequence[LoopAccess], prefix: str
             continue
         if result and _mergeable(result[-1], item, exprs):
             outer = result.pop()
-            exprs = [expr.xreplace({outer.symbol: ZERO}) for expr in exprs]
+            exprs = [substitute(expr, {outer.symbol: ZERO}) for expr in exprs]
             substitution[outer.symbol] = ZERO
             result.append(Range(item.symbol, product((outer.extent, item.extent))))
         else:
