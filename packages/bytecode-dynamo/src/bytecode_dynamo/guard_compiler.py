@@ -18,7 +18,7 @@ from symshapes import SizeGuard
 
 from . import _hook
 from .guard_paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, Node, NoNativePath, PathBuilder
-from .guard_records import ABSENT, GuardKind, GuardRecord, ShapeGuards, failure
+from .guard_records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards, failure
 from .shape_program import NotCompilable, compile_condition, python_condition
 from .source import AttrSource, Scope, SizeSource, Source, StorageOffsetSource, StrideSource
 from .tensor_facts import TensorFacts
@@ -209,19 +209,19 @@ def _not_aliased(builder: _Builder, record: GuardRecord) -> None:
 
 def _function_code(builder: _Builder, record: GuardRecord) -> None:
     """Three fields; a new function with the same code is as good as the old one."""
-    function: FunctionType = record.expected
+    facts: FunctionFacts = record.expected
     code = builder.paths.node(AttrSource(record.source, "__code__"))
-    builder.test(code, "IDENTITY", function.__code__)
+    builder.test(code, "IDENTITY", facts.code)
     defaults = builder.paths.node(AttrSource(record.source, "__defaults__"))
-    if function.__defaults__ is None:
+    if facts.defaults is None:
         builder.test(defaults, "IDENTITY", None)
     else:
-        builder.test(defaults, "LENGTH", len(function.__defaults__))
+        builder.test(defaults, "LENGTH", facts.defaults)
     keywords = builder.paths.node(AttrSource(record.source, "__kwdefaults__"))
-    if function.__kwdefaults__ is None:
+    if facts.keyword_defaults is None:
         builder.test(keywords, "IDENTITY", None)
     else:
-        builder.test(keywords, "KEYS", tuple(function.__kwdefaults__))
+        builder.test(keywords, "KEYS", facts.keyword_defaults)
 
 
 def _class_attr(builder: _Builder, record: GuardRecord) -> None:

@@ -33,7 +33,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import sympy
@@ -109,6 +109,36 @@ class GuardRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionFacts:
+    """What FUNCTION_CODE says of a function; the function itself may be replaced by one that is alike."""
+
+    name: str
+    code: CodeType
+    defaults: int | None
+    keyword_defaults: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, function: FunctionType) -> FunctionFacts:
+        """The facts of a function as it is now."""
+        defaults, keywords = function.__defaults__, function.__kwdefaults__
+        return cls(
+            function.__qualname__,
+            function.__code__,
+            None if defaults is None else len(defaults),
+            None if keywords is None else tuple(keywords),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        # Code objects compare by contents, which is not enough.
+        if not isinstance(other, FunctionFacts) or other.code is not self.code:
+            return False
+        return other.defaults == self.defaults and other.keyword_defaults == self.keyword_defaults
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+
+@dataclass(frozen=True, slots=True)
 class ShapeGuards:
     """Conditions on sizes: ``symbols`` says where the value of each symbol comes from (``SizeSource``, ``StrideSource``,
     ``StorageOffsetSource`` or a source of an int or float)."""
@@ -126,6 +156,8 @@ class Guards:
 
     def require(self, source: Source, kind: GuardKind, expected: Any, reason: str = "") -> None:
         """Add a guard unless the same one is there."""
+        if kind is GuardKind.FUNCTION_CODE and isinstance(expected, FunctionType):
+            expected = FunctionFacts.of(expected)
         known = self._known.setdefault((source, kind), [])
         if any(same_expectation(kind, old, expected) for old in known):
             return
@@ -139,7 +171,8 @@ class Guards:
     def truncate(self, length: int) -> None:
         """Forget the records added since there were ``length`` of them."""
         for record in self._records[length:]:
-            self._known[record.source, record.kind].remove(record.expected)
+            known = self._known[record.source, record.kind]
+            known[:] = [expected for expected in known if expected is not record.expected]
         del self._records[length:]
 
     def __len__(self) -> int:
@@ -153,7 +186,7 @@ def same_expectation(kind: GuardKind, a: Any, b: Any) -> bool:
     """Whether two guards of one kind on one source say the same."""
     if a is b:
         return True
-    if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS, GuardKind.FUNCTION_CODE, GuardKind.CUSTOM):
+    if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS, GuardKind.CUSTOM):
         return False
     if kind is GuardKind.EQUALS:
         return same_constant(a, b)
@@ -248,15 +281,16 @@ def _aliased(wanted: bool) -> Failure:
     return check
 
 
-def _function_code(name: str, value: Any, expected: FunctionType, scope: Scope) -> str | None:
+def _function_code(name: str, value: Any, expected: FunctionFacts, scope: Scope) -> str | None:
     if type(value) is not FunctionType:
-        return f"{name} was the function {expected.__qualname__}, now {describe(value)}"
-    if value.__code__ is not expected.__code__:
-        return f"{name}.__code__ was that of {expected.__qualname__}, now that of {value.__qualname__}"
-    if len(value.__defaults__ or ()) != len(expected.__defaults__ or ()):
-        return f"{name}.__defaults__ had {len(expected.__defaults__ or ())} values, now {len(value.__defaults__ or ())}"
-    if tuple(value.__kwdefaults__ or ()) != tuple(expected.__kwdefaults__ or ()):
-        return f"{name}.__kwdefaults__ has other names"
+        return f"{name} was the function {expected.name}, now {describe(value)}"
+    now = FunctionFacts.of(value)
+    if now.code is not expected.code:
+        return f"{name}.__code__ was that of {expected.name}, now that of {now.name}"
+    if now.defaults != expected.defaults:
+        return f"{name} had {expected.defaults} defaults, now {now.defaults}"
+    if now.keyword_defaults != expected.keyword_defaults:
+        return f"{name}.__kwdefaults__ had the names {expected.keyword_defaults}, now {now.keyword_defaults}"
     return None
 
 

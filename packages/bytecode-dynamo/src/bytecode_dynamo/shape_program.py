@@ -103,6 +103,7 @@ def _write_other(expr: Any, symbols: Mapping[sympy.Symbol, int], code: list[int]
 
 
 _NAMES: dict[str, Any] = {
+    **{name: value for name, value in vars(math).items() if not name.startswith("_")},
     "math": math,
     "FloorDiv": lambda a, b: a // b,
     "Mod": lambda a, b: a % b,
