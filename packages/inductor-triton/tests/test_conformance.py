@@ -1,12 +1,44 @@
-"""loopir's conformance kit, through the interpreter."""
+"""loopir's conformance kit, through the interpreter, with the default blocks and with ones that force other structures."""
 
 from __future__ import annotations
 
 import pytest
-from inductor_triton import TritonCodeGenerator
-from loopir.testing import check_code_generator
+from inductor_triton import Config, TritonCodeGenerator, generate_source
+from inductor_triton.heuristics import next_power_of_two
+from inductor_triton.indexing import integer, product
+from loopir import Kernel, KernelSource
+from loopir.testing import CASES, check_code_generator
 
 
-def test_conformance(tmp_path):
+class Looped(TritonCodeGenerator):
+    """Small blocks; every reduction is a loop."""
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        return generate_source(kernel, Config(x=8, y=4, r=16))
+
+
+class Persistent(TritonCodeGenerator):
+    """Odd numbers of rows per program; every reduction of a known size is one block."""
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        extent = integer(product(item.extent for item in kernel.reduction))
+        if not kernel.reduction or not extent:
+            return generate_source(kernel, Config(x=16, y=8, r=8))
+        return generate_source(kernel, Config(x=2, r=next_power_of_two(extent), persistent=True))
+
+
+def test_conformance():
     pytest.importorskip("triton")
-    assert check_code_generator(TritonCodeGenerator(device="cpu", interpret=True)) > 0
+    assert check_code_generator(TritonCodeGenerator(device="cpu", interpret=True)) > 400
+
+
+def is_structured(text: str) -> bool:
+    """Whether blocks can make a difference; one float type is enough to see it."""
+    return text.count(" for ") > 1 and "float64" not in text and "float16" not in text
+
+
+@pytest.mark.parametrize("kind", [Looped, Persistent])
+def test_conformance_of_other_structures(kind):
+    pytest.importorskip("triton")
+    cases = [case for case in CASES if is_structured(case.text) and not case.name.startswith("long")]
+    assert check_code_generator(kind(device="cpu", interpret=True), cases=cases) > 50

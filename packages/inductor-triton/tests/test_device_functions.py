@@ -33,7 +33,7 @@ def ulps(actual: torch.Tensor, exact: torch.Tensor) -> float:
     """The largest error in float32 units in the last place of the exact value; results below the normal range count as 0."""
     rounded = exact.float()
     usual = torch.isfinite(rounded) & (rounded.abs() > 1.2e-38)
-    unit = torch.ldexp(torch.ones(()), torch.frexp(rounded).exponent - 24).double()
+    unit = torch.ldexp(torch.ones_like(rounded), torch.frexp(rounded).exponent - 24).double()
     return float(((actual.double() - exact).abs() / unit)[usual].max())
 
 

@@ -104,7 +104,7 @@ def _pairs(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 CASTS = (*FLOATS, torch.float16, torch.bfloat16, *INTEGERS, torch.bool)
 
 
-@pytest.mark.parametrize(("source", "target"), itertools.product(CASTS, CASTS), ids=name_of)
+@pytest.mark.parametrize(("source", "target"), list(itertools.product(CASTS, CASTS)), ids=name_of)
 def test_cast(run, source, target):
     if source is torch.bool:
         a = torch.tensor([True, False, True])

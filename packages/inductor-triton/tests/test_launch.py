@@ -6,7 +6,7 @@ import pytest
 import torch
 from inductor_triton import Binary, Launcher, Variant, generate_source, launch_spec
 from inductor_triton import launch as launch_module
-from inductor_triton.compile import load_or_compile, usual_variant
+from inductor_triton.compile import compile_all, load_or_compile, usual_variant
 from loopir import ArtifactStore, BuildError, parse_kernel
 
 TEXT = """
@@ -20,7 +20,7 @@ def scale(in0: In('float32', 8*s0), out: Out('float32', 8*s0), s0: Size(hint=32)
 
 
 class RecordedFunction:
-    def __init__(self, binary: Binary) -> None:
+    def __init__(self, binary: Binary, device: int) -> None:
         self.binary = binary
 
 
@@ -87,6 +87,16 @@ def test_binaries_are_kept_in_the_store(tmp_path):
     assert first.image[:4] == b"\x7fELF"
     wide = load_or_compile(source, Variant(True, variant.divisible), 90, store)
     assert wide.image != first.image
+
+
+def test_kernels_compile_in_parallel(tmp_path):
+    pytest.importorskip("triton")
+    sources = [generate_source(parse_kernel(TEXT.replace("add(a, a)", f"{op}(a, a)"))) for op in ("add", "mul", "sub", "div")]
+    requests = [(source, usual_variant(launch_spec(source))) for source in sources]
+    store = ArtifactStore(tmp_path)
+    binaries = compile_all(requests, 90, store)
+    assert len({binary.image for binary in binaries}) == 4
+    assert [load_or_compile(*request, 90, store).image for request in requests] == [binary.image for binary in binaries]
 
 
 def test_a_kernel_that_triton_refuses_is_a_build_error(tmp_path):

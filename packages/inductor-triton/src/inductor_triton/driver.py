@@ -9,6 +9,7 @@ from functools import cache
 from loopir import BuildError
 
 MAX_DYNAMIC_SHARED = 8
+INVALID_CONTEXT = 201
 STATIC_SHARED_LIMIT = 48 * 1024
 TRAILING_POINTERS = 2
 """Every Triton kernel takes a global and a profile scratch pointer after its own arguments."""
@@ -34,15 +35,27 @@ def _check(code: int, what: str) -> None:
     raise DriverError(f"{what}: {(text.value or b'unknown').decode()} ({code})")
 
 
-class DeviceFunction:
-    """A kernel loaded into the current device's context."""
+@cache
+def primary_context(device: int) -> ctypes.c_void_p:
+    """The context of a device that torch uses too; kept for the life of the process."""
+    library, handle, context = _library(), ctypes.c_int(), ctypes.c_void_p()
+    _check(library.cuInit(0), "cuInit")
+    _check(library.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
+    _check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), "cuDevicePrimaryCtxRetain")
+    return context
 
-    def __init__(self, image: bytes, name: str, shared: int, threads: int) -> None:
+
+class DeviceFunction:
+    """A kernel loaded into the primary context of a device."""
+
+    def __init__(self, image: bytes, name: str, shared: int, threads: int, device: int) -> None:
         self.shared = shared
         self.threads = threads
+        self._context = primary_context(device)
         self._module = ctypes.c_void_p()
         self._function = ctypes.c_void_p()
         library = _library()
+        _check(library.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
         _check(library.cuModuleLoadData(ctypes.byref(self._module), image), "cuModuleLoadData")
         found = library.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
         _check(found, f"cuModuleGetFunction {name}")
@@ -56,7 +69,11 @@ class DeviceFunction:
         values = (ctypes.c_uint64 * count)(*(value & 0xFFFFFFFFFFFFFFFF for value in arguments))
         start = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * count)(*(start + 8 * position for position in range(count)))
-        code = _library().cuLaunchKernel(
-            self._function, programs, 1, 1, self.threads, 1, 1, self.shared, ctypes.c_void_p(stream), pointers, None
-        )
+        grid, block = (programs, 1, 1), (self.threads, 1, 1)
+        request = (self._function, *grid, *block, self.shared, ctypes.c_void_p(stream), pointers, None)
+        code = _library().cuLaunchKernel(*request)
+        if code == INVALID_CONTEXT:
+            # A thread that has made no CUDA call yet has no context.
+            _check(_library().cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
+            code = _library().cuLaunchKernel(*request)
         _check(code, "cuLaunchKernel")

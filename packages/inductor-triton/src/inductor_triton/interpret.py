@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -61,14 +62,15 @@ def _plain_function(source: KernelSource, name: str) -> Callable[..., object]:
 
 @contextmanager
 def _adapted(interpreter: Any) -> Iterator[None]:
-    """The interpreter with reductions and scans by halves (its own go element by element), and with loops up to a size
-    (its own turn an array of one element into an int, which numpy no longer allows)."""
+    """The interpreter with reductions and scans by halves (its own go element by element), without the overflow checks that
+    no device makes, and with loops up to a size (its own turn an array into an int, which numpy no longer allows)."""
     patch_tensor = interpreter._patch_lang_tensor
 
     def patch_index(tensor: Any, scope: Any) -> None:
         patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
+    builder, options = interpreter.interpreter_builder, interpreter.interpreter_builder.options
     own = {
         "ReduceOps": type("Reduce", (interpreter.ReduceOps,), {"apply_impl": _reduce}),
         "ScanOps": type("Scan", (interpreter.ScanOps,), {"apply_impl": _scan}),
@@ -77,9 +79,11 @@ def _adapted(interpreter: Any) -> Iterator[None]:
     original = {name: getattr(interpreter, name) for name in own}
     for name, value in own.items():
         setattr(interpreter, name, value)
+    builder.options = replace(options, sanitize_overflow=False)
     try:
         yield
     finally:
+        builder.options = options
         for name, value in original.items():
             setattr(interpreter, name, value)
 

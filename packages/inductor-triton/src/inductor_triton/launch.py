@@ -20,7 +20,7 @@ from inductor_triton.grid import fits_int32, size_function
 from inductor_triton.spec import launch_spec
 
 WARP = 32
-Loader = Callable[[Binary], DeviceFunction]
+Loader = Callable[[Binary, int], DeviceFunction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Launch:
     arguments: tuple[int, ...]
 
 
-def load_binary(binary: Binary) -> DeviceFunction:
-    """Loads ``binary`` into the current device's context."""
+def load_binary(binary: Binary, device: int) -> DeviceFunction:
+    """Loads ``binary`` into the context of ``device``."""
     if binary.scratch:
         raise BuildError(f"{binary.name} needs {binary.scratch} bytes of global scratch memory, which launches don't provide")
-    return DeviceFunction(binary.image, binary.name, binary.shared, binary.num_warps * WARP)
+    return DeviceFunction(binary.image, binary.name, binary.shared, binary.num_warps * WARP, device)
 
 
 @cache
@@ -85,7 +85,7 @@ class Launcher:
 
     def add(self, device: int, variant: Variant, binary: Binary) -> None:
         """Provides the code of a variant that was compiled ahead."""
-        self._functions[device, variant] = self._loader(binary)
+        self._functions[device, variant] = self._loader(binary, device)
 
     def prepare(self, arguments: Sequence[object], device: int) -> Launch | None:
         """What a call with ``arguments`` launches on ``device``; None where there is no point."""
@@ -140,9 +140,7 @@ def build_launchers(
             "no CUDA device is available here; to run Triton kernels without one, use TritonCodeGenerator(interpret=True), "
             "and to see their machine code, compile_ptx"
         )
-    torch.cuda.init()
     device = torch.cuda.current_device()
-    torch.cuda.current_stream(device).synchronize()
     flag = ErrorFlag(synchronous_errors) if any(launch_spec(source).errors for source in sources) else None
     variants = [usual_variant(launch_spec(source), _hinted_sizes(source)) for source in sources]
     binaries = compile_all(list(zip(sources, variants)), capability_of(device), store)
