@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
+from torch import fx
 
 from primops.errors import PrimError
 from primops.meta import TensorMeta, contiguous
@@ -122,6 +123,8 @@ class Prim:
         for operand in operands:
             if isinstance(operand, Traced):
                 return operand.interpreter.apply(self, operands, params)
+            if isinstance(operand, fx.Proxy):  # symbolic tracing, which unpickling a GraphModule does
+                return operand.tracer.create_proxy("call_function", self, operands, params)
             real = real or isinstance(operand, torch.Tensor)
             meta = meta or isinstance(operand, TensorMeta)
         if meta and real:

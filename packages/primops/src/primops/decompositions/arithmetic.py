@@ -13,6 +13,7 @@ from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
 Operand = Tensor | Number
+INF = float("inf")
 
 
 def dtype_of(*operands: Operand) -> torch.dtype:
@@ -234,8 +235,8 @@ def hypot(self: Tensor, other: Tensor) -> Tensor:
         large, small = prims.maximum(prims.abs(a), prims.abs(b)), prims.minimum(prims.abs(a), prims.abs(b))
         ratio = prims.div(small, large)
         scaled = prims.mul(large, prims.sqrt(prims.add(prims.mul(ratio, ratio), 1)))
-        special = prims.bitwise_or(prims.eq(large, 0), prims.eq(large, float("inf")))
-        return prims.where(special, large, scaled)
+        infinite = prims.bitwise_or(prims.eq(prims.abs(a), INF), prims.eq(prims.abs(b), INF))
+        return prims.where(infinite, INF, prims.where(prims.eq(large, 0), large, scaled))
 
     return elementwise(body, self, other)
 
@@ -247,7 +248,7 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     def body(a: Tensor, b: Tensor) -> Tensor:
         largest = prims.maximum(a, b)
         usual = prims.add(largest, prims.log1p(prims.exp(prims.neg(prims.abs(prims.sub(a, b))))))
-        same_infinity = prims.bitwise_and(prims.eq(a, b), prims.eq(prims.abs(a), float("inf")))
+        same_infinity = prims.bitwise_and(prims.eq(a, b), prims.eq(prims.abs(a), INF))
         return prims.where(same_infinity, a, usual)
 
     return elementwise(body, self, other)

@@ -64,7 +64,7 @@ _unary("sign sgn", lambda a: a if a.dtype is torch.bool else prims.sign(a))
 _unary("square", lambda a: prims.mul(a, a))
 _unary("frac", lambda a: prims.sub(a, prims.trunc(a)))
 _unary("bitwise_not", prims.bitwise_not)
-_unary("abs", lambda a: a if a.dtype is torch.bool else prims.abs(a))
+_unary("abs", prims.abs)
 for _name in ("floor", "ceil", "trunc", "round"):
     _rounding(_name, getattr(prims, _name))
 _rounding("fix", prims.trunc)

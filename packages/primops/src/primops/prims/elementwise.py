@@ -113,7 +113,7 @@ def _elementwise(
         meta_rule=_same_dtype_rule(domain),
         reference=_on_tensors(getattr(torch, aten or name)),
         numerics=numerics,
-        tags=frozenset({"elementwise", *tags.split()}),
+        tags=frozenset({"elementwise", *(["float"] if domain is FLOATS else []), *tags.split()}),
     )
 
 

@@ -1,0 +1,229 @@
+"""Hypothesis strategies: calls of every prim on real tensors, with sizes 0 and 1 and every dtype a prim takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from primops import prims
+from primops.opset import GROUPS, OPSET
+from primops.prim import Prim
+from primops.promotion import COMPUTE_FLOATS, HALF_DTYPES, INTEGER_DTYPES
+
+Draw = Callable[..., Any]
+# Unsigned integers wider than a byte lack kernels in eager torch.
+INTEGERS = sorted(INTEGER_DTYPES - {torch.uint16, torch.uint32, torch.uint64}, key=str)
+FLOATS = sorted(COMPUTE_FLOATS, key=str)
+ALL = [*FLOATS, *sorted(HALF_DTYPES, key=str), *INTEGERS, torch.bool]
+FLOAT_ONLY = frozenset(name for name, prim in OPSET.items() if "float" in prim.tags)
+INTEGER_ONLY = frozenset({"shift_left", "shift_right"})
+LOGICAL = frozenset({"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor"})
+DIVIDING = frozenset({"fmod", "remainder", "floor_div"})
+
+
+@dataclass(frozen=True)
+class PrimCall:
+    """``prim(*operands, **params)``, valid by the prim's schema."""
+
+    prim: Prim
+    operands: tuple[Any, ...]
+    params: dict[str, Any]
+
+    def run(self) -> torch.Tensor:
+        """The reference's result."""
+        return self.prim(*self.operands, **self.params)
+
+
+def shapes(max_rank: int = 3, min_size: int = 0) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes, often with sizes 0 and 1."""
+    return st.lists(st.sampled_from([s for s in (0, 1, 2, 3, 5) if s >= min_size]), max_size=max_rank).map(tuple)
+
+
+@st.composite
+def tensors(draw: Draw, dtype: torch.dtype, shape: tuple[int, ...], positive: bool = False) -> torch.Tensor:
+    """Seeded values in [-4, 4] (never 0 when ``positive``), contiguous or transposed in memory."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    order = draw(st.permutations(range(len(shape))))
+    stored = tuple(shape[dim] for dim in order)
+    if dtype.is_floating_point:
+        values = torch.rand(stored, generator=generator, dtype=torch.float64) * 8 - 4
+    else:
+        values = torch.randint(0 if dtype in (torch.bool, torch.uint8) else -4, 2 if dtype is torch.bool else 5, stored,
+                               generator=generator)  # fmt: skip
+    values = values.to(dtype)
+    if positive and dtype is not torch.bool:
+        values = torch.where(values == 0, torch.ones_like(values), values).abs()
+    return values.permute([order.index(dim) for dim in range(len(shape))])
+
+
+def _elementwise_dtypes(name: str) -> list[torch.dtype]:
+    if name in FLOAT_ONLY:
+        return FLOATS
+    if name in INTEGER_ONLY:
+        return INTEGERS
+    if name in LOGICAL:
+        return [*INTEGERS, torch.bool]
+    return [*FLOATS, *INTEGERS]
+
+
+@st.composite
+def _elementwise(draw: Draw, name: str) -> PrimCall:
+    dtype = draw(st.sampled_from(_elementwise_dtypes(name)))
+    shape = draw(shapes())
+    positive = name in DIVIDING or name in INTEGER_ONLY
+    operands: list[Any] = [draw(tensors(dtype, shape, positive)) for _ in OPSET[name].operands]
+    if len(operands) == 2 and draw(st.booleans()):
+        number = draw(st.integers(1, 3))
+        operands[draw(st.integers(0, 1))] = bool(number % 2) if dtype is torch.bool else number
+    return PrimCall(OPSET[name], tuple(operands), {})
+
+
+@st.composite
+def _selection(draw: Draw, name: str) -> PrimCall:
+    dtype, shape = draw(st.sampled_from(ALL)), draw(shapes())
+    operands = (draw(tensors(torch.bool, shape)), draw(tensors(dtype, shape)), draw(tensors(dtype, shape)))
+    return PrimCall(prims.where, operands, {})
+
+
+@st.composite
+def _conversion(draw: Draw, name: str) -> PrimCall:
+    source = draw(st.sampled_from(ALL))
+    targets = ALL if name == "convert" else [d for d in ALL if d.itemsize == source.itemsize and torch.bool not in (d, source)]
+    target = draw(st.sampled_from(targets or [source]))
+    positive = not target.is_floating_point
+    return PrimCall(OPSET[name], (draw(tensors(source, draw(shapes()), positive)),), {"dtype": target})
+
+
+def _factored(draw: Draw, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Another shape with as many elements."""
+    count = torch.Size(shape).numel()
+    if count == 0:
+        return draw(st.permutations(shape).map(tuple)) if shape else shape
+    sizes: list[int] = []
+    while count > 1 and len(sizes) < 4:
+        divisor = draw(st.sampled_from([d for d in range(1, count + 1) if count % d == 0]))
+        sizes.append(divisor)
+        count //= divisor
+    return (*sizes, count)
+
+
+@st.composite
+def _shape(draw: Draw, name: str) -> PrimCall:
+    dtype = draw(st.sampled_from(ALL))
+    shape = draw(shapes()) or (3,)
+    rank = len(shape)
+    a = draw(tensors(dtype, shape))
+    dim = draw(st.integers(0, rank - 1))
+    params: dict[str, Any]
+    operands: tuple[Any, ...] = (a,)
+    if name == "reshape":
+        params = {"shape": _factored(draw, shape)}
+    elif name == "permute":
+        params = {"dims": tuple(draw(st.permutations(range(rank))))}
+    elif name == "slice":
+        start = draw(st.integers(0, shape[dim]))
+        params = {"dim": dim, "start": start, "stop": draw(st.integers(start, shape[dim])), "step": draw(st.integers(1, 3))}
+    elif name == "flip":
+        params = {"dims": tuple(sorted(draw(st.sets(st.integers(0, rank - 1)))))}
+    elif name == "pad":
+        low = tuple(draw(st.integers(-size, 2)) for size in shape)
+        high = tuple(draw(st.integers(-(size + before), 2)) for size, before in zip(shape, low))
+        params = {"low": low, "high": high, "value": draw(st.sampled_from([0, 1]))}
+    elif name == "cat":
+        sizes = [(*shape[:dim], draw(st.integers(0, 3)), *shape[dim + 1 :]) for _ in range(draw(st.integers(0, 2)))]
+        operands, params = (a, *(draw(tensors(dtype, size)) for size in sizes)), {"dim": dim}
+    else:
+        return draw(_broadcast(a))
+    return PrimCall(OPSET[name], operands, params)
+
+
+@st.composite
+def _broadcast(draw: Draw, a: torch.Tensor) -> PrimCall:
+    rank = a.ndim + draw(st.integers(0, 2))
+    dims = tuple(sorted(draw(st.permutations(range(rank)))[: a.ndim]))
+    shape = [draw(st.integers(0, 3)) for _ in range(rank)]
+    for size, dim in zip(a.shape, dims):
+        shape[dim] = draw(st.integers(0, 3)) if size == 1 else size
+    return PrimCall(prims.broadcast_in_dim, (a,), {"shape": tuple(shape), "dims": dims})
+
+
+def _indices(size: int, shape: tuple[int, ...]) -> st.SearchStrategy[torch.Tensor]:
+    count = torch.Size(shape).numel()
+    return st.lists(st.integers(0, size - 1), min_size=count, max_size=count).map(
+        lambda values: torch.tensor(values, dtype=torch.int64).reshape(shape)
+    )
+
+
+@st.composite
+def _indexing(draw: Draw, name: str) -> PrimCall:
+    shape = draw(shapes(min_size=1)) or (3,)
+    dtype = draw(st.sampled_from(FLOATS if name in ("scatter_add", "index_put") else ALL))
+    a = draw(tensors(dtype, shape))
+    if name in ("index", "index_put"):
+        dims = tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))))
+        index_shape = draw(shapes(2, min_size=1))
+        indices = tuple(draw(_indices(shape[dim], index_shape)) for dim in dims)
+        if name == "index":
+            return PrimCall(prims.index, (a, *indices), {"dims": dims})
+        values = draw(tensors(dtype, tuple(prims.index(a, *indices, dims=dims).shape)))
+        return PrimCall(prims.index_put, (a, values, *indices), {"dims": dims, "accumulate": True})
+    dim = draw(st.integers(0, len(shape) - 1))
+    index_shape = tuple(draw(st.integers(1, size)) for size in shape)
+    index = draw(_indices(shape[dim], index_shape))
+    if name == "gather":
+        return PrimCall(prims.gather, (a, index), {"dim": dim})
+    return PrimCall(OPSET[name], (a, index, draw(tensors(dtype, index_shape))), {"dim": dim})
+
+
+@st.composite
+def _reduction(draw: Draw, name: str) -> PrimCall:
+    has_identity = name in ("sum", "prod", "any", "all", "cumsum", "cumprod")
+    shape = draw(shapes(min_size=0 if has_identity else 1)) or (3,)
+    a = draw(tensors(torch.bool if name in ("any", "all") else draw(st.sampled_from([*FLOATS, *INTEGERS])), shape))
+    if name in ("argmax", "argmin", "cumsum", "cumprod"):
+        return PrimCall(OPSET[name], (a,), {"dim": draw(st.integers(0, len(shape) - 1))})
+    return PrimCall(OPSET[name], (a,), {"dims": tuple(sorted(draw(st.sets(st.integers(0, len(shape) - 1)))))})
+
+
+@st.composite
+def _creation(draw: Draw, name: str) -> PrimCall:
+    dtype, device = draw(st.sampled_from([*FLOATS, *INTEGERS])), torch.device("cpu")
+    if name == "full":
+        numbers = {"shape": draw(shapes()), "value": draw(st.integers(0, 9))}
+        return PrimCall(prims.full, (), {**numbers, "dtype": dtype, "device": device})
+    numbers = {"length": draw(st.integers(0, 9)), "start": draw(st.integers(0, 5)), "step": draw(st.integers(1, 3))}
+    return PrimCall(prims.iota, (), {**numbers, "dtype": dtype, "device": device})
+
+
+@st.composite
+def _random(draw: Draw, name: str) -> PrimCall:
+    if name == "random_seed":
+        return PrimCall(prims.random_seed, (), {"device": torch.device("cpu")})
+    seed = torch.tensor(draw(st.integers(-(2**63), 2**63 - 1)), dtype=torch.int64)
+    return PrimCall(prims.uniform, (seed,), {"shape": draw(shapes()), "offset": draw(st.integers(0, 2**40))})
+
+
+_BY_GROUP: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
+    "elementwise unary": _elementwise,
+    "elementwise binary": _elementwise,
+    "comparison": _elementwise,
+    "selection": _selection,
+    "conversion": _conversion,
+    "shape": _shape,
+    "indexing": _indexing,
+    "reduction": _reduction,
+    "scan": _reduction,
+    "creation": _creation,
+    "random": _random,
+}
+
+
+def prim_calls(name: str | None = None) -> st.SearchStrategy[PrimCall]:
+    """Calls of one prim, or of any."""
+    if name is not None:
+        return _BY_GROUP[OPSET[name].group](name)
+    return st.sampled_from([n for names in GROUPS.values() for n in names.split()]).flatmap(prim_calls)

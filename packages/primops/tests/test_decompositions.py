@@ -1,0 +1,118 @@
+"""Every decomposition against eager, in its three readings."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from primops import DEFAULT, MetaReading, TensorMeta, check_prims, decompose, evaluate, reading_with
+from primops.builder import map_values
+from primops.decompositions import RANDOM_OPS
+from primops.testing import assert_matches, trace
+from primops.testing.cases import CASES, calls
+
+# No CPU kernel to compare with, or random (test_random.py).
+NO_KERNEL = (
+    "cudnn_batch_norm cudnn_batch_norm_backward _native_batch_norm_legit gather_backward index_select_backward "
+    "_fused_rms_norm_backward"
+).split()
+NOT_COMPARED = {*(f"aten::{name}" for name in NO_KERNEL), *RANDOM_OPS}
+UNDEFINED_VALUES = ("empty", "new_empty")
+
+
+def overload(name: str):
+    packet, _, suffix = name.removeprefix("aten::").partition(".")
+    return getattr(getattr(torch.ops.aten, packet), suffix or "default")
+
+
+def exact_result(op, args, kwargs):
+    """The result in float64, or None where the operator has none."""
+    widened = map_values(lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x, (args, kwargs))
+    try:
+        return listed(op(*widened[0], **widened[1]))
+    except Exception:
+        return None
+
+
+def listed(result):
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def compare(name, actual, expected, exact, ulps=4):
+    for position, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        if name.startswith(UNDEFINED_VALUES):
+            assert (a.shape, a.dtype) == (e.shape, e.dtype)
+        elif e is not None:
+            reference = exact[position] if exact else None
+            reference = reference if reference is not None and reference.shape == e.shape else None
+            assert_matches(a, e, reference, ulps=ulps, where=f"{name}[{position}]")
+
+
+def test_every_decomposition_has_a_case():
+    names = {name.removeprefix("aten::") for name in DEFAULT if name not in NOT_COMPARED}
+    assert names - set(CASES) == set()
+    assert set(CASES) - {name.removeprefix("aten::") for name in DEFAULT} == set()
+
+
+@pytest.mark.parametrize("name", sorted(DEFAULT))
+def test_rule_takes_the_arguments_of_the_schema(name):
+    schema = overload(name)._schema
+    positional = [object() for argument in schema.arguments if not argument.kwarg_only]
+    named = {argument.name: object() for argument in schema.arguments if argument.kwarg_only}
+    inspect.signature(DEFAULT.get(name)).bind(*positional, **named)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_decomposition_equals_eager(name, dtype):
+    op, rule = overload(name), DEFAULT.get(name)
+    for args, kwargs in calls(name, dtype):
+        try:
+            expected = listed(op(*args, **kwargs))
+        except (RuntimeError, NotImplementedError):
+            assert dtype is torch.bfloat16, "the case is not valid"
+            continue
+        exact = exact_result(op, args, kwargs)
+        real = rule(*args, **kwargs)
+        if real is NotImplemented:
+            continue
+        compare(name, listed(real), expected, exact)
+        check_meta_reading(rule, args, kwargs, listed(real))
+        check_graph_reading(name, op, args, kwargs, expected, exact)
+
+
+def check_meta_reading(rule, args, kwargs, expected):
+    metas = map_values(lambda x: TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    with reading_with(MetaReading()):
+        result = listed(rule(*metas[0], **metas[1]))
+    for meta, real in zip(result, expected, strict=True):
+        if real is not None:
+            assert (meta.shape, meta.dtype) == (tuple(real.shape), real.dtype)
+
+
+def check_graph_reading(name, op, args, kwargs, expected, exact):
+    tensors = []
+    map_values(lambda x: tensors.append(x) if isinstance(x, torch.Tensor) else None, (args, kwargs))
+
+    def call(*given):
+        found = iter(given)
+        made = map_values(lambda x: next(found) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+        return [x for x in listed(op(*made[0], **made[1])) if x is not None]
+
+    gm = trace(call, *tensors)
+    exact = exact and [x for x in exact if x is not None]
+    for numerics in ("fast", "eager"):
+        prim_graph = decompose(gm, numerics=numerics)
+        check_prims(prim_graph)
+        compare(name, evaluate(prim_graph, tensors), [x for x in expected if x is not None], exact)
+
+
+def test_rms_norm_backward_is_the_derivative():
+    x, w, grad = torch.randn(2, 3, 4), torch.randn(4), torch.randn(2, 3, 4)
+    leaves = x.clone().requires_grad_(), w.clone().requires_grad_()
+    result = torch.nn.functional.rms_norm(leaves[0], (4,), leaves[1], 1e-5)
+    expected = torch.autograd.grad(result, leaves, grad)
+    rstd = (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()
+    actual = DEFAULT.get("_fused_rms_norm_backward")(grad, x, [4], rstd, w, [True, True])
+    torch.testing.assert_close(actual, expected)

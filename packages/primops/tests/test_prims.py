@@ -1,0 +1,144 @@
+"""Prims: the list, the three readings, references and meta rules."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from primops import OPSET, MetaReading, PrimError, TensorMeta, prims, reading_with
+from primops.opset import GROUPS
+from primops.prims.random import philox
+from primops.testing.strategies import prim_calls
+from torch import fx
+
+CPU = torch.device("cpu")
+CONTRACTS = Path(__file__).parents[3] / "docs" / "contracts.md"
+
+
+def test_opset_is_the_list_of_the_contract():
+    text = CONTRACTS.read_text().partition("## Appendix: the prims of opset 1")[2]
+    for prim in OPSET.values():
+        assert f"`{prim.name}" in text or f" {prim.name} " in text or f" {prim.name}`" in text, prim.name
+    assert len(OPSET) == sum(len(names.split()) for names in GROUPS.values()) <= 250
+    assert set(prims.__all__) == set(OPSET)
+
+
+@pytest.mark.parametrize("name", OPSET)
+def test_prim_states_its_meaning(name):
+    prim = OPSET[name]
+    assert prim.name == name == prim.__name__
+    assert name in GROUPS[prim.group].split()
+    assert prim.meaning and "\n" not in prim.meaning
+    assert prim.dtype_rule and prim.numerics and prim.tags
+    assert getattr(prims, name) is prim
+    assert pickle.loads(pickle.dumps(prim)) is prim
+    assert copy.deepcopy(prim) is prim
+
+
+@pytest.mark.parametrize("name", OPSET)
+def test_meta_rule_agrees_with_reference(name):
+    @settings(max_examples=25)
+    @given(prim_calls(name))
+    def check(call):
+        result = call.run()
+        metas = tuple(TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in call.operands)
+        with reading_with(MetaReading()):
+            meta = call.prim(*metas, **call.params)
+        assert (meta.shape, meta.dtype, meta.device) == (tuple(result.shape), result.dtype, result.device)
+        assert meta.strides == torch.empty(meta.shape).stride()
+
+    check()
+
+
+def test_philox_known_answers():
+    # From the Random123 distribution: kat_vectors, philox4x32 10.
+    zeros = philox(torch.tensor(0), torch.tensor(0))
+    assert [f"{word:08x}" for word in zeros.tolist()] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
+
+
+def test_uniform_depends_on_seed_and_position_only():
+    seed = torch.tensor(-7)
+    whole = prims.uniform(seed, shape=(4, 25), offset=3)
+    assert torch.equal(whole.reshape(-1)[10:50], prims.uniform(seed, shape=(40,), offset=13))
+    many = prims.uniform(torch.tensor(11), shape=(100_000,), offset=0)
+    assert many.min() >= 0 and many.max() < 1
+    assert abs(many.mean() - 0.5) < 0.004 and abs(many.var() - 1 / 12) < 0.002
+    assert not torch.equal(whole, prims.uniform(torch.tensor(8), shape=(4, 25), offset=3))
+
+
+def test_random_seed_follows_the_default_generator():
+    torch.manual_seed(3)
+    first, second = prims.random_seed(device=CPU), prims.random_seed(device=CPU)
+    torch.manual_seed(3)
+    assert torch.equal(first, prims.random_seed(device=CPU))
+    assert not torch.equal(first, second)
+
+
+ONES = torch.ones(2, 3)
+BAD_CALLS = {
+    "other dtype": (prims.add, (ONES, ONES.double()), {}),
+    "other shape": (prims.add, (ONES, torch.ones(3)), {}),
+    "half arithmetic": (prims.add, (ONES.bfloat16(), ONES.bfloat16()), {}),
+    "float number on integers": (prims.add, (ONES.long(), 1.5), {}),
+    "numbers only": (prims.add, (1, 2), {}),
+    "too many operands": (prims.neg, (ONES, ONES), {}),
+    "missing parameter": (prims.sum, (ONES,), {}),
+    "unknown parameter": (prims.neg, (ONES,), {"dim": 0}),
+    "float floor": (prims.floor, (ONES.long(),), {}),
+    "unsorted dims": (prims.sum, (ONES,), {"dims": (1, 0)}),
+    "empty maximum": (prims.amax, (torch.ones(0),), {"dims": (0,)}),
+    "elements differ": (prims.reshape, (ONES,), {"shape": (5,)}),
+    "slice outside": (prims.slice, (ONES,), {"dim": 1, "start": 0, "stop": 4, "step": 1}),
+    "no permutation": (prims.permute, (ONES,), {"dims": (0, 0)}),
+    "int32 index": (prims.index, (ONES, torch.tensor([0], dtype=torch.int32)), {"dims": (0,)}),
+    "where on a float": (prims.where, (ONES, ONES, ONES), {}),
+    "real and meta": (prims.add, (ONES, TensorMeta.from_tensor(ONES)), {}),
+    "width": (prims.bitcast, (ONES,), {"dtype": torch.int16}),
+    "bool sum": (prims.sum, (ONES.bool(),), {"dims": (0,)}),
+    "broadcast misfit": (prims.broadcast_in_dim, (ONES,), {"shape": (4, 3), "dims": (0, 1)}),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_bad_call_names_the_prim(case):
+    prim, operands, params = BAD_CALLS[case]
+    with pytest.raises(PrimError, match=prim.name):
+        prim(*operands, **params)
+
+
+@pytest.mark.parametrize("position", [-1, 2])
+def test_index_out_of_range(position):
+    at = torch.tensor([position])
+    for call in (
+        lambda: prims.index(ONES, at, dims=(0,)),
+        lambda: prims.index_put(ONES, torch.ones(1, 3), at, dims=(0,), accumulate=False),
+        lambda: prims.gather(ONES, at.reshape(1, 1), dim=0),
+        lambda: prims.scatter(ONES, at.reshape(1, 1), torch.ones(1, 1), dim=0),
+        lambda: prims.scatter_add(ONES, at.reshape(1, 1), torch.ones(1, 1), dim=0),
+    ):
+        with pytest.raises(IndexError, match="out of range"):
+            call()
+
+
+def test_prims_are_fx_targets():
+    def f(x):
+        return prims.sum(prims.mul(x, 2.0), dims=(1,))
+
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(prims.mul, (x, 2.0))
+    graph.output(graph.call_function(prims.sum, (y,), {"dims": (1,)}))
+    gm = fx.GraphModule(torch.nn.Module(), graph)
+    assert "primops_prims_mul(x, 2.0)" in gm.code
+    assert torch.equal(gm(ONES), f(ONES))
+    assert torch.equal(pickle.loads(pickle.dumps(gm))(ONES), f(ONES))
+
+
+def test_creation_without_operands_follows_the_interpreter():
+    assert isinstance(prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), torch.Tensor)
+    with reading_with(MetaReading()):
+        assert isinstance(prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), TensorMeta)
