@@ -32,7 +32,10 @@ CASES = {
         lambda: [torch.randn(4, 5)],
     ),
     "reshape_of_transposed": (lambda x: (x.t().reshape(-1) + 1, x.t().relu().reshape(2, 10)), lambda: [torch.randn(4, 5)]),
-    "pad": (lambda x: (F.pad(x, (1, 2, 0, 3)), F.pad(x, (-1, 2)).relu(), F.pad(x.relu(), (1, 1), value=3.0)), lambda: [torch.randn(4, 5)]),
+    "pad": (
+        lambda x: (F.pad(x, (1, 2, 0, 3)), F.pad(x, (-1, 2)).relu(), F.pad(x.relu(), (1, 1), value=3.0)),
+        lambda: [torch.randn(4, 5)],
+    ),
     "cat": (
         lambda a, b, c: torch.cat([a.relu(), b, c.exp().tanh().sigmoid()], 1).exp(),
         lambda: [torch.randn(4, n, 5) for n in (3, 1, 2)],
@@ -62,7 +65,10 @@ CASES = {
     ),
     "scans": (lambda x: (x.relu().cumsum(0) + 1, x.cumprod(1)), lambda: [torch.randn(7, 5)]),
     "arg": (lambda x: (x.argmax(1), x.argmin(0), x.argmax(), x.max(1)[0], x.min(1)[1]), lambda: [torch.randn(7, 5)]),
-    "statistics": (lambda x: (x.var(0), x.std(), x.norm(), x.amax(0), x.prod(1), (x > 0).any(1), (x > 0).all()), lambda: [torch.randn(7, 5)]),
+    "statistics": (
+        lambda x: (x.var(0), x.std(), x.norm(), x.amax(0), x.prod(1), (x > 0).any(1), (x > 0).all()),
+        lambda: [torch.randn(7, 5)],
+    ),
     "integers": (
         lambda x, y: (x // y, x % y, x**2, x << 1, x & y, -x, x.abs(), (x > y) | (x < 3), x.float() / 3, x.sum(0)),
         lambda: [torch.randint(-20, 20, (7, 5)), torch.randint(1, 5, (7, 5))],
@@ -78,20 +84,26 @@ CASES = {
     "expanded_input": (lambda x: (x + 1, x.sum(0)), lambda: [torch.randn(1, 5).expand(4, 5)]),
     "strided_input": (lambda x: (x + 1, x.t().sum(0)), lambda: [torch.randn(8, 10)[::2, 1::3]]),
     "long_chain": (lambda x: functools.reduce(lambda a, i: (a * 1.01).sin() + a, range(60), x), lambda: [torch.randn(50)]),
-    "externs": (lambda x, w, b: F.linear(x.relu(), w, b).sort(1)[0] + 1, lambda: [torch.randn(4, 8), torch.randn(16, 8), torch.randn(16)]),
+    "externs": (
+        lambda x, w, b: F.linear(x.relu(), w, b).sort(1)[0] + 1,
+        lambda: [torch.randn(4, 8), torch.randn(16, 8), torch.randn(16)],
+    ),
     "max_pool": (lambda x: F.max_pool2d(x.relu(), 2) * 2, lambda: [torch.randn(2, 3, 8, 8)]),
     "embedding_bag": (
         lambda i, w, o: F.embedding_bag(i, w, o, mode="sum") * 2,
         lambda: [torch.randint(0, 10, (12,)), torch.randn(10, 4), torch.tensor([0, 3, 8])],
     ),
-    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True) + q, lambda: [torch.randn(2, 4, 16, 8) for _ in "qkv"]),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True) + q,
+        lambda: [torch.randn(2, 4, 16, 8) for _ in "qkv"],
+    ),
     "upsample": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), lambda: [torch.randn(2, 3, 8, 8)]),
     "channels_last": (
         lambda x, w: F.relu(torch.conv2d(x, w) * 2) + 1,
         lambda: [torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last), torch.randn(4, 3, 3, 3)],
     ),
     "complex_stays_extern": (lambda x: (x * 2).abs() + 1, lambda: [torch.randn(4, dtype=torch.complex64)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -34,9 +34,11 @@ def test_layernorm(run, golden):
 def test_layernorm_backward(run, golden):
     x, w, b = torch.randn(4, 8, 64), torch.randn(64), torch.randn(64)
     _, mean, rstd = aten.native_layer_norm(x, [64], w, b, 1e-5)
-    host = run(
-        lambda g, x, m, r, w, b: aten.native_layer_norm_backward(g, x, [64], m, r, w, b, [True] * 3), torch.randn(4, 8, 64), x, mean, rstd, w, b
-    )  # fmt: skip
+
+    def fn(g, x, mean, rstd, w, b):
+        return aten.native_layer_norm_backward(g, x, [64], mean, rstd, w, b, [True] * 3)
+
+    host = run(fn, torch.randn(4, 8, 64), x, mean, rstd, w, b)
     assert host.launch_count == 2  # rows for the input's gradient, columns for the weights'
     golden(text(host))
 

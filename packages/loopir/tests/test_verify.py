@@ -3,7 +3,8 @@ from loopir import VerificationError, check_kernel, parse_kernel
 
 GOOD = """\
 @kernel(device='cpu', vector='r0')
-def good(in0: In('float32', 64*s0), in1: In('int64', s0), out0: Out('float32', s0), out1: Out('float32', 64*s0), s0: Size(hint=8)):
+def good(in0: In('float32', 64*s0), in1: In('int64', s0), out0: Out('float32', s0), out1: Out('float32', 64*s0), \\
+s0: Size(hint=8)):
     for x0 in range(s0):
         for r0 in reduce(64):
             v0 = load(in0, [64*x0 + r0], 'float32')

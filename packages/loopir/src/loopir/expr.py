@@ -70,7 +70,7 @@ def _wrap(text: str, needed: bool) -> str:
 
 
 def _format_sum(expr: sympy.Expr) -> str:
-    terms = sorted(expr.args, key=lambda term: (isinstance(term, sympy.Integer), str(term)))
+    terms = sorted(operands(expr), key=lambda term: (isinstance(term, sympy.Integer), str(term)))
     text = ""
     for term in terms:
         piece = _format(term, 0)

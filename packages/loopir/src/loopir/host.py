@@ -40,7 +40,8 @@ class HostProgram:
     """What a program became. Calling it with the graph's inputs returns the list of its outputs.
 
     ``source`` is the text of the host function; ``kernel_count`` the kernels built, ``launch_count`` the launches per call,
-    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and ``sources`` what it is made of.
+    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and ``sources`` are what
+    it is made of.
     """
 
     def __init__(self, program: Program, sources: Sequence[KernelSource], source: str, function: Callable[..., list]) -> None:

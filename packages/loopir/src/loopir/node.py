@@ -98,8 +98,8 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ExternNode:
-    """A call of ``op``; ``results`` has a buffer name per output (None: no tensor or not used). ``single``: the call returns one
-    value and not a sequence. ``aliases``: results may share memory with arguments."""
+    """A call of ``op``; ``results`` has a buffer name per output (None: no tensor or not used). ``single``: the call returns
+    one value and not a sequence. ``aliases``: results may share memory with arguments."""
 
     op: Callable[..., object]
     args: tuple[ExternArgument, ...]

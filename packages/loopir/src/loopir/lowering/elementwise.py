@@ -20,8 +20,8 @@ table = LoweringTable()
 
 HALF = (torch.float16, torch.bfloat16)
 COSTLY = {
-    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "lgamma",
-    "pow", "atan2", "div", "sqrt", "rsqrt", "fmod", "remainder", "floordiv",
+    "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
+    "lgamma", "pow", "atan2", "div", "sqrt", "rsqrt", "fmod", "remainder", "floordiv",
 }  # fmt: skip
 
 RENAMED = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_not": "not", "shift_left": "lshift"}

@@ -90,8 +90,8 @@ def _scatter(
     dims: Sequence[int],
     add: bool,
 ) -> Tensor:
-    """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A 16-bit or bool sum is kept in a
-    wider dtype."""
+    """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A 16-bit or bool sum is kept in
+    a wider dtype."""
     wide = {torch.bool: torch.int32, **dict.fromkeys(HALF, torch.float32)}.get(a.dtype, a.dtype) if add else a.dtype
     copy = _copy(ctx, a, wide)
     sizes = [a.shape[d] for d in dims]

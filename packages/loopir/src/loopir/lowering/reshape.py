@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import sympy
 
@@ -79,7 +80,7 @@ def reshaped_strides(source: Shape, stride: Shape, target: Shape) -> Shape | Non
     for a, b in match_dims(source, target):
         if not a or not b:
             return None
-        for outer, inner in zip(a, a[1:], strict=False):
+        for outer, inner in pairwise(a):
             if sympy.expand(stride[outer] - stride[inner] * source[inner]) != 0:
                 return None
         for i, step in zip(b, _strides_within([target[i] for i in b]), strict=True):

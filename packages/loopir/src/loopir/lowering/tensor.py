@@ -1,4 +1,4 @@
-"""Tensors during lowering: in memory (:class:`Strided`), or a function of an index that no loop computes yet (:class:`Lazy`)."""
+"""Tensors during lowering: in memory (:class:`Strided`), or a function of an index not computed yet (:class:`Lazy`)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
-    """``function(ops, index)`` computes an element; ``layout`` are the strides a buffer for it should have (None: contiguous)."""
+    """``function(ops, index)`` computes an element; ``layout`` are the strides its buffer should have (None: contiguous)."""
 
     shape: Shape
     dtype: torch.dtype

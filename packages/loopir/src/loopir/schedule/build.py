@@ -129,7 +129,7 @@ def _bodies(slots: dict[int, list[Instruction]]) -> list[Body]:
 
 
 def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
-    """Without stores that nobody reads and without pure operations whose result nobody uses; neighbouring outer bodies joined."""
+    """Without stores that nobody reads and without pure operations that nobody uses; neighbouring outer bodies joined."""
     loaded = {str(step.args[0]) for body in bodies for step in body.instructions if step.op == "load"}
     while True:
         live = _live_bodies(bodies, external | loaded)

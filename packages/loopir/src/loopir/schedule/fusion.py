@@ -1,7 +1,7 @@
 """Which groups become one kernel: by estimated bytes of memory traffic saved, as far as the contract of kernels allows.
 
-Candidates are pairs that share a buffer, the largest saving first. A pair is fused when (1) its loops align, (2) every load of a
-buffer that the other writes reads exactly what the same point stored (C4.5), (3) no third step has to run between the two, and
+Candidates are pairs that share a buffer, the largest saving first. A pair is fused when (1) its loops align, (2) every load of
+a buffer that the other writes reads exactly what the same point stored (C4.5), (3) no third step has to run between the two, and
 (4) the result still has enough parallel work.
 """
 
@@ -69,7 +69,7 @@ class Fusion:
         for name in sorted(group.reads | set(group.writes)):
             others = [*self.dag.writers.get(name, ()), *self.dag.readers_near(name, group, MAX_READERS)]
             for other in others:
-                found = self.dag.groups[other] if other in self.dag.groups else None
+                found = self.dag.groups.get(other)
                 if found is None or found is group or not found.is_fusable:
                     continue
                 left, right = sorted((group, found), key=lambda g: (g.first, g.last))

@@ -90,7 +90,7 @@ def _mergeable(outer: Range, inner: Range, exprs: Sequence[sympy.Expr]) -> bool:
 def vector_axis(
     ranges: Sequence[Range], reduction: Sequence[Range], accesses: Sequence[LoopAccess], is_scan: bool
 ) -> sympy.Symbol | None:
-    """The innermost loop (of ``ranges`` or ``reduction``) with the most unit-stride accesses; None when there is no such access."""
+    """The innermost loop (of ``ranges`` or ``reduction``) with the most unit-stride accesses; None when there is none."""
     candidates = [nest[-1].symbol for nest in (() if is_scan else reduction, ranges) if nest]
     best, best_score = None, 0
     for candidate in candidates:

@@ -215,7 +215,8 @@ def symbolic_pad(in0: In('float32', 13*s0), out0: Out('float32', 18*s0), s0: Siz
 """,
     "symbolic_column_statistics": """\
 @kernel(device='cpu', vector='x0')
-def symbolic_column_statistics(in0: In('float32', 37*s0), out0: Out('float32', 37), out1: Out('float32', 37*s0), s0: Size(hint=8)):
+def symbolic_column_statistics(in0: In('float32', 37*s0), out0: Out('float32', 37), out1: Out('float32', 37*s0), \
+s0: Size(hint=8)):
     for x0 in range(37):
         for r0 in reduce(s0):
             v0 = load(in0, [x0 + 37*r0], 'float32')
