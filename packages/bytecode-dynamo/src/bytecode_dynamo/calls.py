@@ -24,8 +24,8 @@ from .variables.callable import CallableVariable, SuperVariable
 from .variables.constant import ConstantVariable
 from .variables.function import CellVariable, FunctionVariable
 from .variables.generator import GeneratorVariable
-from .variables.mapping import pairs_of
-from .variables.sequence import ListVariable
+from .variables.mapping import DictVariable, SetVariable, pairs_of
+from .variables.sequence import ListVariable, SequenceVariable
 from .variables.tensor import TensorVariable
 from .variables.userobject import UserObjectVariable
 
@@ -135,10 +135,6 @@ class Calls:
         assert cls is not None
         return SuperVariable(cls.as_constant(self), owner)
 
-    def wrap_decorated(self: Context, cls: type, function: VariableTracker) -> VariableTracker:  # pyright: ignore
-        """``torch.no_grad(function)``."""
-        raise GraphBreak("BD017", f"{cls.__name__} applied to a function inside the compiled region")
-
     # -- known callables --------------------------------------------------------------------------------------------
 
     def call_known(self: Context, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
@@ -169,7 +165,10 @@ class Calls:
         first, *rest = args
         if isinstance(first, UserObjectVariable) and not first.key.cls.__module__.startswith("torch.nn"):
             raise GraphBreak("BD007", f"{owner.__name__}.{function.__name__} of {first.describe()}")
-        return first.call_method(self, function.__name__, list(rest), dict(kwargs))
+        name = function.__name__
+        if isinstance(first, (SequenceVariable, DictVariable, SetVariable)) and not first.has_method(name):
+            return self.fold(function, args, kwargs)
+        return first.call_method(self, name, list(rest), dict(kwargs))
 
     def torch_call(self: Context, op: str, target: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
         """Record a torch function or tensor method."""

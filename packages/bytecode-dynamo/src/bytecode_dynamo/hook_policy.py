@@ -25,6 +25,14 @@ _TORCH_CAPTURED = tuple(
     TORCH_ROOT + part
     for part in ("nn/modules/", "nn/utils/", "nn/parallel/", "optim/", "distributions/", "utils/checkpoint.py", "ao/nn/")
 )
+_TORCH_OPAQUE = tuple(
+    TORCH_ROOT + part
+    for part in (
+        "random.py", "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/", "fx/", "hub.py",
+        "autograd/function.py", "autograd/__init__.py", "profiler/", "testing/", "_dynamo/", "_inductor/", "_functorch/",
+        "export/", "onnx/", "package/", "storage.py", "library.py", "utils/data/",
+    )
+)  # fmt: skip
 # Standard library code that is worth evaluating when it is inlined.
 _NOT_INLINED = ("logging", "threading", "multiprocessing", "subprocess", "asyncio", "unittest", "importlib", "warnings", "inspect")
 _NOT_CAPTURED_PACKAGES = ("numpy", "pytest", "_pytest", "hypothesis", "pluggy", "sympy", "networkx", "triton")
@@ -59,6 +67,8 @@ def check_inlining(function: types.FunctionType) -> None:
             id_ = "BD003" if module in ("logging", "warnings") else "BD002"
             raise GraphBreak(id_, f"call of {function.__module__}.{function.__qualname__}")
         return
+    if filename.startswith(_TORCH_OPAQUE):
+        raise GraphBreak("BD018", f"call of {function.__module__}.{function.__qualname__}")
     if filename.startswith(_OWN_ROOTS):
         raise GraphBreak("BD002", f"call of {function.__module__}.{function.__qualname__}")
     for site in _SITE:

@@ -6,8 +6,10 @@ import collections
 import enum
 import functools
 import itertools
+import operator
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +42,7 @@ from . import torch_functions
 from .python import text_rule
 
 if TYPE_CHECKING:
+    from ..codegen import Codegen
     from ..context import Context
 
 Constructor = Callable[..., VariableTracker]
@@ -369,6 +372,69 @@ def _eager_iterator(function: Any) -> Constructor:
 
 for _function in (itertools.product, itertools.permutations, itertools.combinations, itertools.zip_longest):
     constructs(_function)(_eager_iterator(_function))  # pyright: ignore[reportArgumentType]
+
+
+@constructs(itertools.accumulate)
+def make_accumulate(
+    ctx: Context, items: VariableTracker, function: VariableTracker | None = None, *, initial: VariableTracker | None = None
+) -> VariableTracker:
+    values = [*([initial] if initial is not None else []), *items.unpack(ctx)]
+    totals = values[:1]
+    for value in values[1:]:
+        pair = [totals[-1], value]
+        totals.append(ctx.binary("+", *pair) if function is None else function.call(ctx, pair, {}))
+    return ctx.iterator(totals)
+
+
+# -- small callable objects -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GetterVariable(VariableTracker):
+    """``operator.itemgetter``, ``attrgetter`` or ``methodcaller``."""
+
+    cls: type
+    args: tuple[VariableTracker, ...]
+    keywords: tuple[tuple[str, VariableTracker], ...] = ()
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        (owner,) = args
+        if self.cls is operator.methodcaller:
+            name, *rest = self.args
+            return owner.call_method(ctx, name.as_constant(ctx), rest, dict(self.keywords))
+        found = [self._get(ctx, owner, key) for key in self.args]
+        return found[0] if len(found) == 1 else ctx.create_tuple(found)
+
+    def _get(self, ctx: Context, owner: VariableTracker, key: VariableTracker) -> VariableTracker:
+        if self.cls is operator.itemgetter:
+            return owner.get_item(ctx, key)
+        for name in key.as_constant(ctx).split("."):
+            owner = ctx.get_attr(owner, name)
+        return owner
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(self.cls)
+        gen.push_all((*self.args, *(value for _, value in self.keywords)))
+        gen.emitter.call(len(self.args) + len(self.keywords), [name for name, _ in self.keywords])
+
+
+def _make_getter(cls: type) -> Constructor:
+    return lambda ctx, *args, **named: GetterVariable(cls, args, tuple(named.items()))
+
+
+for _getter in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+    constructs(_getter)(_make_getter(_getter))
+
+
+@constructs(types.SimpleNamespace)
+def make_namespace(ctx: Context, **named: VariableTracker) -> VariableTracker:
+    made = UserObjectVariable(Identity(types.SimpleNamespace))
+    for name, value in named.items():
+        made.store(ctx, name, value)
+    return made
 
 
 def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs: Any) -> VariableTracker:

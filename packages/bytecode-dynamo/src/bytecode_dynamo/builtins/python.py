@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import itertools
 import operator
+import types
 from typing import TYPE_CHECKING, Any
 
 from ..effects import Identity
 from ..errors import GraphBreak, NotConstant, ObservedException
 from ..variables.base import VariableTracker
 from ..variables.constant import ConstantVariable, SymbolicVariable
+from ..variables.function import FunctionVariable
 from ..variables.iterator import ChainIterator
 from ..variables.sequence import sort_items
 from ..variables.tensor import TensorVariable
@@ -152,6 +155,26 @@ def exception_str(ctx: Context, error: Value) -> Value:
 def exception_repr(ctx: Context, error: Value) -> Value:
     args = [ctx.call_known(repr, [arg], {}).as_constant(ctx) for arg in ctx.get_attr(error, "args").unpack(ctx)]
     return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
+
+
+@evaluates_call(inspect.isclass)
+def isclass(ctx: Context, value: Value) -> Value:
+    return ConstantVariable(issubclass(value.python_type(), type))
+
+
+@evaluates_call(inspect.isfunction)
+def isfunction(ctx: Context, value: Value) -> Value:
+    return ConstantVariable(value.python_type() is types.FunctionType)
+
+
+@evaluates_call(inspect.ismethod)
+def ismethod(ctx: Context, value: Value) -> Value:
+    return ConstantVariable(value.python_type() is types.MethodType)
+
+
+@evaluates_call(inspect.isgeneratorfunction)
+def isgeneratorfunction(ctx: Context, value: Value) -> Value:
+    return ConstantVariable(isinstance(value, FunctionVariable) and bool(value.code.co_flags & inspect.CO_GENERATOR))
 
 
 @evaluates_call(vars)

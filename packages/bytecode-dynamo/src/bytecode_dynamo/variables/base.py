@@ -172,7 +172,8 @@ class MethodTable:
 
     def __init__(self, name: str, parent: MethodTable | None = None) -> None:
         self.name = name
-        self._rules: dict[str, MethodImplementation] = dict(parent._rules) if parent else {}
+        self._parent = parent
+        self._rules: dict[str, MethodImplementation] = {}
 
     def register(self, *names: str) -> Callable[[MethodImplementation], MethodImplementation]:
         """Decorator; a duplicate name of the same table raises."""
@@ -185,8 +186,9 @@ class MethodTable:
         return add
 
     def find(self, name: str) -> MethodImplementation | None:
-        """The rule of a method."""
-        return self._rules.get(name)
+        """The rule of a method, here or in the parent table."""
+        rule = self._rules.get(name)
+        return rule if rule is not None or self._parent is None else self._parent.find(name)
 
 
 def no_keywords(kwargs: Kwargs, what: str) -> None:

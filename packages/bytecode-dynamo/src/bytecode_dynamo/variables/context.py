@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,39 @@ class ModeContextVariable(VariableTracker):
         raise NotImplementedError
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        # Used as a decorator: torch's Python code wraps the function.
-        function = getattr(self.key.cls, "__call__", None)
-        if function is None or len(args) != 1:
+        if len(args) != 1 or kwargs:
             raise GraphBreak("BD017", f"call of a {self.key.cls.__name__} object")
-        return ctx.class_attribute(self, self.key.cls, "__call__").call(ctx, args, kwargs)
+        return DecoratedVariable(self, args[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecoratedVariable(VariableTracker):
+    """A function under ``@torch.no_grad()`` or ``@torch.autocast(...)``: each call enters a fresh manager."""
+
+    manager: ModeContextVariable
+    function: VariableTracker
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        manager = self.manager.fresh()
+        manager.call_method(ctx, "__enter__", [], {})
+        try:
+            return self.function.call(ctx, args, kwargs)
+        finally:
+            manager.call_method(ctx, "__exit__", [ctx.none] * 3, {})
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return self.function if name == "__wrapped__" else self.function.get_attr(ctx, name)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee(lambda: gen(self.manager))
+        gen(self.function)
+        gen.emitter.call(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,9 +196,8 @@ class NullContextVariable(ModeContextVariable):
 def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker | None:
     """A new mode context, or None when the class is not one."""
     if cls in (torch.no_grad, torch.enable_grad):
-        if args:
-            return ctx.wrap_decorated(cls, args[0])
-        return GradModeVariable(Identity(cls), cls is torch.enable_grad)
+        mode = GradModeVariable(Identity(cls), cls is torch.enable_grad)
+        return DecoratedVariable(mode, args[0]) if args else mode
     if cls is torch.set_grad_enabled:
         # The mode changes when the object is made.
         mode = GradModeVariable(Identity(cls), (args[0] if args else kwargs["mode"]).truth(ctx))

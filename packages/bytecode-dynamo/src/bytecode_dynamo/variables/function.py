@@ -283,3 +283,34 @@ def wrap_partial(ctx: Context, value: functools.partial[Any], source: Source) ->
     ctx.guards.require(keywords, GuardKind.DICT_KEYS, tuple(value.keywords))
     pairs = tuple((name, LazyVariable(held, source=ItemSource(keywords, name))) for name, held in value.keywords.items())
     return ctx.effects.remember(value, PartialVariable(function, tuple(args), pairs, source=source))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedFunctionVariable(VariableTracker):
+    """A function behind ``functools.lru_cache``: evaluated anew, for its cache belongs to calls outside of graphs."""
+
+    function: VariableTracker
+    value: Any = None
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return self.function.call(ctx, args, kwargs)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "__wrapped__":
+            return self.function
+        if name in ("cache_info", "cache_clear"):
+            raise GraphBreak("BD014", f"{name} of a cached function")
+        return self.function.get_attr(ctx, name)
+
+
+@tracker_for(type(functools.lru_cache(None)(is_empty_cell)))
+def wrap_cached(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    function = ctx.wrap(value.__wrapped__, AttrSource(source, "__wrapped__"))
+    return ctx.effects.remember(value, CachedFunctionVariable(function, value, source=source))

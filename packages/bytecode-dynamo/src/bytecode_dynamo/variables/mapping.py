@@ -59,6 +59,10 @@ class DictVariable(VariableTracker):
         pairs = self.entries(ctx).values()
         return {ctx.real(key).as_constant(ctx): ctx.real(value).as_fake(ctx) for key, value in pairs}
 
+    def has_method(self, name: str) -> bool:
+        """Whether there is a rule for a method."""
+        return DICT_METHODS.find(name) is not None
+
     def truth(self, ctx: Context) -> bool:
         return bool(self.entries(ctx))
 
@@ -183,6 +187,10 @@ class SetVariable(VariableTracker):
         if self.key.cls is not frozenset:
             raise GraphBreak("BD007", "a set as a key")
         return frozenset(self.members(ctx))
+
+    def has_method(self, name: str) -> bool:
+        """Whether there is a rule for a method."""
+        return SET_METHODS.find(name) is not None
 
     def truth(self, ctx: Context) -> bool:
         return bool(self.members(ctx))

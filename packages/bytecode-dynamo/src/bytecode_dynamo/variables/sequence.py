@@ -52,6 +52,10 @@ class SequenceVariable(VariableTracker):
     def as_fake(self, ctx: Context) -> Any:
         return [ctx.real(item).as_fake(ctx) for item in self.elements(ctx)]
 
+    def has_method(self, name: str) -> bool:
+        """Whether there is a rule for a method."""
+        return self.methods().find(name) is not None
+
     def truth(self, ctx: Context) -> bool:
         return bool(self.elements(ctx))
 
@@ -280,6 +284,17 @@ def wrap_list(ctx: Context, value: list[Any], source: Source) -> VariableTracker
     return ctx.effects.remember(value, ListVariable(key, source=source))
 
 
+@tracker_for(collections.deque)
+def wrap_deque(ctx: Context, value: collections.deque[Any], source: Source) -> VariableTracker:
+    if type(value) is not collections.deque or value.maxlen is not None:
+        return ctx.wrap_object(value, source)
+    ctx.guards.require(source, GuardKind.TYPE_IS, collections.deque)
+    ctx.guards.require(source, GuardKind.LENGTH, len(value))
+    key = Identity(collections.deque, value, source)
+    ctx.effects.set_initial(key, lazy_items(value, source))
+    return ctx.effects.remember(value, ListVariable(key, source=source))
+
+
 @tracker_for(tuple)
 def wrap_tuple(ctx: Context, value: tuple[Any, ...], source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
@@ -404,6 +419,30 @@ def list_delitem(ctx: Context, self: ListVariable, key: VariableTracker) -> None
 
 
 DEQUE_METHODS = MethodTable("deque", LIST_METHODS)
+
+
+@DEQUE_METHODS.register("appendleft")
+def deque_appendleft(ctx: Context, self: ListVariable, item: VariableTracker) -> None:
+    self.replace(ctx, (item, *self.elements(ctx)))
+
+
+@DEQUE_METHODS.register("popleft")
+def deque_popleft(ctx: Context, self: ListVariable) -> VariableTracker:
+    if not self.elements(ctx):
+        return ctx.raise_error(IndexError, "pop from an empty deque")
+    return list_pop(ctx, self, ConstantVariable(0))
+
+
+@DEQUE_METHODS.register("extendleft")
+def deque_extendleft(ctx: Context, self: ListVariable, items: VariableTracker) -> None:
+    self.replace(ctx, (*reversed(items.unpack(ctx)), *self.elements(ctx)))
+
+
+@DEQUE_METHODS.register("rotate")
+def deque_rotate(ctx: Context, self: ListVariable, count: VariableTracker | None = None) -> None:
+    rotated = collections.deque(self.elements(ctx))
+    rotated.rotate(1 if count is None else count.as_constant(ctx))
+    self.replace(ctx, tuple(rotated))
 
 
 def sort_items(ctx: Context, items: list[VariableTracker], options: Kwargs) -> list[VariableTracker]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..context import Context
 
 
+PLAIN_GETTERS = (object.__getattribute__, BaseException.__getattribute__, types.SimpleNamespace.__getattribute__)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UserObjectVariable(VariableTracker):
     """An object whose class is written in Python (or an opaque C object, of which only attributes can be read)."""
@@ -75,7 +78,7 @@ class UserObjectVariable(VariableTracker):
         if name == "__dict__":
             return InstanceDictVariable(self)
         getter = find_in_class(self.key.cls, "__getattribute__")[1]
-        if getter is not object.__getattribute__ and getter is not BaseException.__getattribute__:
+        if getter not in PLAIN_GETTERS:
             raise GraphBreak("BD014", f"{self.describe()} has its own __getattribute__")
         return load_attribute(ctx, self, self.key, name)
 
