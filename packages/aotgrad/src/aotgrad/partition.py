@@ -56,6 +56,7 @@ def partition_min_cut(joint: Joint | JointView, *, max_chain: int = 16, tensor_o
     """
     view = joint if isinstance(joint, JointView) else JointView.of(joint)
     eager = set(_read_by_backward(view))
+    view.add_substitutes()
     output_roots = {view_root(v, unsafe=True) for v in view.values if isinstance(v, torch.fx.Node)}
     placeholders = view.joint.gm.graph.find_nodes(op="placeholder")
     static = {p for p, spec in zip(placeholders, view.joint.inputs) if spec.static}
@@ -73,23 +74,22 @@ def partition_min_cut(joint: Joint | JointView, *, max_chain: int = 16, tensor_o
             return 0 if node in static or node in eager else INFINITE
         if node in output_roots and node not in eager and node not in view.written:
             return INFINITE
-        return size_in_bytes(node.meta["val"]) + tensor_overhead
+        size = size_in_bytes(node.meta["val"])
+        # forward does not need what only backward computes: keeping that instead of its operand must pay
+        return size + tensor_overhead + (size // 8 + 1 if node.meta.get("is_backward") else 0)
 
-    for node in _must_run_in_forward(candidates, max_chain):
+    for node in _must_run_in_forward(view, candidates, max_chain):
         network.add_edge(source, 2 * index[node], INFINITE)
     for node, i in index.items():
-        if node.op == "get_attr":
-            continue
-        network.add_edge(2 * i, 2 * i + 1, capacity(node))
-        for user in node.users:
-            if user in index:
-                network.add_edge(2 * i + 1, 2 * index[user], INFINITE)
-            elif user in view.from_tangent and user in view.needed:
-                network.add_edge(2 * i + 1, sink, INFINITE)
-        if node in view.gradients:
-            network.add_edge(2 * i + 1, sink, INFINITE)
+        network.add_edge(2 * i, 2 * i + 1, 0 if node.op == "get_attr" else capacity(node))
+        for operand in view.inputs_again(node):
+            if operand in index:
+                network.add_edge(2 * index[operand] + 1, 2 * i, INFINITE)
+    for operand in _read_with_tangents(view):
+        if operand in index:
+            network.add_edge(2 * index[operand] + 1, sink, INFINITE)
     late = network.minimum_cut(source, sink)
-    saved = [n for n, i in index.items() if not late[2 * i] and late[2 * i + 1]]
+    saved = [n for n, i in index.items() if not late[2 * i] and late[2 * i + 1] and n.op != "get_attr"]
     return _report(view, saved, "min_cut")
 
 
@@ -115,12 +115,22 @@ def _read_by_backward(view: JointView) -> list[torch.fx.Node]:
     return list(found)
 
 
-def _must_run_in_forward(candidates: Iterable[torch.fx.Node], max_chain: int) -> list[torch.fx.Node]:
+def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:
+    """What backward must have at hand: operands of the nodes that depend on a tangent, and gradients that do not."""
+    readers = view.from_tangent & view.needed
+    gradients = {g for g in view.gradients if isinstance(g, torch.fx.Node)}
+    return {a for n in readers for a in n.all_input_nodes} | gradients - view.from_tangent
+
+
+def _must_run_in_forward(view: JointView, candidates: Iterable[torch.fx.Node], max_chain: int) -> list[torch.fx.Node]:
+    replaced = {n.all_input_nodes[0] for n in view.substitutes}  # their statistics are kept instead
     depth: dict[torch.fx.Node, int] = {}
     banned = []
     for node in candidates:
-        kind = recompute_class(node)
-        below = max((depth.get(a, 0) for a in node.all_input_nodes), default=0)
+        is_substituted = node in view.substitutes or node.meta.get("is_substitute")
+        kind = Recompute.FREE if is_substituted else recompute_class(node)
+        kind = Recompute.NEVER if node in replaced else kind
+        below = max((depth.get(a, 0) for a in view.inputs_again(node)), default=0)
         depth[node] = below + (kind is Recompute.CHEAP)
         if node.meta.get("is_backward") or node.op == "get_attr":
             continue
@@ -142,7 +152,7 @@ def _report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Parti
         if node in seen or node in cut or node in view.from_tangent:
             continue
         seen.add(node)
-        stack.extend(node.all_input_nodes)
+        stack.extend(view.inputs_again(node))
         if not node.meta.get("is_backward") and recompute_class(node) is not Recompute.FREE:
             again[node.name] = None
     return Partition(saved, name, kept, tuple(sorted(again)))

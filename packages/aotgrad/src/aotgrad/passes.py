@@ -99,6 +99,8 @@ def remove_dead(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
     for node in reversed(list(graph.nodes)):
         if node.users or node.op in ("placeholder", "output") or (keep_random and is_random(node)):
             continue
+        if node.target is aten.sym_size.int and len(node.all_input_nodes[0].users) > 1:
+            continue  # binds a size that other values may have
         graph.erase_node(node)
 
 
@@ -128,11 +130,19 @@ def _fresh_like(value: Any) -> torch.Tensor:
         return aten.clone.default(value)
 
 
+def drop_unread_operands(graph: torch.fx.Graph) -> None:
+    """Batch norm's backward in training mode never reads the running statistics: they need not be kept for it."""
+    for node in graph.find_nodes(op="call_function", target=aten.native_batch_norm_backward.default):
+        if node.args[7] is True:
+            node.args = (*node.args[:3], None, None, *node.args[5:])
+
+
 def clean(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
     """The passes that every joint graph goes through."""
     remove_noops(graph)
     merge_common(graph)
     remove_noops(graph)
+    drop_unread_operands(graph)
     remove_dead(graph, keep_random=keep_random)
 
 
@@ -154,6 +164,7 @@ def size_symbols(node: torch.fx.Node) -> set[Any]:
 __all__ = [
     "Pass",
     "clean",
+    "drop_unread_operands",
     "is_random",
     "layout_key",
     "merge_common",

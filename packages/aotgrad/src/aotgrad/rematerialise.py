@@ -16,7 +16,7 @@ Build = Callable[..., torch.fx.Node]
 
 
 def add_substitutes(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
-    """Appends a cheap equivalent behind each normalisation's output; maps the output to it. Nothing uses them yet."""
+    """Adds a cheap equivalent beside each normalisation's output; maps the output to it. No node uses them."""
     found: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in list(graph.nodes):
         rule = _RULES.get(node.target)
@@ -25,12 +25,12 @@ def add_substitutes(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]
         parts = {user.args[1]: user for user in node.users}
         if not {0, 1, 2} <= parts.keys() or not _is_precise(parts[1].meta["val"]):
             continue
-        last = max(parts.values(), key=lambda n: list(graph.nodes).index(n))
-        with graph.inserting_after(last):
-            anchor = graph.call_function(aten.alias.default, (parts[0],))
-        with graph.inserting_before(anchor):
-            found[parts[0]] = rule(_builder(graph, parts[0]), node, parts[1], parts[2])
-        graph.erase_node(anchor)
+        out, last = parts[0], node.next
+        while last.next in parts.values():
+            last = last.next
+        with graph.inserting_before(last.next):
+            found[out] = rule(_builder(graph, out), node, parts[1], parts[2])
+        found[out].append(out)  # the substitute comes first, so that the order stays topological for both
     return found
 
 
@@ -45,7 +45,7 @@ def _builder(graph: torch.fx.Graph, like: torch.fx.Node) -> Build:
         fake = next(v for v in values if isinstance(v, FakeTensor))
         with fake.fake_mode:
             node.meta["val"] = op(*values, **kwargs)
-        node.meta["is_backward"] = True
+        node.meta["is_backward"] = node.meta["is_substitute"] = True
         node.meta["forward_node"] = like.name
         if "stack_trace" in like.meta:
             node.meta["stack_trace"] = like.meta["stack_trace"]

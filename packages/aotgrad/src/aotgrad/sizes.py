@@ -46,6 +46,10 @@ class SizeNodes:
         """Says that ``node`` computes ``value``; bare symbols become usable this way."""
         self._nodes.setdefault(expr_of(value), node)
 
+    def is_bound(self, value: Any) -> bool:
+        """Whether a node computes ``value`` already."""
+        return expr_of(value) in self._nodes
+
     def argument(self, value: Any) -> Any:
         """A node (or a Python number) for a SymInt, SymFloat or SymBool."""
         return self.node_for(expr_of(value))

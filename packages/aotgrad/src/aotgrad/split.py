@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from symshapes import expr_of, is_symbolic
 
 from .joint import Joint
 from .passes import size_symbols
+from .rematerialise import add_substitutes
 from .views import view_source
 
 aten = torch.ops.aten
@@ -27,6 +28,7 @@ class JointView:
         from_tangent: nodes that depend on a tangent; these run in backward.
         needed: ancestors of a gradient, the gradients included.
         written: placeholders that the epilogue overwrites.
+        substitutes: for some nodes a cheaper way to compute them again in backward.
     """
 
     joint: Joint
@@ -35,6 +37,7 @@ class JointView:
     from_tangent: set[torch.fx.Node]
     needed: set[torch.fx.Node]
     written: set[torch.fx.Node]
+    substitutes: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
 
     @staticmethod
     def of(joint: Joint) -> JointView:
@@ -51,13 +54,25 @@ class JointView:
         needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node))
         return JointView(joint, values, gradients, from_tangent, needed, written)
 
+    def add_substitutes(self) -> None:
+        """Lets backward compute normalisations again from their statistics."""
+        self.substitutes = add_substitutes(self.joint.gm.graph)
+        self.needed |= ancestors(s for node, s in self.substitutes.items() if node in self.needed)
+
+    def inputs_again(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        """What is needed to compute a node in backward."""
+        substitute = self.substitutes.get(node)
+        return node.all_input_nodes if substitute is None else [substitute]
+
     def is_size(self, node: torch.fx.Node) -> bool:
         """Whether a node is a number: always recomputed from the symbols."""
         return not isinstance(node.meta["val"], (torch.Tensor, list, tuple))
 
     def can_save(self, node: torch.fx.Node) -> bool:
         """Whether a node stands for memory of its own that can be handed to backward."""
-        return isinstance(node.meta["val"], torch.Tensor) and node.op != "get_attr" and view_source(node, unsafe=True) is None
+        if not isinstance(node.meta["val"], torch.Tensor) or node.op == "get_attr" or node.meta.get("is_substitute"):
+            return False
+        return view_source(node, unsafe=True) is None
 
 
 def ancestors(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
@@ -124,16 +139,18 @@ def _backward_body(
         stack = [node]
         while stack:
             top = stack[-1]
-            if top in saved or top in body or top.op == "placeholder":
+            if top in saved or top in body or top.op == "placeholder" or _is_binder(top):
                 if top in saved:
                     used.add(top)
                 stack.pop()
                 continue
-            missing = [a for a in top.all_input_nodes if a not in body and a not in saved and a.op != "placeholder"]
+            missing = [
+                a for a in view.inputs_again(top) if not (a in body or a in saved or a.op == "placeholder" or _is_binder(a))
+            ]
             if missing:
                 stack.extend(sorted(missing, key=order.__getitem__, reverse=True))
                 continue
-            used.update(a for a in top.all_input_nodes if a in saved)
+            used.update(a for a in view.inputs_again(top) if a in saved)
             body[top] = None
             stack.pop()
 
@@ -155,7 +172,7 @@ def _sizes_read(
     binders = {expr_of(n.meta["val"]): n for n in view.joint.gm.graph.nodes if _is_binder(n)}
     computed = set(body)
     found = {binders[s] for s in symbols if s in binders and binders[s] not in computed}
-    found |= {a for n in body for a in n.all_input_nodes if a.op == "placeholder" and view.is_size(a)}
+    found |= {a for n in body for a in n.all_input_nodes if view.is_size(a) and (a.op == "placeholder" or _is_binder(a))}
     return tuple(sorted(found, key=order.__getitem__))
 
 
@@ -205,6 +222,7 @@ def _extract_backward(
         env[node] = placeholder = graph.placeholder(node.name)
         placeholder.meta["val"] = node.meta["val"]
     for node in body:
-        env[node] = graph.node_copy(node, env.__getitem__)
+        substitute = view.substitutes.get(node)
+        env[node] = graph.node_copy(node, env.__getitem__) if substitute is None else env[substitute]
     graph.output(tuple(env[g] for g in gradients))
     return torch.fx.GraphModule(view.joint.gm, graph, "Backward")

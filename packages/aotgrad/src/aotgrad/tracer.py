@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, is_symbolic
+from symshapes import FakeTensor, FakeTensorMode, expr_of, is_symbolic
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -168,6 +168,8 @@ class Tracer(TorchDispatchMode):
     def _track(self, out: Any, node: torch.fx.Node) -> None:
         if not isinstance(out, (list, tuple)):
             self._remember(out, node)
+            if isinstance(out, FakeTensor):
+                self._bind_unbacked_sizes(out, node)
             return
         for i, part in enumerate(out):
             if part is None or isinstance(part, (int, float)):
@@ -176,6 +178,17 @@ class Tracer(TorchDispatchMode):
             item.meta["val"] = part
             self._annotate(item)
             self._track(part, item)
+
+    def _bind_unbacked_sizes(self, fake: FakeTensor, node: torch.fx.Node) -> None:
+        """Gives each new data-dependent size a node of its own (C2.5)."""
+        for d, size in enumerate(fake.shape):
+            if type(size) is int or not self.fake_mode.shape_env.is_unbacked_symint(expr_of(size)):
+                continue
+            if not self.sizes.is_bound(size):
+                binder = self.graph.call_function(aten.sym_size.int, (node, d))
+                binder.meta["val"] = size
+                self._annotate(binder)
+                self.sizes.bind(size, binder)
 
     def _annotate(self, node: torch.fx.Node) -> None:
         if self.in_backward:

@@ -1,0 +1,131 @@
+"""What the partitioners keep and repeat, and that both give right gradients."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from aotgrad import aot_backend, aot_function, partition_default, partition_min_cut, run_eager
+from aotgrad.maxflow import INFINITE, FlowNetwork
+
+
+def partitions(f, *inputs):
+    """Both partitions of a program's joint graph, and the results of running each."""
+    found = {}
+
+    def spy(which):
+        def choose(view):
+            found[which.__name__] = partition = which(view)
+            return partition
+
+        return choose
+
+    for which in (partition_default, partition_min_cut):
+        leaves = [torch.nn.Parameter(t.detach().clone()) for t in inputs]
+        torch.manual_seed(0)
+        aot_function(f, forward_compiler=run_eager, partition=spy(which))(*leaves).sum().backward()
+        reference = [t.detach().clone().requires_grad_(t.requires_grad) for t in inputs]
+        torch.manual_seed(0)
+        f(*reference).sum().backward()
+        for a, b in zip(leaves, reference):
+            torch.testing.assert_close(a.grad, b.grad)
+    return found["partition_default"], found["partition_min_cut"]
+
+
+def randn(*shape, grad=True):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
+
+
+def operations(partition):
+    return {str(n.target) for n in partition.saved if n.op != "placeholder"}
+
+
+def test_pointwise_chain_keeps_one_value():
+    default, cut = partitions(lambda x, w: (x @ w).sin().exp().tanh(), randn(8, 8), randn(8, 8))
+    assert len(operations(default)) == 3
+    assert operations(cut) == {"aten.mm.default"}
+    assert cut.saved_bytes == 8 * 8 * 8
+    assert set(cut.recomputed) == {"sin_default", "exp_default", "tanh_default"}
+
+
+def test_inputs_are_free_but_heavy_ops_are_not_repeated():
+    _, cut = partitions(lambda x, w, v: ((x @ w) @ v).relu(), randn(8, 8), randn(8, 8), randn(8, 8))
+    assert "aten.mm.default" in operations(cut)
+    assert not any("mm" in name for name in cut.recomputed)
+
+
+def test_random_ops_are_never_repeated():
+    default, cut = partitions(lambda x: F.dropout((x * 2).sin(), 0.5), randn(100))
+    for partition in (default, cut):
+        assert not any("dropout" in name or "bernoulli" in name for name in partition.recomputed)
+
+
+def test_normalisation_is_repeated_from_its_statistics():
+    def f(x, w, g, b):
+        return F.relu(F.layer_norm(x @ w, (32,), g, b)) @ w
+
+    inputs = randn(16, 32), randn(32, 32), randn(32), randn(32)
+    default, cut = partitions(f, *inputs)
+    assert cut.saved_bytes < 0.6 * default.saved_bytes
+    assert not any("native_layer_norm" in name for name in cut.recomputed)
+
+
+def test_batch_norm_is_repeated_from_its_statistics():
+    def f(x, w, g, b):
+        y = F.batch_norm(F.conv2d(x, w), torch.zeros(4, dtype=x.dtype), torch.ones(4, dtype=x.dtype), g, b, training=True)
+        return F.conv2d(F.relu(y), w)
+
+    default, cut = partitions(f, randn(2, 4, 8, 8), randn(4, 4, 3, 3), randn(4), randn(4))
+    assert cut.saved_bytes < 0.6 * default.saved_bytes
+
+
+def test_views_are_never_saved():
+    _, cut = partitions(lambda x, w: (x @ w).t().reshape(-1)[3:].exp(), randn(4, 4), randn(4, 4))
+    assert not operations(cut) & {"aten.t.default", "aten.view.default", "aten.slice.Tensor"}
+
+
+def test_report_lists_bytes():
+    _, cut = partitions(lambda x, w: (x @ w).sin(), randn(4, 4), randn(4, 4))
+    assert "partition min_cut: 128 bytes saved beyond the inputs" in str(cut)
+
+
+def test_backward_names_what_it_takes():
+    graphs = []
+
+    def keep(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    gm = torch.fx.symbolic_trace(lambda x, w: (x @ w).sin())
+    aot_backend(keep)(gm, [randn(4, 4), randn(4, 4)])
+    names = [n.name for n in graphs[1].graph.find_nodes(op="placeholder")]
+    assert names == ["x", "w", "mm_default", "tangent_0"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_minimum_cut_equals_brute_force(seed):
+    rng = random.Random(seed)
+    size = 6
+    edges = [(a, b, rng.randint(0, 9)) for a in range(size) for b in range(size) if a != b and rng.random() < 0.5]
+    network = FlowNetwork(size)
+    for edge in edges:
+        network.add_edge(*edge)
+    late = network.minimum_cut(0, size - 1)
+
+    def cost(side):
+        return sum(c for a, b, c in edges if not side[a] and side[b])
+
+    sides = [(False, *middle, True) for middle in itertools.product((False, True), repeat=size - 2)]
+    best = min(map(cost, sides))
+    assert cost(late) == best
+    assert sum(late) == min(sum(s) for s in sides if cost(s) == best)
+
+
+def test_a_network_without_a_finite_cut_is_an_error():
+    network = FlowNetwork(2)
+    network.add_edge(0, 1, INFINITE)
+    with pytest.raises(ValueError, match="must not be cut"):
+        network.minimum_cut(0, 1)
