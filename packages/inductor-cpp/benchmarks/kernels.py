@@ -30,7 +30,9 @@ def {name}({inputs}, out0: Out('{{d}}', 524288)):
 """
 
 
-CHAIN = pointwise("chain", """
+CHAIN = pointwise(
+    "chain",
+    """
         s = sin(x)
         c = cos(x)
         m = mul(s, c)
@@ -47,8 +49,11 @@ CHAIN = pointwise("chain", """
         n = neg(t)
         q = exp(n)
         r = add(q, one)
-        y = div(one, r)""")
-GELU = pointwise("gelu", """
+        y = div(one, r)""",
+)
+GELU = pointwise(
+    "gelu",
+    """
         h = constant(0.5, 'float32')
         k = constant(0.7071067811865476, 'float32')
         one = constant(1.0, 'float32')
@@ -56,7 +61,8 @@ GELU = pointwise("gelu", """
         g1 = erf(g0)
         g2 = add(g1, one)
         g3 = mul(x, h)
-        y = mul(g3, g2)""")
+        y = mul(g3, g2)""",
+)
 SOFTMAX = """
 @kernel(device='cpu', vector='r0')
 def softmax(in0: In('{d}', 524288), out0: Out('{d}', 524288)):
@@ -125,8 +131,14 @@ def column_sum(in0: In('{d}', 524288), out0: Out('{d}', 1024)):
         o = cast(t, '{d}')
         store(out0, [p0], o)
 """
-ROW_SUM = COLUMN_SUM.replace("vector='p0'", "vector='r0'").replace("column_sum", "row_sum").replace("range(1024)", "range(512)").replace(
-    "reduce(512)", "reduce(1024)").replace("1024*r0 + p0", "1024*p0 + r0").replace("'{d}', 1024)", "'{d}', 512)")
+ROW_SUM = (
+    COLUMN_SUM.replace("vector='p0'", "vector='r0'")
+    .replace("column_sum", "row_sum")
+    .replace("range(1024)", "range(512)")
+    .replace("reduce(512)", "reduce(1024)")
+    .replace("1024*r0 + p0", "1024*p0 + r0")
+    .replace("'{d}', 1024)", "'{d}', 512)")
+)
 TRANSPOSE_ADD = """
 @kernel(device='cpu', vector='p1')
 def transpose_add(in0: In('{d}', 1048576), in1: In('{d}', 1048576), out0: Out('{d}', 1048576)):
@@ -151,7 +163,9 @@ def cumsum(in0: In('{d}', 524288), out0: Out('{d}', 524288)):
             o = cast(y, '{d}')
             store(out0, [1024*p0 + r0], o)
 """
-DROPOUT = pointwise("bias_gelu_dropout", """
+DROPOUT = pointwise(
+    "bias_gelu_dropout",
+    """
         b0 = load(in1, [p0 % 1024], '{d}')
         b = cast(b0, 'float32')
         xb = add(x, b)
@@ -171,9 +185,19 @@ DROPOUT = pointwise("bias_gelu_dropout", """
         sc = constant(1.1111112, 'float32')
         keep = le(p, u)
         gs = mul(g, sc)
-        y = where(keep, gs, z)""", "in0: In('{d}', 524288), in1: In('{d}', 1024), in2: In('int64', 1)")
-DROPOUT_2D = DROPOUT.replace("for p0 in range(524288):", "for p1 in range(512):\n        for p0 in range(1024):").replace("[p0 % 1024]", "[p0]").replace(
-    "[p0]", "[p0]").replace("in0, [p0]", "in0, [1024*p1 + p0]").replace("out0, [p0]", "out0, [1024*p1 + p0]").replace("index_expr(p0", "index_expr(1024*p1 + p0").replace("\n        ", "\n            ").replace("            for p0", "        for p0")
+        y = where(keep, gs, z)""",
+    "in0: In('{d}', 524288), in1: In('{d}', 1024), in2: In('int64', 1)",
+)
+DROPOUT_2D = (
+    DROPOUT.replace("for p0 in range(524288):", "for p1 in range(512):\n        for p0 in range(1024):")
+    .replace("[p0 % 1024]", "[p0]")
+    .replace("[p0]", "[p0]")
+    .replace("in0, [p0]", "in0, [1024*p1 + p0]")
+    .replace("out0, [p0]", "out0, [1024*p1 + p0]")
+    .replace("index_expr(p0", "index_expr(1024*p1 + p0")
+    .replace("\n        ", "\n            ")
+    .replace("            for p0", "        for p0")
+)
 EMBEDDING_BAG = """
 @kernel(device='cpu', vector='p1')
 def embedding_bag(in0: In('{d}', 640000), in1: In('int64', 5120), out0: Out('{d}', 32768)):
@@ -188,8 +212,11 @@ def embedding_bag(in0: In('{d}', 640000), in1: In('int64', 5120), out0: Out('{d}
             o = cast(s, '{d}')
             store(out0, [64*p0 + p1], o)
 """
-ADD = pointwise("add", """
-        y = add(x, x)""")
+ADD = pointwise(
+    "add",
+    """
+        y = add(x, x)""",
+)
 
 
 def make_cases(dtype: torch.dtype) -> dict[str, tuple[str, list[torch.Tensor], torch.Tensor, Callable[..., torch.Tensor]]]:
@@ -210,7 +237,12 @@ def make_cases(dtype: torch.dtype) -> dict[str, tuple[str, list[torch.Tensor], t
         "transpose_add": (TRANSPOSE_ADD, [s, t], torch.empty_like(s), lambda a, b: a + b.t()),
         "cumsum": (CUMSUM, [x], out, lambda x: x.cumsum(1)),
         "bias_gelu_dropout": (DROPOUT_2D, [x, b, seed], out, lambda x, b, seed: F.dropout(F.gelu(x + b), 0.1)),
-        "embedding_bag": (EMBEDDING_BAG, [table, index], torch.empty(512, 64, dtype=dtype), lambda w, i: F.embedding_bag(i, w, mode="sum")),
+        "embedding_bag": (
+            EMBEDDING_BAG,
+            [table, index],
+            torch.empty(512, 64, dtype=dtype),
+            lambda w, i: F.embedding_bag(i, w, mode="sum"),
+        ),
     }
 
 

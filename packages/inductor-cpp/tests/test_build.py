@@ -118,7 +118,9 @@ def script(path, body: str):
 
 
 def test_failing_compiler_shows_command_and_output(fresh, monkeypatch, tmp_path):
-    fake = script(tmp_path / "broken", 'case "$1" in --version) echo broken 1.0;; *) echo "no space for a.out" >&2; exit 3;; esac\n')
+    fake = script(
+        tmp_path / "broken", 'case "$1" in --version) echo broken 1.0;; *) echo "no space for a.out" >&2; exit 3;; esac\n'
+    )
     monkeypatch.setenv("STRATA_CXX", str(fake))
     generator = CppCodeGenerator()
     with pytest.raises(BuildError) as caught:

@@ -74,7 +74,16 @@ def test_kernel_without_vector_axis_is_scalar():
 
 @pytest.mark.parametrize(
     ("expr", "step"),
-    [("4*p0 + p1", 1), ("p0", 0), ("7 - p1", -1), ("p1 // 4", None), ("p1 % 4 + p0", None), ("s0*p1", "s0"), ("min(p1, 3)", None), ("(p1 // 2)*2 + p1 % 2", None)],
+    [
+        ("4*p0 + p1", 1),
+        ("p0", 0),
+        ("7 - p1", -1),
+        ("p1 // 4", None),
+        ("p1 % 4 + p0", None),
+        ("s0*p1", "s0"),
+        ("min(p1, 3)", None),
+        ("(p1 // 2)*2 + p1 % 2", None),
+    ],
 )
 def test_stride_along(expr, step):
     expected = parse_expr(str(step)) if step is not None else None
@@ -83,12 +92,26 @@ def test_stride_along(expr, step):
 
 @pytest.mark.parametrize(
     ("expr", "values"),
-    [("p0 - 3*p1 + 7", {"p0": 2, "p1": 5}), ("(p0 - 9) // 4", {"p0": 2}), ("(p0 - 9) % 4", {"p0": 2}), ("min(p0, 3)*max(p0, 5)", {"p0": 4}), ("p0**3", {"p0": 3}), ("-p0", {"p0": 3})],
+    [
+        ("p0 - 3*p1 + 7", {"p0": 2, "p1": 5}),
+        ("(p0 - 9) // 4", {"p0": 2}),
+        ("(p0 - 9) % 4", {"p0": 2}),
+        ("min(p0, 3)*max(p0, 5)", {"p0": 4}),
+        ("p0**3", {"p0": 3}),
+        ("-p0", {"p0": 3}),
+    ],
 )
 def test_printed_indices_have_python_meaning(expr, values):
     # C++ text of these forms is Python, too, once the helpers are named.
     text = print_index(parse_expr(expr))
-    scope = {"index_div": lambda a, b: a // b, "index_mod": lambda a, b: a % b, "index_min": min, "index_max": max, "i64": int, "u64": int}
+    scope = {
+        "index_div": lambda a, b: a // b,
+        "index_mod": lambda a, b: a % b,
+        "index_min": min,
+        "index_max": max,
+        "i64": int,
+        "u64": int,
+    }
     assert eval(text.replace(" / ", " // "), scope, dict(values)) == eval(expr, {"min": min, "max": max}, dict(values))
 
 
@@ -100,9 +123,10 @@ def test_unprintable_index_is_an_error():
 @pytest.mark.parametrize(
     ("number", "dtype", "text"),
     [
-        (0.1, torch.float32, "0.1f"), (1.0, torch.float32, "1.0f"), (1e30, torch.float32, "1e+30f"), (1 / 3, torch.float32, "0.33333334f"),
-        (float("-inf"), torch.float64, "-INF64"), (-1 << 63, torch.int64, "(-9223372036854775807ll - 1)"), (3, torch.uint8, "u8(3)"),
-        (True, torch.bool, "true"), (1.0, torch.bfloat16, "bf16{0x3f80}"), (1e300, torch.float32, "INF32"),
+        (0.1, torch.float32, "0.1f"), (1.0, torch.float32, "1.0f"), (1e30, torch.float32, "1e+30f"),
+        (1 / 3, torch.float32, "0.33333334f"), (float("-inf"), torch.float64, "-INF64"),
+        (-1 << 63, torch.int64, "(-9223372036854775807ll - 1)"), (3, torch.uint8, "u8(3)"), (True, torch.bool, "true"),
+        (1.0, torch.bfloat16, "bf16{0x3f80}"), (1e300, torch.float32, "INF32"),
     ],
 )  # fmt: skip
 def test_literals(number, dtype, text):

@@ -12,13 +12,30 @@ from loopir import OPS, Domain, DtypeRule, format_kernel, parse_kernel
 FLOATS = ["float32", "float64"]
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8"]
 HALVES = ["float16", "bfloat16"]
-DOMAINS = {Domain.ANY: [*FLOATS, *INTEGERS, "bool"], Domain.NUMBER: FLOATS + INTEGERS, Domain.FLOAT: FLOATS, Domain.INTEGER: [*INTEGERS, "bool"]}
+DOMAINS = {
+    Domain.ANY: [*FLOATS, *INTEGERS, "bool"],
+    Domain.NUMBER: FLOATS + INTEGERS,
+    Domain.FLOAT: FLOATS,
+    Domain.INTEGER: [*INTEGERS, "bool"],
+}
 SPECIAL = [
-    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 1e-30, 1e30, 88.0, -88.0,
-    100.0, -104.0, 0.25, 0.75, 1e-3, 7.25, 12345.678, -12345.678, 3.4e38, 0.65, 4.0, -4.0, 20000.0,
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.5, math.inf, -math.inf, math.nan, 1e-40, -1e-40, 1e-30, 1e30, 88.0,
+    -88.0, 100.0, -104.0, 0.25, 0.75, 1e-3, 7.25, 12345.678, -12345.678, 3.4e38, 0.65, 4.0, -4.0, 20000.0,
 ]  # fmt: skip
 N = 133
-NOT_ELEMENTWISE = {"load", "store", "index_expr", "indirect", "constant", "cast", "bitcast", "where", "uniform", "reduce", "scan"}
+NOT_ELEMENTWISE = {
+    "load",
+    "store",
+    "index_expr",
+    "indirect",
+    "constant",
+    "cast",
+    "bitcast",
+    "where",
+    "uniform",
+    "reduce",
+    "scan",
+}
 DIVISIONS = {"floordiv", "remainder", "fmod"}
 BITCASTS = [
     ("float32", "int32"), ("int32", "float32"), ("float64", "int64"), ("int64", "float64"), ("bfloat16", "int16"),
@@ -75,7 +92,9 @@ def add_all(harness, vector: bool) -> None:
     for op, inputs, output, call in cases():
         tensors = [sample(d, n, divisor=op in DIVISIONS and n == 1) for n, d in enumerate(inputs)]
         label = f"{op} {inputs} -> {output}"
-        harness.add(elementwise_text(inputs, output, call, vector), *tensors, torch.zeros(N, dtype=getattr(torch, output)), label=label)
+        harness.add(
+            elementwise_text(inputs, output, call, vector), *tensors, torch.zeros(N, dtype=getattr(torch, output)), label=label
+        )
 
 
 def test_vectors_equal_evaluator(harness_any):

@@ -1,5 +1,7 @@
 """Loads, stores, masks, indirect access, accumulation and symbolic sizes."""
 
+# ruff: noqa: E501 (kernel headers)
+
 from __future__ import annotations
 
 import pytest
@@ -25,7 +27,10 @@ def kernel0(in0: In('{d}', 2000), in1: In('{d}', 2000), in2: In('{d}', 37), in3:
             store(out0, [41*p0 + p1], g)
             store(out1, [p0 + 37*p1], h)
 """
-    text = text.replace("            g = where", "            i = index_expr(p0 - p1, 'int64')\n            z = constant(0, 'int64')\n            m = lt(i, z)\n            g = where")
+    text = text.replace(
+        "            g = where",
+        "            i = index_expr(p0 - p1, 'int64')\n            z = constant(0, 'int64')\n            m = lt(i, z)\n            g = where",
+    )
     for axis in ("p1", "p0"):
         for dtype in ("float32", "int64", "bfloat16", "bool", "uint8", "float64"):
             kind = getattr(torch, dtype)
@@ -55,17 +60,27 @@ def kernel0(in0: In('{d}', 100), out0: Out('{d}', 7*130)):
             c = where(n, v, w)
             store(out0, [130*p0 + p1], c)
 """
-MASKED = MASKED.replace("            u = load", "            h = constant(100, 'int64')\n            k = lt(i, h)\n            u = load").replace(
-    "            c = where(n, v, w)", "            c0 = where(n, v, w)\n            c = where(b, c0, u)"
-)
+MASKED = MASKED.replace(
+    "            u = load", "            h = constant(100, 'int64')\n            k = lt(i, h)\n            u = load"
+).replace("            c = where(n, v, w)", "            c0 = where(n, v, w)\n            c = where(b, c0, u)")
 
 
 def test_masked_loads_stay_in_bounds(harness_any):
     for axis in ("'p1'", "'p0'"):
-        for dtype, other in (("float32", "-1.5"), ("int64", "7"), ("bfloat16", "0.5"), ("bool", "True"), ("int8", "-3"), ("float64", "inf"), ("int16", "9")):
+        for dtype, other in (
+            ("float32", "-1.5"),
+            ("int64", "7"),
+            ("bfloat16", "0.5"),
+            ("bool", "True"),
+            ("int8", "-3"),
+            ("float64", "inf"),
+            ("int16", "9"),
+        ):
             kind = getattr(torch, dtype)
             data = (torch.arange(100) % 3 == 0) if dtype == "bool" else torch.arange(100).to(kind)
-            harness_any.add(MASKED.format(axis=axis, d=dtype, other=other), data, torch.zeros(910, dtype=kind), label=f"{axis} {dtype}")
+            harness_any.add(
+                MASKED.format(axis=axis, d=dtype, other=other), data, torch.zeros(910, dtype=kind), label=f"{axis} {dtype}"
+            )
     harness_any.compare()
 
 
@@ -180,7 +195,15 @@ def kernel0(in0: InOut('float32', 30*50), out0: Out('float32', 30*50)):
 
 def test_reads_see_what_the_point_stored(harness_any):
     for axis in ("r0", "p0"):
-        harness_any.add(INPLACE.format(axis=axis).replace("    for p0 in range(30):\n        for r0 in reduce(50):\n            v0", "    for p0 in range(30):\n        for r0 in reduce(50):\n            v0"), torch.rand(1500) + 0.5, torch.zeros(1500), label=axis)
+        harness_any.add(
+            INPLACE.format(axis=axis).replace(
+                "    for p0 in range(30):\n        for r0 in reduce(50):\n            v0",
+                "    for p0 in range(30):\n        for r0 in reduce(50):\n            v0",
+            ),
+            torch.rand(1500) + 0.5,
+            torch.zeros(1500),
+            label=axis,
+        )
     harness_any.compare()
 
 
@@ -257,7 +280,19 @@ def kernel0(in0: In('float32', 203), in1: In('int64', 203), in2: In('bool', 203)
         store(out3, [p0], ki)
 """
     n = 203
-    inputs = [torch.randn(n), torch.randint(-99, 99, (n,)), torch.rand(n) < 0.5, torch.randn(n).double(), torch.randint(-99, 99, (n,)).to(torch.int8), torch.randn(n).bfloat16()]
-    outputs = [torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.bfloat16), torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.int64)]
+    inputs = [
+        torch.randn(n),
+        torch.randint(-99, 99, (n,)),
+        torch.rand(n) < 0.5,
+        torch.randn(n).double(),
+        torch.randint(-99, 99, (n,)).to(torch.int8),
+        torch.randn(n).bfloat16(),
+    ]
+    outputs = [
+        torch.zeros(n, dtype=torch.float64),
+        torch.zeros(n, dtype=torch.bfloat16),
+        torch.zeros(n, dtype=torch.bool),
+        torch.zeros(n, dtype=torch.int64),
+    ]
     harness_any.add(text, *inputs, *outputs)
     harness_any.compare()

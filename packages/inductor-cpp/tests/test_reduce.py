@@ -7,14 +7,14 @@ import math
 import pytest
 import torch
 
-SIZES = [0, 1, 7, 16, 17, 64, 1000]
+SIZES = [0, 1, 7, 16, 17, 1000]
 KINDS = {
-    "sum": ["float32", "float64", "int32", "int64", "bool"],
-    "prod": ["float32", "float64", "int64"],
-    "max": ["float32", "float64", "int64", "int8", "uint8"],
-    "min": ["float32", "float64", "int64", "int8", "uint8"],
-    "argmax": ["float32", "float64", "int64", "uint8"],
-    "argmin": ["float32", "float64", "int64", "uint8"],
+    "sum": ["float32", "float64", "int32", "bool"],
+    "prod": ["float32", "int64"],
+    "max": ["float32", "int64", "int8"],
+    "min": ["float64", "uint8"],
+    "argmax": ["float32", "int64"],
+    "argmin": ["float64", "uint8"],
     "any": ["bool"],
     "all": ["bool"],
 }
@@ -85,7 +85,9 @@ def test_reductions_on_every_instruction_set(harness_any):
             points = int(LAYOUTS[layout][0])
             out = torch.zeros(points, dtype=getattr(torch, result_dtype(kind, dtypes[0])))
             data = values(dtypes[0], points * 67, kind, nans=kind in ("max", "min", "argmax", "argmin"))
-            harness_any.add(reduction_text(kind, dtypes[0], layout, 67), data, out, label=f"{kind} {layout}", rtol=1e-5, atol=1e-5)
+            harness_any.add(
+                reduction_text(kind, dtypes[0], layout, 67), data, out, label=f"{kind} {layout}", rtol=1e-5, atol=1e-5
+            )
     harness_any.compare()
 
 
@@ -134,7 +136,13 @@ def kernel0(in0: In('float32', 4*7*5*9), out0: Out('float32', 7), out1: Out('int
         store(out1, [p0], v3)
 """
     for axis in ("r1", "r0", "p0"):
-        harness.add(text.replace("vector='r1'", f"vector='{axis}'"), torch.randn(1260), torch.zeros(7), torch.zeros(7, dtype=torch.int64), label=axis)
+        harness.add(
+            text.replace("vector='r1'", f"vector='{axis}'"),
+            torch.randn(1260),
+            torch.zeros(7),
+            torch.zeros(7, dtype=torch.int64),
+            label=axis,
+        )
     harness.compare()
 
 

@@ -8,6 +8,19 @@ import sympy
 from loopir import Instruction, Kernel, Value
 
 
+def as_expr(arg: object) -> sympy.Expr:
+    """An operand as an index expression; raises TypeError for anything else."""
+    expr = sympy.sympify(arg)
+    if not isinstance(expr, sympy.Expr):
+        raise TypeError(f"not an index expression: {arg!r}")
+    return expr
+
+
+def symbol_names(expr: sympy.Expr) -> list[str]:
+    """Names of the symbols in an expression."""
+    return [symbol.name for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)]
+
+
 def stride_along(expr: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr | None:
     """The constant step of ``expr`` per step of ``axis`` (0 if independent); None when the step varies."""
     if axis not in expr.free_symbols:
@@ -18,7 +31,7 @@ def stride_along(expr: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr | None:
     return None if axis in step.free_symbols or not _is_linear(expr, axis) else step
 
 
-def _is_linear(expr: sympy.Expr, axis: sympy.Symbol) -> bool:
+def _is_linear(expr: sympy.Basic, axis: sympy.Symbol) -> bool:
     """Whether ``axis`` occurs only in sums and products (FloorDiv, Mod, Min and Max bend an index)."""
     if axis not in expr.free_symbols or isinstance(expr, sympy.Symbol):
         return True
@@ -29,14 +42,14 @@ def _is_linear(expr: sympy.Expr, axis: sympy.Symbol) -> bool:
 
 def index_expressions(instruction: Instruction) -> tuple[sympy.Expr, ...]:
     """The index expressions among the operands, sizes of ``indirect`` included."""
-    return tuple(sympy.sympify(arg) for arg in instruction.args if isinstance(arg, sympy.Expr))
+    return tuple(arg for arg in instruction.args if isinstance(arg, sympy.Expr))
 
 
 def value_names(instruction: Instruction) -> tuple[str, ...]:
     """Names of the values read: operands and the indirect symbols inside index expressions."""
     names = [arg.name for arg in instruction.args if isinstance(arg, Value)]
     for expr in index_expressions(instruction):
-        names += [symbol.name for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)]
+        names += symbol_names(expr)
     return tuple(names)
 
 

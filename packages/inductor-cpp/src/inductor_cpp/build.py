@@ -52,7 +52,10 @@ def _nameless(source: KernelSource) -> str:
 
 def unit_text(bodies: Sequence[str]) -> str:
     """A whole translation unit: the runtime header and the kernels under their entry names."""
-    named = (re.sub(rf"\b{PLACEHOLDER}(_units)?\b", lambda m, n=n: entry_name(n) + (m.group(1) or ""), body) for n, body in enumerate(bodies))
+    named = (
+        re.sub(rf"\b{PLACEHOLDER}(_units)?\b", lambda m, n=n: entry_name(n) + (m.group(1) or ""), body)
+        for n, body in enumerate(bodies)
+    )
     return runtime_text() + "\n" + "\n\n".join(named) + "\n"
 
 
@@ -83,8 +86,8 @@ def compile_unit(text: str, target: Path, toolchain: Toolchain) -> None:
 def make_launcher(kernel: Kernel, function: Callable[..., int]) -> Callable[..., None]:
     """A callable taking the buffers' tensors and the sizes; raises IndexError when the kernel met an index out of range.
 
-    ``launch.address`` is the entry's address and ``launch.argument_types`` one letter per argument (``p`` pointer, ``i`` int64),
-    for hosts that call without Python.
+    ``launch.address`` is the entry's address and ``launch.argument_types`` one letter per argument (``p`` pointer, ``i``
+    int64), for hosts that call without Python.
     """
     buffers, sizes = len(kernel.buffers), len(kernel.sizes)
     function.argtypes = [ctypes.c_void_p] * buffers + [ctypes.c_int64] * sizes  # type: ignore[attr-defined]

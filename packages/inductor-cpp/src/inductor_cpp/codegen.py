@@ -27,9 +27,13 @@ def kernel_text(kernel: Kernel) -> str:
     """
     plan = make_plan(kernel)
     name = identifier(kernel.name)
-    parameters = [*(_parameter(buffer) for buffer in kernel.buffers), *(f"i64 {identifier(size.name)}" for size in kernel.sizes)]
+    parameters = [
+        *(_parameter(buffer) for buffer in kernel.buffers),
+        *(f"i64 {identifier(size.name)}" for size in kernel.sizes),
+    ]
     arguments = [identifier(item.name) for item in (*kernel.buffers, *kernel.sizes)]
-    units = Block(header=f"static __attribute__((noinline)) int {name}_units({', '.join(['i64 first', 'i64 last', 'bool shared', *parameters])}) {{", footer="}")
+    signature = ", ".join(["i64 first", "i64 last", "bool shared", *parameters])
+    units = Block(header=f"static __attribute__((noinline)) int {name}_units({signature}) {{", footer="}")
     _write_units(kernel, plan, units)
     entry = Block(header=f'extern "C" int {name}({", ".join(parameters)}) {{', footer="}")
     call = ", ".join(["first", "last", "shared", *arguments])
@@ -225,5 +229,3 @@ def _wrap_blocked(item: Range, block: Block, outer: Block, flushes: list[str]) -
     blocked.add(block)
     for line in flushes:
         blocked.add(line)
-
-

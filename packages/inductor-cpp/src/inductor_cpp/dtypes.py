@@ -37,7 +37,7 @@ def literal(number: float | int | bool, dtype: torch.dtype | None) -> str:
     if dtype is torch.bool:
         return "true" if number else "false"
     if dtype in STORAGE_ONLY:
-        bits = torch.tensor(number, dtype=dtype).view(torch.int16).item() & 0xFFFF
+        bits = int(torch.tensor(number, dtype=dtype).view(torch.int16).item()) & 0xFFFF
         return f"{c_type(dtype)}{{0x{bits:04x}}}"
     if dtype in (torch.float32, torch.float64):
         return _float_literal(float(number), dtype is torch.float32)
@@ -53,10 +53,8 @@ def _float_literal(number: float, single: bool) -> str:
         return ("-" if number < 0 else "") + ("INF32" if single else "INF64")
     if not single:
         return repr(number)
-    for digits in range(6, 10):
-        text = f"{number:.{digits}g}"
-        if _to_single(float(text)) == number:
-            break
+    shortest = (f"{number:.{digits}g}" for digits in range(6, 10))
+    text = next(text for text in shortest if _to_single(float(text)) == number)  # nine digits always suffice
     if not any(mark in text for mark in ".e"):
         text += ".0"
     return text + "f"

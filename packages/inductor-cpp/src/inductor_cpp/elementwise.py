@@ -23,6 +23,7 @@ def _not(args: list[str], dtype: torch.dtype | None) -> str:
     return f"logical_not({args[0]})" if dtype is torch.bool else f"(~{args[0]})"
 
 
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 EXPRESSIONS: dict[str, Rule] = {
     "neg": lambda args, dtype: f"(-{args[0]})",
     "not": _not,
@@ -30,7 +31,7 @@ EXPRESSIONS: dict[str, Rule] = {
         "abs", "sign", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",
         "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "lgamma", "pow", "atan2",
     )},
-    **{name: _infix(operator) for name, operator in {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}.items()},
+    **{name: _infix(operator) for name, operator in INFIX.items()},
     **{name: _call(name) for name in ("minimum", "maximum", "floordiv", "lshift", "rshift", "eq", "ne", "lt", "le", "where")},
     "remainder": _call("remainder_of"),
     "fmod": _call("fmod_of"),

@@ -8,7 +8,7 @@ import sympy
 import torch
 from loopir import Instruction, Kernel, Value
 
-from inductor_cpp.access import index_expressions, stored_buffers, stride_along, value_names
+from inductor_cpp.access import as_expr, index_expressions, stored_buffers, stride_along, symbol_names, value_names
 from inductor_cpp.dtypes import c_type, literal
 from inductor_cpp.elementwise import expression
 from inductor_cpp.names import identifier
@@ -61,15 +61,19 @@ class Emitter:
             return self.deepest
         depths = [self.bindings[name].depth for name in value_names(step) if name in self.bindings]
         for expr in index_expressions(step):
-            depths += [self.symbol_depth.get(symbol.name, UNIT) for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)]
+            depths += [
+                self.symbol_depth.get(symbol.name, UNIT) for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)
+            ]
         return max(depths, default=UNIT)
 
     def varies(self, expr: sympy.Expr) -> bool:
         """Whether an index differs between the lanes of a step."""
         if not self.lanes_open or self.plan.axis is None:
             return False
-        names = {symbol.name for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)}
-        return self.plan.axis.symbol.name in names or any(name in self.bindings and self.bindings[name].vector for name in names)
+        names = symbol_names(expr)
+        return self.plan.axis.symbol.name in names or any(
+            name in self.bindings and self.bindings[name].vector for name in names
+        )
 
     def operand(self, arg: object) -> Binding:
         """The binding of a value operand."""
@@ -89,7 +93,7 @@ class Emitter:
 
     def index(self, expr: object, lane: str | None = None) -> str:
         """An index as text: of lane 0, or of the lane named ``lane``."""
-        symbols = {s.name: s for s in sympy.sympify(expr).free_symbols}
+        symbols = {s.name: s for s in as_expr(expr).free_symbols if isinstance(s, sympy.Symbol)}
         replaced = {}
         for name, symbol in symbols.items():
             binding = self.bindings.get(name)
@@ -98,7 +102,7 @@ class Emitter:
         if lane is not None and self.plan.axis is not None and self.plan.axis.symbol in symbols.values():
             axis = self.plan.axis.symbol
             replaced[axis] = f"({identifier(axis.name)} + {lane})"
-        return print_index(sympy.sympify(expr), replaced)
+        return print_index(as_expr(expr), replaced)
 
     def is_contiguous(self, expr: sympy.Expr) -> bool:
         """Whether consecutive lanes are consecutive elements."""
@@ -179,7 +183,7 @@ def emit_constant(e: Emitter, step: Instruction) -> None:
 
 def emit_index_expr(e: Emitter, step: Instruction) -> None:
     """The value of an index: counted up along the lanes where it is linear, lane by lane elsewhere."""
-    expr, depth, kind = sympy.sympify(step.args[0]), e.depth_of(step), c_type(step.dtype)
+    expr, depth, kind = as_expr(step.args[0]), e.depth_of(step), c_type(step.dtype)
     if not e.varies(expr):
         e.define(step, f"cast<{kind}>(i64({e.index(expr)}))", vector=False, depth=depth)
         return
@@ -198,7 +202,7 @@ def emit_index_expr(e: Emitter, step: Instruction) -> None:
 def emit_load(e: Emitter, step: Instruction) -> None:
     """Scalar, contiguous, masked or gathered."""
     buffer, index, mask_arg, other = step.args
-    expr, depth = sympy.sympify(index), e.depth_of(step)
+    expr, depth = as_expr(index), e.depth_of(step)
     mask = e.operand(mask_arg) if mask_arg is not None else None
     pointer, kind = identifier(str(buffer)), c_type(step.dtype)
     filler = literal(other if other is not None else 0, step.dtype)  # type: ignore[arg-type]
@@ -213,7 +217,11 @@ def emit_load(e: Emitter, step: Instruction) -> None:
     contiguous, address = e.is_contiguous(expr), f"{pointer} + {e.index(expr)}"
     if vector_mask:
         assert mask is not None
-        text = f"load_if<W>({address}, {e.count}, {mask.text}, {fill})" if contiguous else f"gather_if<W, {kind}>({e.count}, {mask.text}, {fill}, {lane})"
+        text = (
+            f"load_if<W>({address}, {e.count}, {mask.text}, {fill})"
+            if contiguous
+            else f"gather_if<W, {kind}>({e.count}, {mask.text}, {fill}, {lane})"
+        )
     else:
         text = f"load<W>({address}, {e.count})" if contiguous else f"gather<W, {kind}>({e.count}, {lane})"
         condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
@@ -224,7 +232,7 @@ def emit_load(e: Emitter, step: Instruction) -> None:
 def emit_store(e: Emitter, step: Instruction) -> None:
     """Contiguous, lane by lane, or added."""
     buffer, index, value_arg, mode = step.args
-    expr, value = sympy.sympify(index), e.operand(value_arg)
+    expr, value = as_expr(index), e.operand(value_arg)
     pointer, target = identifier(str(buffer)), e.levels[e.deepest]
     dtype = next(item.dtype for item in e.kernel.buffers if item.name == buffer)
     kind = c_type(dtype)

@@ -33,8 +33,10 @@ class CppCodeGenerator:
         return KernelSource(kernel, kernel_text(kernel))
 
     def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
-        """Compiles all kernels at once and returns one callable per source, taking the buffers' tensors in order and then an int
-        per size. Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an index out of range."""
+        """Compiles all kernels at once; one callable per source, taking the buffers' tensors in order, then the sizes.
+
+        Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an index out of range.
+        """
         return build_kernels(sources, store, self.toolchain) if sources else []
 
 
@@ -46,6 +48,6 @@ def compile_graph(
     options: Options | None = None,
     on_artifact: Callable[[str, str], None] | None = None,
 ) -> HostProgram:
-    """``loopir.compile_graph`` with this generator for the CPU: a functional ATen graph (C2) or prim graph (C3) to a callable."""
+    """``loopir.compile_graph`` with this generator for the CPU: an ATen graph (C2) or prim graph (C3) to a callable."""
     codegens = {"cpu": CppCodeGenerator()}
     return loopir.compile_graph(gm, example_inputs, codegens=codegens, store=store, options=options, on_artifact=on_artifact)

@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 
 RUNTIME_FILES = ("vector.h", "convert.h", "memory.h", "numeric.h", "math.h", "reduce.h", "random.h", "parallel.h")
-KEYWORDS = frozenset(
+_KEYWORDS = (
     "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const constexpr continue "
     "decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int "
     "long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return short "
     "signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void "
-    "volatile wchar_t while xor xor_eq".split()
+    "volatile wchar_t while xor xor_eq"
 )
 LOCAL = frozenset(["first", "last", "unit", "rest", "shared", "block", "W", "STEP", "begin", "end", "main"])
 
@@ -27,7 +27,7 @@ def runtime_text() -> str:
 @cache
 def reserved_names() -> frozenset[str]:
     """Identifiers that a kernel's own names must not hide."""
-    return frozenset(re.findall(r"[A-Za-z_]\w*", runtime_text())) | KEYWORDS | LOCAL
+    return frozenset(re.findall(r"[A-Za-z_]\w*", runtime_text())) | frozenset(_KEYWORDS.split()) | LOCAL
 
 
 def identifier(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Decisions taken before any text is written: which axis becomes vector lanes, how wide, and what a thread's unit of work is."""
+"""Decisions taken before any text is written: which axis becomes vector lanes, how wide, and what one unit of work is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sympy
 import torch
 from loopir import Instruction, Kernel, Range
 
-from inductor_cpp.access import accesses, stride_along
+from inductor_cpp.access import accesses, as_expr, stride_along
 
 HINT = 64
 STEP = 4096
@@ -18,7 +18,9 @@ TILE = 64
 ENOUGH_UNITS = 64
 
 HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform"])
-LIBM = frozenset(["tan", "asin", "acos", "atan", "sinh", "cosh", "lgamma", "pow", "atan2", "log2", "fmod", "remainder", "floordiv"])
+LIBM = frozenset(
+    ["tan", "asin", "acos", "atan", "sinh", "cosh", "lgamma", "pow", "atan2", "log2", "fmod", "remainder", "floordiv"]
+)
 ORDERED_REDUCTIONS = ("argmax", "argmin")
 
 
@@ -60,7 +62,9 @@ def make_plan(kernel: Kernel) -> Plan:
         outer = (*(item for item in outer if item != transposed), transposed)
     width, reduces = choose_width(kernel, axis), bool(kernel.reduction)
     step = _step(kernel, axis, outer, width, reduces, transposed is not None)
-    return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, transposed is not None and step is not None, total_work(kernel))
+    return Plan(
+        Role.POINTS, axis, outer, kernel.reduction, width, step, transposed is not None and step is not None, total_work(kernel)
+    )
 
 
 def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
@@ -74,7 +78,9 @@ def choose_axis(kernel: Kernel) -> Range | None:
     """The axis the scheduler named, unless an order forbids it; else the one with the cheapest accesses."""
     if kernel.vector_axis is None:
         return None
-    last_only = any(step.op == "scan" or (step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS) for step in instructions(kernel))
+    last_only = any(
+        step.op == "scan" or (step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS) for step in instructions(kernel)
+    )
     candidates = {item.symbol: item for item in kernel.ranges}
     candidates |= {item.symbol: item for item in (kernel.reduction[-1:] if last_only else kernel.reduction)}
     named = candidates.get(kernel.vector_axis)
@@ -87,7 +93,7 @@ def choose_axis(kernel: Kernel) -> Range | None:
 def _axis_score(kernel: Kernel, axis: Range) -> float:
     score = min(hint_of(kernel, axis.extent), 64) / 64
     for step, _ in accesses(kernel):
-        stride = stride_along(sympy.sympify(step.args[1]), axis.symbol)  # type: ignore[arg-type]
+        stride = stride_along(as_expr(step.args[1]), axis.symbol)
         score += 2 if stride == 1 else 1 if stride == 0 else -2
     return score
 
@@ -129,9 +135,9 @@ def total_work(kernel: Kernel) -> sympy.Expr:
 
 
 def _fast_row(kernel: Kernel, axis: Range, outer: tuple[Range, ...]) -> Range | None:
-    """The loop along which accesses that jump along ``axis`` are contiguous: neighbouring iterations share their cache lines."""
+    """The loop along which accesses that jump along ``axis`` are contiguous: neighbouring iterations share cache lines."""
     for step, _ in accesses(kernel):
-        index = sympy.sympify(step.args[1])  # type: ignore[arg-type]
+        index = as_expr(step.args[1])
         if stride_along(index, axis.symbol) in (0, 1):
             continue
         for item in outer:

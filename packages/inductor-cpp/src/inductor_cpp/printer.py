@@ -13,12 +13,12 @@ from inductor_cpp.names import identifier
 Replacements = Mapping[sympy.Symbol, str]
 
 
-def print_index(expr: sympy.Expr | int, replaced: Replacements | None = None) -> str:
+def print_index(expr: sympy.Basic | int, replaced: Replacements | None = None) -> str:
     """C++ text of ``expr``; symbols in ``replaced`` print as given there, others as their own names."""
     return _print(sympy.sympify(expr), replaced or {})
 
 
-def _print(expr: sympy.Expr, replaced: Replacements) -> str:
+def _print(expr: sympy.Basic, replaced: Replacements) -> str:
     if isinstance(expr, sympy.Symbol):
         return replaced.get(expr) or identifier(expr.name)
     if isinstance(expr, sympy.Integer):
@@ -34,12 +34,12 @@ def _print_integer(value: int) -> str:
     return f"({text})" if value < 0 else text
 
 
-def _print_sum(expr: sympy.Expr, replaced: Replacements) -> str:
+def _print_sum(expr: sympy.Basic, replaced: Replacements) -> str:
     terms = sorted(expr.args, key=lambda term: (isinstance(term, sympy.Integer), str(term)))
     return "(" + " + ".join(_print(term, replaced) for term in terms) + ")"
 
 
-def _print_product(expr: sympy.Expr, replaced: Replacements) -> str:
+def _print_product(expr: sympy.Basic, replaced: Replacements) -> str:
     factors = sorted(expr.args, key=lambda factor: (not isinstance(factor, sympy.Integer), str(factor)))
     if len(factors) == 2 and factors[0] == -1:
         return f"(-{_print(factors[1], replaced)})"
@@ -47,12 +47,12 @@ def _print_product(expr: sympy.Expr, replaced: Replacements) -> str:
     return "*".join(_print(factor, replaced) for factor in factors)
 
 
-def _is_nonnegative(expr: sympy.Expr) -> bool:
-    return expr.is_nonnegative is True
+def _is_nonnegative(expr: sympy.Basic) -> bool:
+    return getattr(expr, "is_nonnegative", None) is True
 
 
-def _print_division(name: str, operator: str) -> Callable[[sympy.Expr, Replacements], str]:
-    def rule(expr: sympy.Expr, replaced: Replacements) -> str:
+def _print_division(name: str, operator: str) -> Callable[[sympy.Basic, Replacements], str]:
+    def rule(expr: sympy.Basic, replaced: Replacements) -> str:
         left, right = (_print(arg, replaced) for arg in expr.args)
         if all(_is_nonnegative(arg) for arg in expr.args):
             return f"i64((u64)({left}) {operator} (u64)({right}))"
@@ -61,22 +61,22 @@ def _print_division(name: str, operator: str) -> Callable[[sympy.Expr, Replaceme
     return rule
 
 
-def _print_power(expr: sympy.Expr, replaced: Replacements) -> str:
+def _print_power(expr: sympy.Basic, replaced: Replacements) -> str:
     base, exponent = expr.args
     if not (isinstance(exponent, sympy.Integer) and 0 < int(exponent) <= 16):
         raise TypeError(f"not an index expression: {expr}")
     return "*".join([f"({_print(base, replaced)})"] * int(exponent))
 
 
-def _print_extreme(name: str) -> Callable[[sympy.Expr, Replacements], str]:
-    def rule(expr: sympy.Expr, replaced: Replacements) -> str:
+def _print_extreme(name: str) -> Callable[[sympy.Basic, Replacements], str]:
+    def rule(expr: sympy.Basic, replaced: Replacements) -> str:
         parts = sorted(_print(arg, replaced) for arg in expr.args)
         return reduce(lambda left, right: f"{name}({left}, {right})", parts)
 
     return rule
 
 
-RULES: dict[type, Callable[[sympy.Expr, Replacements], str]] = {
+RULES: dict[type, Callable[[sympy.Basic, Replacements], str]] = {
     sympy.Add: _print_sum,
     sympy.Mul: _print_product,
     sympy.Pow: _print_power,

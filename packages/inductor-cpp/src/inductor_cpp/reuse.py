@@ -1,7 +1,7 @@
 """Values that a later pass over a row would compute again, kept in a scratch row: softmax takes each exponential once.
 
-Bodies share no values but reductions (C4.2), so fused kernels repeat expressions; an expensive repeated one is stored by the first
-body that computes it and loaded by the later ones. Everything needed only for the repeated value is dropped there.
+Bodies share no values but reductions (C4.2), so fused kernels repeat expressions; an expensive repeated one is stored by the
+first body that computes it and loaded by the later ones. Everything needed only for the repeated value is dropped there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IMPURE = ("store", "reduce", "scan", "indirect")
 
 @dataclass
 class Kept:
-    """``saved``: value to scratch row, in the body that computes it; ``loaded``: in later bodies; ``dropped``: no longer needed."""
+    """``saved``: value to scratch row, in the body that computes it; ``loaded``: in later bodies; ``dropped``: not needed."""
 
     saved: dict[str, str] = field(default_factory=dict)
     loaded: dict[str, str] = field(default_factory=dict)

@@ -12,7 +12,8 @@ INDENT = "  "
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text of lane 0 when the lanes
-    count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only); ``constant`` its number."""
+    count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only); ``constant`` its
+    number."""
 
     text: str
     dtype: torch.dtype

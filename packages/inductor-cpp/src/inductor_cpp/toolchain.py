@@ -20,11 +20,11 @@ MACHINE_FLAGS: dict[str, tuple[str, ...]] = {
     "scalar": (),
 }
 FLAGS = (
-    "-std=c++17", "-O2", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fwrapv", "-fno-exceptions", "-fno-rtti",
-    "-fno-builtin-sinf", "-fno-builtin-cosf", "-fno-builtin-sin", "-fno-builtin-cos", "-Wno-psabi", "-Wno-ignored-attributes",
-    "-fopenmp", "-fPIC",
+    "-std=c++17", "-O2", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fwrapv", "-fno-exceptions",
+    "-fno-rtti", "-fno-builtin-sinf", "-fno-builtin-cosf", "-fno-builtin-sin", "-fno-builtin-cos", "-Wno-psabi",
+    "-Wno-ignored-attributes", "-fopenmp", "-fPIC",
 )  # fmt: skip
-"""Contraction stays off so that ``a * b - c`` equals eager's; the runtime header asks for fused operations where it wants them."""
+"""Contraction stays off so that ``a * b - c`` equals eager's; the runtime header asks for fused operations itself."""
 LINK_FLAGS = ("-shared", "-nostdlib")
 LIBRARIES = ("-lm", "-lgcc")
 CANDIDATES = ("g++", "c++", "clang++")
