@@ -129,3 +129,10 @@ def test_dead_buffers_are_reused(run):
 
     source = run(fn, torch.randn(16, 16), torch.randn(16, 16)).source
     assert "reuses its memory" in source and source.count("empty_strided") == 1
+
+
+def test_small_unrelated_steps_share_a_launch(run):
+    counters = [torch.tensor(i) for i in range(8)]
+    host = run(lambda *xs: tuple(x + 1 for x in xs), *counters)
+    assert host.launch_count == 1
+    assert "saves a launch" in format_schedule(host.program)

@@ -70,10 +70,9 @@ def _wrap(text: str, needed: bool) -> str:
 
 
 def _format_sum(expr: sympy.Expr) -> str:
-    terms = sorted(operands(expr), key=lambda term: (isinstance(term, sympy.Integer), str(term)))
+    pieces = sorted((isinstance(term, sympy.Integer), _format(term, 0)) for term in operands(expr))
     text = ""
-    for term in terms:
-        piece = _format(term, 0)
+    for _, piece in pieces:
         if not text:
             text = piece
         elif piece.startswith("-"):
@@ -87,7 +86,7 @@ def _format_product(expr: sympy.Expr) -> str:
     coefficient, factors = expr.as_coeff_mul()
     if not isinstance(coefficient, sympy.Integer):
         raise TypeError(f"not an index expression: {expr}")
-    pieces = [_format(factor, 2) for factor in sorted(factors, key=str)]
+    pieces = sorted(_format(factor, 2) for factor in factors)
     if coefficient == -1:
         return "-" + "*".join(pieces)
     if coefficient != 1:

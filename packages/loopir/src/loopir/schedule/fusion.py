@@ -1,8 +1,8 @@
 """Which groups become one kernel: by estimated bytes of memory traffic saved, as far as the contract of kernels allows.
 
-Candidates are pairs that share a buffer, the largest saving first. A pair is fused when (1) its loops align, (2) every load of
-a buffer that the other writes reads exactly what the same point stored (C4.5), (3) no third step has to run between the two, and
-(4) the result still has enough parallel work.
+Candidates are pairs that share a buffer, the largest saving first. A pair is fused when (1) its loops align, (2) every load
+of a buffer that the other writes reads exactly what the same point stored (C4.5), (3) no third step has to run between the
+two, and (4) the result still has enough parallel work.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ MAX_MEMBERS = 64
 MAX_BUFFERS = 40
 MAX_INSTRUCTIONS = 1200
 MAX_READERS = 6
+SMALL_BUNDLE = 1 << 10
 SMALL_WORK = 1 << 15
 
 
@@ -56,6 +57,21 @@ class Fusion:
             if fused is not None:
                 seen = {pair for pair in seen if fused.name not in pair}
                 self._add_candidates(fused, queue, seen)
+        self._bundle_small()
+
+    def _bundle_small(self) -> None:
+        """Joins small pointwise groups over like loops, though they share nothing: a launch costs more than they do."""
+        bundles: dict[object, Group] = {}
+        for group in sorted(self.dag.groups.values(), key=lambda g: g.first):
+            if not group.is_fusable or group.reduction:
+                continue
+            extents = tuple(item.extent for item in group.ranges)
+            if self.graph.facts.hint(product(extents)) > SMALL_BUNDLE:
+                continue
+            key = (extents, self._device(group))
+            bundle = bundles.get(key)
+            fused = self._try(bundle, group, small=True) if bundle is not None else None
+            bundles[key] = group if fused is None else fused
 
     def _size(self, name: str) -> int:
         if name not in self._bytes:
@@ -93,16 +109,16 @@ class Fusion:
                 total += self._size(name)
         return total
 
-    def _try(self, left: Group, right: Group) -> Group | None:
+    def _try(self, left: Group, right: Group, small: bool = False) -> Group | None:
         saved = self._saved(left, right)
-        reason, fused = self._judge(left, right, saved)
+        reason, fused = self._judge(left, right, saved, small)
         first, second = _names(left), _names(right)
         self.decisions.append(Decision(first, second, fused is not None, reason, saved))
         if fused is not None:
             self.dag.replace(left, right, fused)
         return fused
 
-    def _judge(self, left: Group, right: Group, saved: int) -> tuple[str, Group | None]:
+    def _judge(self, left: Group, right: Group, saved: int, small: bool) -> tuple[str, Group | None]:
         if len(left.members) + len(right.members) > MAX_MEMBERS:
             return f"more than {MAX_MEMBERS} nodes", None
         if len(left.reads | right.reads | set(left.writes) | set(right.writes)) > MAX_BUFFERS:
@@ -115,11 +131,13 @@ class Fusion:
             return "another step has to run between them", None
         shared = self._shared(left, right)
         written = [name for name in shared if name in left.writes or name in right.writes]
-        if not written and saved * 8 < self._traffic(left, right):
+        if not written and not small and saved * 8 < self._traffic(left, right):
             return f"only {saved} bytes shared", None
-        return self._align(left, right, shared, written, saved)
+        return self._align(left, right, shared, written, saved, small)
 
-    def _align(self, left: Group, right: Group, shared: list[str], written: list[str], saved: int) -> tuple[str, Group | None]:
+    def _align(
+        self, left: Group, right: Group, shared: list[str], written: list[str], saved: int, small: bool
+    ) -> tuple[str, Group | None]:
         aligned = False
         reason = "their loops do not align"
         for joint in joints(left, right, shared, self.graph.facts):
@@ -128,13 +146,13 @@ class Fusion:
             if not self._same_points(left, right, joint, written):
                 reason = "a point reads what another point writes"
                 continue
-            if not written and not self._shares_reads(left, right, joint, shared):
+            if not written and not small and not self._shares_reads(left, right, joint, shared):
                 reason = "they read the shared buffers at different points"
                 continue
             if not self._is_parallel(candidate, left, right):
                 reason = "too little parallel work"
                 continue
-            return f"saves {saved} bytes", candidate
+            return "saves a launch" if small else f"saves {saved} bytes", candidate
         return (reason if aligned else "their loops do not align"), None
 
     def _device(self, group: Group) -> torch.device:
