@@ -127,9 +127,15 @@ def innermost_function(target: Any) -> types.FunctionType | None:
     return call if isinstance(call, types.FunctionType) else None
 
 
+class OptimizedFunction(Activated):
+    """A function whose calls are captured; it has the name, documentation and signature of the original."""
+
+
 def wrap_callable(target: Callable[..., Any], region: Region) -> Callable[..., Any]:
     """A callable that activates a region around each call."""
-    return Activated(target, region)
+    made = OptimizedFunction(target, region)
+    functools.update_wrapper(made, target)
+    return made
 
 
 class _OptimizedModule:

@@ -131,12 +131,17 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return SKIP
     if len(region.entries(code)) >= config.recompile_limit:
         return limit_reached(policy, code)
+    compilation = None
     try:
-        return Compilation(region, policy, view).run()
+        compilation = Compilation(region, policy, view)
+        return compilation.run()
     except (Unsupported, BackendCompilerFailed, UserError):
         raise
     except Exception as error:
         return failed(policy, code, error)
+    finally:
+        if compilation is not None:
+            compilation.ctx.close()
 
 
 def limit_reached(policy: Policy, code: CodeType) -> Any:

@@ -49,6 +49,14 @@ class Context(Creation, Calls):
         self.constant_objects: dict[type, Any] = {}
         self.modes = Modes(self)
 
+    def close(self) -> None:
+        """Let go of the frame's values: the environment lives on in the graph's metadata."""
+        self.env.provenance = str
+        self.frame = None
+        self.examples.clear()
+        self.tensors.clear()
+        self.effects = Effects()
+
     # -- places -------------------------------------------------------------------------------------------------------
 
     def stack_trace(self) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .source import Source
+from .source import ItemSource, LocalSource, Source
 
 if TYPE_CHECKING:
     from .context import Context
@@ -82,32 +81,18 @@ class DynamicShapes:
 
     def number(self, ctx: Context, value: Any, source: Source) -> Any:
         """A symbol for an int that comes from outside, or None to specialise."""
-        if type(value) is not int or not _is_plain(source):
+        if type(value) is not int:
             return None
         merged = self.seen.merge_number(source.name, value)
-        if value in (0, 1) or not self._wanted(merged):
+        if value in (0, 1) or self.dynamic is False:
+            return None
+        if merged is not CHANGED and not (self.dynamic and _is_argument(source)):
             return None
         size = ctx.env.create_symbol(value, source.name, 2 if value >= 2 else None)
         ctx.bind_symbol(size, source, value)
         return size
 
 
-def _is_plain(source: Source) -> bool:
-    """Arguments and items or attributes reached from them; module attributes are hyperparameters."""
-    return "._modules" not in source.name and not source.name.startswith("G[")
-
-
-_history: dict[int, tuple[CodeType, Seen]] = {}
-
-
-def history_of(code: CodeType) -> Seen:
-    """What earlier captures of a code object saw."""
-    entry = _history.get(id(code))
-    if entry is None or entry[0] is not code:
-        entry = _history[id(code)] = (code, Seen())
-    return entry[1]
-
-
-def forget() -> None:
-    """Drop all history."""
-    _history.clear()
+def _is_argument(source: Source) -> bool:
+    """Arguments and their items; numbers in attributes are hyperparameters more often than sizes."""
+    return all(isinstance(step, (LocalSource, ItemSource)) for step in source.path())

@@ -55,6 +55,7 @@ class GraphBuilder:
         name = "l_" + (_UNSAFE.sub("_", readable_source(source).replace("L['", "")).strip("_").lower() or "input")
         with self.graph.inserting_before(self._end_of_inputs):
             node = self.graph.create_node("placeholder", name, name=name)
+        node.target = node.name  # parameter names must differ
         node.meta.update(val=val, source=readable_source(source), static=static)
         self.inputs[node] = GraphInput(node, source, example)
         return node
