@@ -4,6 +4,7 @@ from .api import aot_backend, aot_function, aot_module, run_eager, trace_functio
 from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
 from .joint import Joint, trace_joint
 from .partition import Partition, partition_default, partition_min_cut
+from .split import JointView
 from .verify import check_functional
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "CompilerError",
     "ContractError",
     "Joint",
+    "JointView",
     "Partition",
     "Unsupported",
     "UserError",
