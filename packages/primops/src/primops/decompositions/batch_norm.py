@@ -53,7 +53,7 @@ def batch_norm(
     if training:
         variance, average = moments(wide, dims, 0)
         size = count(wide, dims)
-        unbiased = prims.mul(variance, size / (size - 1) if not isinstance(size, int) or size > 1 else float("nan"))
+        unbiased = prims.div(prims.mul(variance, size), size - 1)
         running_mean, running_var = _update(running_mean, average, momentum), _update(running_var, unbiased, momentum)
     else:
         assert running_mean is not None and running_var is not None

@@ -231,7 +231,7 @@ def nll_loss_forward(
     chosen = prims.reshape(prims.gather(wide, at, dim=dim), shape=target.shape)
     weights = _class_weights(weight, safe, counts, wide.dtype)
     # An ignored element counts nothing even where the input is infinite.
-    losses = prims.where(counts, prims.neg(prims.mul(chosen, weights)), 0)
+    losses = prims.where(counts, prims.neg(chosen if weight is None else prims.mul(chosen, weights)), 0)
     if reduction == NONE and target.ndim:
         return round_to(losses, self.dtype), full((), 0, self.dtype, self.device)
     total, weight_sum = (reduce(prims.sum, x, None, False) for x in (losses, weights))
@@ -251,8 +251,10 @@ def nll_loss_backward(
     grad = to_dtype(grad_output, wide)
     if reduction == MEAN:
         grad = prims.div(grad, to_dtype(total_weight, wide))
-    weights = _class_weights(weight, safe, counts, wide)
-    slope = prims.where(counts, prims.neg(prims.mul(weights, broadcast_to(grad, target.shape))), 0)
+    slope = prims.neg(broadcast_to(grad, target.shape))
+    if weight is not None:
+        slope = prims.mul(slope, _class_weights(weight, safe, counts, wide))
+    slope = prims.where(counts, slope, 0)
     # Compared with every class: cheaper to fuse than a scatter into zeros.
     shape = self.shape
     dims = tuple(d for d in range(self.ndim) if d != dim)

@@ -8,7 +8,7 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, iota, round_to, to_dtype, widen
+from primops.operand import Tensor, full_like, iota, round_to, to_dtype, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import known, product
@@ -101,15 +101,22 @@ def adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
 # Interpolation ---------------------------------------------------------------------------------------------------------------
 
 
-def _scale(size: Size, out: Size, given: float | None) -> float:
+def _ratio(numerator: Size, denominator: Size, like: Tensor) -> Tensor | float:
+    """A quotient of sizes as an operand for ``like``: a number, or a tensor when it is symbolic."""
+    if isinstance(numerator, int) and isinstance(denominator, int):
+        return numerator / denominator
+    return prims.div(full_like(like, numerator), denominator)
+
+
+def _scale(size: Size, out: Size, given: float | None, like: Tensor) -> Tensor | float:
     """Input positions per output position."""
-    return 1.0 / given if given is not None and given > 0 else size / out  # type: ignore[return-value]
+    return 1.0 / given if given is not None and given > 0 else _ratio(size, out, like)
 
 
 def _nearest(size: Size, out: Size, given: float | None, device: torch.device, exact: bool) -> Tensor:
     position = iota(out, torch.float32, device)
     position = prims.add(position, 0.5) if exact else position
-    source = prims.convert(prims.floor(prims.mul(position, _scale(size, out, given))), dtype=torch.int64)
+    source = prims.convert(prims.floor(prims.mul(position, _scale(size, out, given, position))), dtype=torch.int64)
     return prims.minimum(source, size - 1)
 
 
@@ -192,10 +199,10 @@ def _linear(
     """Lower and upper source positions and the weight of the upper one, for every output position."""
     position = iota(out, dtype, device)
     if align:
-        step = (size - 1) / (out - 1) if not isinstance(out, int) or out > 1 else 0.0
+        step = 0.0 if isinstance(out, int) and out < 2 else _ratio(size - 1, out - 1, position)
         source = prims.mul(position, step)
     else:
-        scale = _scale(size, out, given)
+        scale = _scale(size, out, given, position)
         source = prims.maximum(prims.sub(prims.mul(prims.add(position, 0.5), scale), 0.5), 0.0)
     low = prims.minimum(prims.convert(source, dtype=torch.int64), size - 1)
     high = prims.minimum(prims.add(low, 1), size - 1)

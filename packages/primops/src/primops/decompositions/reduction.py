@@ -158,9 +158,10 @@ def moments(wide: Tensor, dims: Sequence[int], correction: Number) -> tuple[Tens
     average = prims.div(prims.sum(wide, dims=tuple(dims)), size)
     deviation = prims.sub(wide, spread(average, wide.shape, dims))
     total = prims.sum(prims.mul(deviation, deviation), dims=tuple(dims))
-    freedom = size - correction
+    # A whole number stays one, so that a symbolic size does.
+    freedom = size - (int(correction) if isinstance(correction, float) and correction.is_integer() else correction)
     if isinstance(freedom, (int, float)):
-        freedom = 0 if freedom < 0 else freedom
+        freedom = freedom if freedom > 0 else 0
     return prims.div(total, freedom), average
 
 
