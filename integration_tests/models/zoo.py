@@ -229,7 +229,7 @@ def _indices(*shape: int, high: int) -> torch.Tensor:
 
 ZOO = [
     Entry("mlp", MLP, lambda n: (torch.randn(n, 32),)),
-    Entry("resnet18", ResNet18, lambda n: (torch.randn(n, 3, 32, 32),)),
+    Entry("resnet18", ResNet18, lambda n: (torch.randn(n, 3, 64, 64),)),
     Entry("unet", UNet, lambda n: (torch.randn(n, 3, 16, 16),)),
     Entry("gpt", GPT, lambda n: (_indices(n, 16, high=100),)),
     Entry("encoder", Encoder, lambda n: (torch.randn(n, 12, 64),), random=True),

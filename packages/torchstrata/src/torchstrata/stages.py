@@ -84,6 +84,8 @@ STAGES: tuple[Stage, ...] = (
 
 def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule) -> Callable[..., Sequence[object]]:
     """Runs a functional graph (C2) through STAGES. Raises CompileError naming the layer that failed."""
+    if ctx.config.verify:
+        aotgrad.check_functional(graph)
     form: Any = graph
     hits, misses = ctx.store.hits, ctx.store.misses
     for stage in STAGES:
@@ -120,7 +122,7 @@ def compile_captured(
         inference_compiler=lambda functional, _: compile_functional(ctx, "inference", functional),
         partition=config.partition,
         on_artifact=lambda name, text: ctx.dump.write(f"20-{name}.py", text),
-        verify=config.verify,
+        fallback_random=config.fallback_random,
     )
     try:
         return backend(graph, example_inputs)
