@@ -109,11 +109,19 @@ def write(node: Node, out: list[tuple[Any, ...]]) -> None:
         node = pending.pop()
         if node.op is not None:
             out.append(node.op)
-        out.extend(node.tests)
+        out.extend(test for test in node.tests if not is_implied(node, test))
         if node.keys:
             rows = tuple((use.key, use.target, use.test, use.expected) for use in node.keys.values())
             out.append((_hook.GUARD_OPS["DICT"], -1, node.register, rows))
         pending.extend(reversed(node.children))
+
+
+def is_implied(node: Node, test: tuple[Any, ...]) -> bool:
+    """Whether reading the instance dict tests the same class anyway."""
+    if test[0] != _hook.GUARD_OPS["TYPE_IS"]:
+        return False
+    reads = _hook.GUARD_OPS["INSTANCE_DICT"]
+    return any(child.op is not None and child.op[0] == reads and child.op[3] is test[3] for child in node.children)
 
 
 def reference(value: Any) -> Any:
@@ -243,6 +251,9 @@ def _state(builder: _Builder, record: GuardRecord) -> None:
     probes = record.expected.probes()
     native = tuple((function, result) for function, result in probes if _hook.is_probe(function))
     builder.last.insert(0, (_hook.GUARD_OPS["STATE"], -1, -1, native))
+    words = record.expected.masked_words()
+    if words:
+        builder.last.insert(0, (_hook.GUARD_OPS["STATE_WORDS"], -1, -1, words))
     if len(native) < len(probes) or record.expected.needs_python:
         builder.python.append(record)
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import logging
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import BaseTorchFunctionMode, _get_current_function_mode_stack
+
+from . import _hook
 
 AUTOCAST_DEVICES = ("cpu", "cuda")
 
@@ -42,6 +50,7 @@ class GlobalState:
     torch_function_enabled: bool
     dispatch_modes: int
     functorch_active: bool
+    words: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def now(cls) -> GlobalState:
@@ -57,26 +66,36 @@ class GlobalState:
             torch._C._is_torch_function_enabled(),
             torch._C._len_torch_dispatch_stack(),
             torch._C._are_functorch_transforms_active(),
+            _hook.read_state() if state_masks() is not None else None,
         )
 
     def difference(self, now: GlobalState) -> str | None:
         """The first thing that differs, as one line."""
-        for item in fields(self):
+        for item in fields(self)[:-1]:
             old, new = getattr(self, item.name), getattr(now, item.name)
             if old != new:
                 return f"{item.name.replace('_', ' ')} was {old}, now {new}"
+        if self.words is not None and now.words is not None:
+            for k, ((old, mask), new) in enumerate(zip(self.masked_words(), now.words, strict=True)):
+                if (old ^ new) & mask:
+                    return f"torch state of the thread, word {k}, was {old:#x}, now {new:#x}"
         return None
 
     def probes(self) -> list[tuple[Callable[[], Any], Any]]:
-        """Built-in functions without arguments and what each has to return: together they say that the state is this one,
-        except for the details of an autocast or a function mode that is on (``needs_python``)."""
+        """Built-in functions without arguments and what each has to return: together with the words they say that the state is
+        this one, except for the details of an autocast or a function mode that is on (``needs_python``)."""
+        deterministic = [
+            (torch._C._get_deterministic_algorithms, self.deterministic),
+            (torch._C._get_deterministic_algorithms_warn_only, self.deterministic_warn_only),
+        ]
+        if self.words is not None:
+            return deterministic
         return [
+            *deterministic,
             (torch.is_grad_enabled, self.grad_mode),
             (torch.is_inference_mode_enabled, self.inference_mode),
             (torch._C._is_any_autocast_enabled, bool(self.autocast)),
             (torch.get_default_dtype, self.default_dtype),
-            (torch._C._get_deterministic_algorithms, self.deterministic),
-            (torch._C._get_deterministic_algorithms_warn_only, self.deterministic_warn_only),
             (torch._C._len_torch_function_stack, len(self.function_modes)),
             (torch._C._is_torch_function_enabled, self.torch_function_enabled),
             (torch._C._len_torch_dispatch_stack, self.dispatch_modes),
@@ -87,3 +106,75 @@ class GlobalState:
     def needs_python(self) -> bool:
         """Whether the probes do not say everything."""
         return bool(self.autocast or self.function_modes)
+
+    def masked_words(self) -> tuple[tuple[int, int], ...]:
+        """The words that C compares, each with the bits that count; empty when they cannot be read."""
+        masks = state_masks()
+        if masks is None or self.words is None:
+            return ()
+        return tuple(zip(self.words, masks, strict=True))
+
+
+ALL_BITS = 2**64 - 1
+
+
+@contextlib.contextmanager
+def _default_dtype():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if before is not torch.float64 else torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# What each change has to show in: index of a word.
+EXPERIMENTS: tuple[tuple[Callable[[], Any], int], ...] = (
+    (lambda: torch.set_grad_enabled(not torch.is_grad_enabled()), 0),
+    (lambda: torch.inference_mode(not torch.is_inference_mode_enabled()), 0),
+    (lambda: torch.autocast("cpu", dtype=torch.bfloat16, enabled=not torch.is_autocast_enabled("cpu")), 2),
+    (BaseTorchFunctionMode, 3),
+    (torch._C.DisableTorchFunctionSubclass, 4),
+    (_default_dtype, 5),
+)
+
+
+def _flags_offset(library: str) -> int:
+    """Which byte of the thread's autograd record says whether gradients are on."""
+    get = ctypes.CDLL(library, mode=os.RTLD_NOLOAD)._ZN3c1013AutogradState13get_tls_stateEv
+    get.restype = ctypes.c_void_p
+    record = (ctypes.c_uint8 * 32).from_address(get())
+    before = bytes(record)
+    with torch.set_grad_enabled(not torch.is_grad_enabled()):
+        during = bytes(record)
+    found = [k for k in range(32) if before[k] != during[k]]
+    if len(found) != 1:
+        raise LookupError(f"autograd flags at {found}")
+    return found[0]
+
+
+@cache
+def state_masks() -> tuple[int, ...] | None:
+    """The bits of each word that count, once experiments have shown that the words mean what they should; else None.
+
+    The word of autograd flags has bits that captured graphs do not depend on; the others count as a whole.
+    """
+    libraries = Path(torch.__file__).parent / "lib"
+    suffix = ".dylib" if (libraries / "libc10.dylib").exists() else ".so"
+    paths = [str(libraries / f"{name}{suffix}") for name in ("libc10", "libtorch_cpu")]
+    masks = [0, *(ALL_BITS,) * 5]
+    try:
+        if not _hook.set_state_readers(*paths, _flags_offset(paths[0])):
+            raise LookupError("a function is not exported")
+        before = list(_hook.read_state() or masks)
+        for change, word in EXPERIMENTS:
+            with change():
+                during = list(_hook.read_state() or before)
+            if during[word] == before[word] or list(_hook.read_state() or ()) != before:
+                raise LookupError(f"word {word} does not follow its setting")
+            masks[0] |= (during[0] ^ before[0]) if word == 0 else 0
+    except Exception as error:
+        _hook.set_state_readers()
+        logging.getLogger("bytecode_dynamo").info("the state is read by Python functions: %s", error)
+        return None
+    return tuple(masks)

@@ -39,6 +39,7 @@ PyTypeObject *guard_program_type;
     X(SAME)           /* src, src */                                                                                   \
     X(DISTINCT)       /* tuple of registers */                                                                         \
     X(STATE)          /* tuple of (built-in without arguments, result) */                                              \
+    X(STATE_WORDS)    /* tuple of (word, mask) */                                                                      \
     X(SHAPES)         /* tuple of (kind, src, class, dim), stack program */
 
 #define NAME(op) OP_##op,
@@ -62,6 +63,10 @@ typedef struct {
 } Probe;
 
 typedef struct {
+    uint64_t value, mask;
+} Word;
+
+typedef struct {
     int kind, source;          /* 0 size, 1 stride, 2 storage offset, 3 int */
     PyTypeObject *type;
     Py_ssize_t dim;
@@ -76,6 +81,7 @@ typedef struct {
     union {
         Key *keys;
         Probe *probes;
+        Word *words;
         Number *numbers;
         int *sources;
         TensorExpectation *tensor;
@@ -132,6 +138,8 @@ static int check_dict(Step *step, PyObject *dict, PyObject **registers) {
 static int check_keys(Step *step, PyObject *dict) {
     if (!PyDict_Check(dict))
         return 0;
+    if (PyTuple_GET_SIZE(step->object) == 0)
+        return PyDict_GET_SIZE(dict) == 0;
     if (PyODict_CheckExact(dict))     /* its order changes without a new version */
         return same_keys(dict, step->object);
     uint64_t version = dict_version(dict);
@@ -171,6 +179,16 @@ static int check_state(Step *step) {
             return 0;
     }
     return 1;
+}
+
+static int check_words(Step *step) {
+    StateWords now;
+    if (state_read(&now) < 0)
+        return 0;
+    uint64_t different = 0;
+    for (Py_ssize_t i = 0; i < step->count; i++)
+        different |= (now.word[i] ^ step->words[i].value) & step->words[i].mask;
+    return different == 0;
 }
 
 static int check_distinct(Step *step, PyObject **registers) {
@@ -261,6 +279,7 @@ static inline int run_step(Step *step, PyObject **registers, PyObject *const *sl
     case OP_SAME: return registers[step->source] == registers[step->target];
     case OP_DISTINCT: return check_distinct(step, registers);
     case OP_STATE: return check_state(step);
+    case OP_STATE_WORDS: return check_words(step);
     case OP_SHAPES: return check_shapes(step, registers);
     default: {
         PyObject *value = load(step, registers, slots, count, function);
@@ -385,6 +404,10 @@ static int parse_probe(Program *self, Probe *probe, PyObject *row) {
     return 0;
 }
 
+static int parse_word(Program *self, Word *word, PyObject *row) {
+    return PyArg_ParseTuple(row, "KK", &word->value, &word->mask) ? 0 : -1;
+}
+
 static int parse_number(Program *self, Number *number, PyObject *row) {
     if (!PyArg_ParseTuple(row, "iiOn", &number->kind, &number->source, &number->type, &number->dim))
         return -1;
@@ -417,6 +440,12 @@ static int parse_rows(Program *self, Step *step, PyObject *rows) {
     case OP_DICT: PARSE_ROWS(step, rows, keys, parse_key);
     case OP_CLASS: PARSE_ROWS(step, rows, keys, parse_class_row);
     case OP_STATE: PARSE_ROWS(step, rows, probes, parse_probe);
+    case OP_STATE_WORDS:
+        if (PyTuple_GET_SIZE(rows) != STATE_WORDS) {
+            PyErr_SetString(PyExc_ValueError, "every word of the state is expected");
+            return -1;
+        }
+        PARSE_ROWS(step, rows, words, parse_word);
     case OP_SHAPES: PARSE_ROWS(step, rows, numbers, parse_number);
     default: PARSE_ROWS(step, rows, sources, parse_source);
     }
@@ -454,7 +483,7 @@ static int parse_operands(Program *self, Step *step, PyObject *a, PyObject *b, P
     case OP_CLASS:
         step->object = a;
         return parse_class_type(a) < 0 ? -1 : parse_rows(self, step, b);
-    case OP_DICT: case OP_DISTINCT: case OP_STATE:
+    case OP_DICT: case OP_DISTINCT: case OP_STATE: case OP_STATE_WORDS:
         return parse_rows(self, step, a);
     case OP_SHAPES:
         if (parse_rows(self, step, a) < 0)
@@ -638,7 +667,7 @@ int guards_init(PyObject *module) {
         Py_DECREF(number);
     }
     if (PyModule_AddObjectRef(module, "GUARD_OPS", numbers) < 0 || PyModule_AddFunctions(module, module_methods) < 0 ||
-        tensors_init(module) < 0)
+        tensors_init(module) < 0 || state_init(module) < 0)
         return -1;
     Py_DECREF(numbers);
     return PyModule_AddObjectRef(module, "GuardProgram", (PyObject *)guard_program_type);

@@ -83,22 +83,20 @@ PyObject *class_dict_lookup(PyTypeObject *type, Py_ssize_t index, PyObject *name
 }
 
 Py_ssize_t container_length(PyObject *object) {
-    if (PyList_Check(object) || PyTuple_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) ||
-        PyDict_Check(object) || PyAnySet_Check(object) || PyRange_Check(object)) {
-        Py_ssize_t length;
-        if (PyDict_Check(object))
-            return PyDict_GET_SIZE(object);
-        if (PyAnySet_Check(object))
-            return PySet_GET_SIZE(object);
-        if (PyRange_Check(object)) {
-            length = PyObject_Size(object);
-            if (length < 0)
-                PyErr_Clear();
-            return length;
-        }
-        return PyUnicode_Check(object) ? PyUnicode_GET_LENGTH(object) : Py_SIZE(object);
-    }
-    return -1;
+    if (PyDict_Check(object))
+        return PyDict_GET_SIZE(object);
+    if (PyList_Check(object) || PyTuple_Check(object) || PyBytes_Check(object))
+        return Py_SIZE(object);
+    if (PyUnicode_Check(object))
+        return PyUnicode_GET_LENGTH(object);
+    if (PyAnySet_Check(object))
+        return PySet_GET_SIZE(object);
+    if (!PyRange_Check(object))
+        return -1;
+    Py_ssize_t length = PyObject_Size(object);
+    if (length < 0)
+        PyErr_Clear();
+    return length;
 }
 
 static int same_items(PyObject *const *a, PyObject *const *b, Py_ssize_t count) {

@@ -126,6 +126,17 @@ int tensor_matches(const TensorExpectation *expected, PyObject *tensor);
 /* what: 0 size, 1 stride, 2 storage offset.  0 on success. */
 int tensor_number(PyObject *tensor, PyTypeObject *type, int what, Py_ssize_t dim, int64_t *result);
 
+/* ---- state.c ---- */
+
+#define STATE_WORDS 6
+
+typedef struct {
+    uint64_t word[STATE_WORDS];
+} StateWords;
+
+int state_init(PyObject *module);
+int state_read(StateWords *words);     /* -1: it cannot be read */
+
 /* ---- shapes.c: boolean conditions on sizes, as a small stack program ---- */
 
 typedef struct ShapeProgram ShapeProgram;
