@@ -13,14 +13,16 @@ import torch
 from primops import prims
 from primops.meta import Size
 from primops.prim import Traced
-from primops.promotion import HALF_DTYPES, Number, compute_dtype, is_number, result_dtype, to_float_dtype
+from primops.promotion import HALF_DTYPES, compute_dtype, is_number, result_dtype, to_float_dtype
 from primops.shapes import broadcast_shapes, same_shape, wrap_dims
 
 # A real tensor, a TensorMeta, or a graph value: anything with shape, dtype, device, ndim.
 Tensor = Any
+# A Python or symbolic number.
+Scalar = Any
 
 
-def full(shape: Sequence[Size], value: Number, dtype: torch.dtype, device: torch.device) -> Tensor:
+def full(shape: Sequence[Size], value: Scalar, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A tensor of one number, converted to ``dtype`` as ``torch.full`` does."""
     if isinstance(value, (int, float)):
         if dtype is torch.bool:
@@ -30,7 +32,7 @@ def full(shape: Sequence[Size], value: Number, dtype: torch.dtype, device: torch
     return prims.full(shape=tuple(shape), value=value, dtype=dtype, device=device)
 
 
-def full_like(a: Tensor, value: Number, dtype: torch.dtype | None = None) -> Tensor:
+def full_like(a: Tensor, value: Scalar, dtype: torch.dtype | None = None) -> Tensor:
     """``full`` with the shape, device and (unless given) dtype of ``a``."""
     return full(a.shape, value, dtype or a.dtype, a.device)
 
@@ -75,7 +77,7 @@ def broadcast_to(a: Tensor, shape: Sequence[Size]) -> Tensor:
     return prims.broadcast_in_dim(a, shape=tuple(shape), dims=tuple(range(missing, len(shape))))
 
 
-def broadcast(*operands: Tensor | Number) -> list[Any]:
+def broadcast(*operands: Any) -> list[Any]:
     """All tensor operands in their common shape."""
     shapes = [x.shape for x in operands if not is_number(x)]
     if all(same_shape(shape, shapes[0]) for shape in shapes[1:]):
@@ -84,7 +86,7 @@ def broadcast(*operands: Tensor | Number) -> list[Any]:
     return [broadcast_to(x, common) for x in operands]
 
 
-def elementwise(body: Callable[..., Tensor], *operands: Tensor | Number, to_float: bool = False) -> Tensor:
+def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = False) -> Tensor:
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
     ``to_float``: integers become floats. A bool result stays bool.
@@ -97,7 +99,7 @@ def elementwise(body: Callable[..., Tensor], *operands: Tensor | Number, to_floa
     return result if result.dtype is torch.bool else round_to(result, dtype)
 
 
-def select(cond: Tensor, a: Tensor | Number, b: Tensor | Number, dtype: torch.dtype) -> Tensor:
+def select(cond: Tensor, a: Any, b: Any, dtype: torch.dtype) -> Tensor:
     """``where`` for operands of one shape of which both may be numbers."""
     if is_number(a) and is_number(b):
         a = full_like(cond, a, dtype)

@@ -127,14 +127,14 @@ class _Pass:
             return node.meta["val"]
         args, kwargs = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
         rule = None if _is_exotic((args, kwargs, meta)) else self.table.get(op)
-        result = NotImplemented if rule is None else self.expand(node, rule, args, kwargs, meta)
+        result = NotImplemented if rule is None else self.expand(node, op, rule, args, kwargs, meta)
         if result is not NotImplemented:
             return result
         if self.strict and op not in self.known and not is_declared_extern(op):
             raise UnknownOpError(f"{op} has no decomposition and is not a declared extern call{locate(node)}")
         return self.extern(node, op, args, kwargs, meta)
 
-    def expand(self, node: fx.Node, rule: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
+    def expand(self, node: fx.Node, op: OpOverload, rule: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
         first = len(self.builder.values)
         try:
             result = rule(*args, **kwargs)
@@ -145,7 +145,7 @@ class _Pass:
         if isinstance(result, (tuple, list)):
             if not isinstance(meta, tuple) or len(meta) != len(result):
                 raise DecompositionError(f"C2.3: {node.target} gives {len(result)} results, its meta is {meta}{locate(node)}")
-            loose = self.table.auxiliary(node.target)
+            loose = self.table.auxiliary(op)
             parts = [_fitted(part, meta[i]) if i in loose else part for i, part in enumerate(result)]
             for part, expected in zip(parts, meta):
                 self.check(node, part, expected, first)

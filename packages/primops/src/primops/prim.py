@@ -35,7 +35,12 @@ class Traced:
     """Base of values that stand for a tensor; a prim call on one is handed to its interpreter."""
 
     __slots__ = ("interpreter",)
-    interpreter: Interpreter
+    interpreter: Any  # an Interpreter; a subclass may know which
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the tensor."""
+        raise NotImplementedError
 
     def widened(self) -> Any | None:
         """For a float16 or bfloat16 value: the float32 value that it was rounded from, where that may be used instead."""

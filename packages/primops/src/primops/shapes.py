@@ -80,13 +80,23 @@ def product(sizes: Iterable[Size]) -> Size:
     return result
 
 
+def quotient(a: Size, b: Size) -> Size:
+    """a // b."""
+    return a // b  # pyright: ignore[reportReturnType]
+
+
+def divides(a: Size, b: Size) -> bool:
+    """Whether b is a multiple of a for all values of the symbols."""
+    return known(b % a == 0)  # pyright: ignore[reportOperatorIssue]
+
+
 def smaller(a: Size, b: Size) -> Size:
     """min(a, b), symbolic where it must be."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     if known(a <= b):
         return a
-    return b if known(b <= a) else torch.sym_min(a, b)
+    return b if known(b <= a) else torch.sym_min(a, b)  # pyright: ignore[reportReturnType]
 
 
 def larger(a: Size, b: Size) -> Size:
@@ -95,7 +105,7 @@ def larger(a: Size, b: Size) -> Size:
         return max(a, b)
     if known(a >= b):
         return a
-    return b if known(b >= a) else torch.sym_max(a, b)
+    return b if known(b >= a) else torch.sym_max(a, b)  # pyright: ignore[reportReturnType]
 
 
 def wrap_dim(dim: int, rank: int) -> int:

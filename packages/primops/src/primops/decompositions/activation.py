@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
-from primops.operand import Tensor, elementwise
-from primops.promotion import Number, is_integral
+from primops.operand import Scalar, Tensor, elementwise
+from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, wrap_dim
 
@@ -45,7 +45,7 @@ def silu_backward(grad_output: Tensor, self: Tensor) -> Tensor:
 
 
 @rules.register("threshold_backward")
-def threshold_backward(grad_output: Tensor, self: Tensor, threshold: Number) -> Tensor:
+def threshold_backward(grad_output: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
     """The gradient where self > threshold."""
     return elementwise(lambda grad, a: prims.where(prims.le(a, threshold), 0, grad), grad_output, self)
 
@@ -86,13 +86,13 @@ def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none
 
 
 @rules.register("leaky_relu")
-def leaky_relu(self: Tensor, negative_slope: Number = 0.01) -> Tensor:
+def leaky_relu(self: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     """x for positive x, else ``negative_slope * x``."""
     return elementwise(lambda a: prims.where(prims.gt(a, 0), a, prims.mul(a, negative_slope)), self)
 
 
 @rules.register("leaky_relu_backward")
-def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Number, self_is_result: bool) -> Tensor:
+def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Scalar, self_is_result: bool) -> Tensor:
     """Derivative of ``leaky_relu`` (the sign of result and input agree)."""
     return elementwise(
         lambda grad, a: prims.where(prims.gt(a, 0), grad, prims.mul(grad, negative_slope)), grad_output, self
@@ -114,7 +114,7 @@ def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> 
 
 
 @rules.register("elu")
-def elu(self: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
+def elu(self: Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Tensor:
     """``scale * x`` for positive x, else ``alpha * scale * expm1(input_scale * x)``."""
 
     def body(a: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ def elu(self: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number 
 
 @rules.register("elu_backward")
 def elu_backward(
-    grad_output: Tensor, alpha: Number, scale: Number, input_scale: Number, is_result: bool, self_or_result: Tensor
+    grad_output: Tensor, alpha: Scalar, scale: Scalar, input_scale: Scalar, is_result: bool, self_or_result: Tensor
 ) -> Tensor:
     """Derivative of ``elu`` from its input or its result."""
     negative_scale = alpha * scale
@@ -142,7 +142,7 @@ def elu_backward(
 
 
 @rules.register("celu")
-def celu(self: Tensor, alpha: Number = 1.0) -> Tensor:
+def celu(self: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """``elu`` with a continuous derivative."""
     return elu(self, alpha, 1.0, 1.0 / alpha)
 
@@ -154,7 +154,7 @@ def selu(self: Tensor) -> Tensor:
 
 
 @rules.register("hardtanh")
-def hardtanh(self: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
+def hardtanh(self: Tensor, min_val: Scalar = -1, max_val: Scalar = 1) -> Tensor:
     """x clamped."""
     if is_integral(self.dtype):
         return NotImplemented
@@ -162,7 +162,7 @@ def hardtanh(self: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
 
 
 @rules.register("hardtanh_backward")
-def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: Number, max_val: Number) -> Tensor:
+def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: Scalar, max_val: Scalar) -> Tensor:
     """The gradient inside the limits."""
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
@@ -203,7 +203,7 @@ def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
 
 
 @rules.register("softplus")
-def softplus(self: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
+def softplus(self: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """``log1p(exp(beta * x)) / beta``, x itself above the threshold."""
 
     def body(a: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ def softplus(self: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
 
 
 @rules.register("softplus_backward")
-def softplus_backward(grad_output: Tensor, self: Tensor, beta: Number, threshold: Number) -> Tensor:
+def softplus_backward(grad_output: Tensor, self: Tensor, beta: Scalar, threshold: Scalar) -> Tensor:
     """The gradient times ``sigmoid(beta * x)``."""
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
 
 
 @rules.register("hardshrink")
-def hardshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
+def hardshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
 
     def body(a: Tensor) -> Tensor:
@@ -281,7 +281,7 @@ def hardshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
 
 
 @rules.register("hardshrink_backward", "softshrink_backward")
-def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Number) -> Tensor:
+def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Scalar) -> Tensor:
     """The gradient outside [-lambd, lambd]."""
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
@@ -291,7 +291,7 @@ def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Number) -> Tensor:
 
 
 @rules.register("softshrink")
-def softshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
+def softshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x moved toward 0 by lambd."""
 
     def body(a: Tensor) -> Tensor:

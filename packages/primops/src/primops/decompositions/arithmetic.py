@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Tensor, elementwise, full_like, to_dtype
-from primops.promotion import Number, is_integral, is_number, result_dtype
+from primops.operand import Scalar, Tensor, elementwise, full_like, to_dtype
+from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
-Operand = Tensor | Number
+Operand = Any  # a tensor or a number
 INF = float("inf")
 
 
@@ -21,7 +21,7 @@ def dtype_of(*operands: Operand) -> torch.dtype:
     return next(x.dtype for x in operands if not is_number(x))
 
 
-def times(a: Operand, factor: Number) -> Any:
+def times(a: Operand, factor: Scalar) -> Any:
     """``a * factor`` where either may be a number and a factor of 1 costs nothing."""
     if isinstance(factor, (int, float)) and factor == 1:
         return a
@@ -29,7 +29,7 @@ def times(a: Operand, factor: Number) -> Any:
 
 
 @rules.register("add.Tensor", "add.Scalar")
-def add(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
+def add(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     """``self + alpha * other``; logical or for bool."""
 
     def body(a: Operand, b: Operand) -> Tensor:
@@ -41,13 +41,13 @@ def add(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @rules.register("sub.Tensor", "sub.Scalar")
-def sub(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
+def sub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     """``self - alpha * other``."""
     return elementwise(lambda a, b: prims.sub(a, times(b, alpha)), self, other)
 
 
 @rules.register("rsub.Tensor", "rsub.Scalar")
-def rsub(self: Operand, other: Operand, alpha: Number = 1) -> Tensor:
+def rsub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     """``other - alpha * self``."""
     return elementwise(lambda a, b: prims.sub(b, times(a, alpha)), self, other)
 
@@ -149,7 +149,7 @@ def float_power(a: Tensor, exponent: float) -> Tensor:
 
 
 @rules.register("pow.Tensor_Scalar")
-def pow_scalar(self: Tensor, exponent: Number) -> Tensor:
+def pow_scalar(self: Tensor, exponent: Scalar) -> Tensor:
     """A tensor to a number."""
     dtype = result_dtype(self, exponent)
     if not isinstance(exponent, (int, float)):
@@ -300,19 +300,19 @@ _register_bitwise()
 
 
 @rules.register("addcmul")
-def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``."""
     return elementwise(lambda a, b, c: prims.add(a, prims.mul(times(b, value), c)), self, tensor1, tensor2)
 
 
 @rules.register("addcdiv")
-def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
+def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 / tensor2``."""
     return elementwise(lambda a, b, c: prims.add(a, prims.div(times(b, value), c)), self, tensor1, tensor2)
 
 
 @rules.register("lerp.Scalar")
-def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
+def lerp_scalar(self: Tensor, end: Tensor, weight: Scalar) -> Tensor:
     """``self + weight * (end - self)``, written from the nearer end."""
 
     def body(a: Tensor, b: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, full, iota, round_to, to_dtype
-from primops.promotion import HALF_DTYPES, Number, compute_dtype, number_dtype
+from primops.operand import Scalar, Tensor, full, iota, round_to, to_dtype
+from primops.promotion import HALF_DTYPES, compute_dtype, number_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -113,7 +113,7 @@ def new_empty_strided(
 
 @rules.register("full")
 def full_rule(
-    size: Sequence[Size], fill_value: Number, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
     pin_memory: Any = None,
 ) -> Tensor:  # fmt: skip
     """One number everywhere."""
@@ -124,7 +124,7 @@ def full_rule(
 
 @rules.register("full_like")
 def full_like(
-    self: Tensor, fill_value: Number, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    self: Tensor, fill_value: Scalar, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
     pin_memory: Any = None, memory_format: Any = None,
 ) -> Tensor:  # fmt: skip
     """One number everywhere."""
@@ -133,7 +133,7 @@ def full_like(
 
 @rules.register("new_full")
 def new_full(
-    self: Tensor, size: Sequence[Size], fill_value: Number, *, dtype: Dtype = None, layout: Any = None,
+    self: Tensor, size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype = None, layout: Any = None,
     device: Device = None, pin_memory: Any = None,
 ) -> Tensor:  # fmt: skip
     """One number everywhere."""
@@ -158,7 +158,7 @@ def zero(self: Tensor) -> Tensor:
 
 @rules.register("scalar_tensor")
 def scalar_tensor(
-    s: Number, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
+    s: Scalar, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
 ) -> Tensor:
     """A number as a tensor without dims."""
     return full((), s, dtype or torch.get_default_dtype(), place(device)) if is_strided(layout, pin_memory) else NotImplemented
@@ -168,20 +168,20 @@ def scalar_tensor(
 
 
 @rules.register("arange")
-def arange_end(end: Number, **options: Any) -> Tensor:
+def arange_end(end: Scalar, **options: Any) -> Tensor:
     """0, 1, ... below end."""
     return arange(0, end, 1, **options)
 
 
 @rules.register("arange.start")
-def arange_start(start: Number, end: Number, **options: Any) -> Tensor:
+def arange_start(start: Scalar, end: Scalar, **options: Any) -> Tensor:
     """start, start + 1, ... below end."""
     return arange(start, end, 1, **options)
 
 
 @rules.register("arange.start_step")
 def arange(
-    start: Number, end: Number, step: Number = 1, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
     pin_memory: Any = None,
 ) -> Tensor:  # fmt: skip
     """start, start + step, ... below end."""
@@ -205,7 +205,7 @@ def arange(
 
 @rules.register("linspace")
 def linspace(
-    start: Number, end: Number, steps: int, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    start: Scalar, end: Scalar, steps: int, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
     pin_memory: Any = None,
 ) -> Tensor:  # fmt: skip
     """Equal steps from start to end, counted from the nearer one."""
@@ -258,13 +258,13 @@ def _triangle(self: Tensor, inside: Tensor) -> Tensor:
 @rules.register("tril")
 def tril(self: Tensor, diagonal: int = 0) -> Tensor:
     """On and below a diagonal; 0 elsewhere."""
-    return _triangle(self, prims.le(_offsets(*self.shape[-2:], self.device), diagonal))
+    return _triangle(self, prims.le(_offsets(self.shape[-2], self.shape[-1], self.device), diagonal))
 
 
 @rules.register("triu")
 def triu(self: Tensor, diagonal: int = 0) -> Tensor:
     """On and above a diagonal; 0 elsewhere."""
-    return _triangle(self, prims.ge(_offsets(*self.shape[-2:], self.device), diagonal))
+    return _triangle(self, prims.ge(_offsets(self.shape[-2], self.shape[-1], self.device), diagonal))
 
 
 @rules.register("diag_embed")

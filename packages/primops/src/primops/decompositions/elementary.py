@@ -10,8 +10,8 @@ import torch
 
 from primops import prims
 from primops.decompositions.arithmetic import sign_bit
-from primops.operand import Tensor, broadcast, elementwise, full_like, select, to_bool, to_dtype, widen
-from primops.promotion import Number, is_integral, is_number, result_dtype
+from primops.operand import Scalar, Tensor, broadcast, elementwise, full_like, select, to_bool, to_dtype, widen
+from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -219,7 +219,7 @@ def nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = No
 
 
 @rules.register("threshold")
-def threshold(self: Tensor, threshold: Number, value: Number) -> Tensor:
+def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
     """``value`` where self <= threshold, else self."""
     return elementwise(lambda a: prims.where(prims.le(a, threshold), value, a), self)
 

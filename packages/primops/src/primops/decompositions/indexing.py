@@ -8,9 +8,9 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, broadcast, broadcast_to, full, full_like, round_to, to_dtype, unsqueeze, widen
+from primops.operand import Scalar, Tensor, broadcast, broadcast_to, full, full_like, round_to, to_dtype, unsqueeze, widen
 from primops.prims.indexing import indexed_shape
-from primops.promotion import Number, is_integral, is_number
+from primops.promotion import is_integral, is_number
 from primops.registry import DecompositionTable
 from primops.shapes import product, wrap_dim
 
@@ -80,7 +80,7 @@ def index_select_backward(grad: Tensor, self_sizes: Sequence[Size], dim: int, in
 
 
 @rules.register("index_add")
-def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
+def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1) -> Tensor:
     """``source`` times alpha added at positions of one dim."""
     if self.ndim == 0 or self.dtype is torch.bool:
         return NotImplemented
@@ -104,7 +104,7 @@ def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 @rules.register("index_fill.int_Scalar")
-def index_fill(self: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
+def index_fill(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
     """A number stored at positions of one dim."""
     if self.ndim == 0:
         return NotImplemented
@@ -139,7 +139,7 @@ def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @rules.register("scatter.value")
-def scatter_value(self: Tensor, dim: int, index: Tensor, value: Number) -> Tensor:
+def scatter_value(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
     """A number stored where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented

@@ -12,7 +12,7 @@ from primops.meta import Size
 from primops.operand import Tensor, broadcast_to, round_to, spread, to_dtype, widen
 from primops.promotion import HALF_DTYPES, compute_dtype
 from primops.registry import DecompositionTable
-from primops.shapes import wrap_dim
+from primops.shapes import quotient, wrap_dim
 
 rules = DecompositionTable()
 INF = float("inf")
@@ -215,7 +215,7 @@ def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: Size, C: Size, HxW: Size, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalised over groups of channels; also mean and 1 / deviation per group."""
-    grouped = prims.reshape(widen(input), shape=(N, group, (C // group) * HxW))
+    grouped = prims.reshape(widen(input), shape=(N, group, quotient(C, group) * HxW))
     variance, average = moments(grouped, (2,), 0)
     rstd = prims.rsqrt(prims.add(variance, eps))
     centred = prims.sub(grouped, spread(average, grouped.shape, (2,)))
@@ -233,7 +233,7 @@ def native_group_norm_backward(
     """Gradients of input, weight and bias as far as ``output_mask`` asks."""
     wide_dtype = compute_dtype(input.dtype)
     grad = prims.reshape(widen(grad_out), shape=(N, C, HxW))
-    shape = (N, group, (C // group) * HxW)
+    shape = (N, group, quotient(C, group) * HxW)
     grouped = prims.reshape(widen(input), shape=shape)
     average, inverse = (prims.reshape(to_dtype(x, wide_dtype), shape=(N, group)) for x in (mean, rstd))
     inverse = spread(inverse, shape, (2,))

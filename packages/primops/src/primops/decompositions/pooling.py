@@ -11,7 +11,7 @@ from primops.meta import Size
 from primops.operand import Tensor, full_like, iota, round_to, to_dtype, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
-from primops.shapes import known, product
+from primops.shapes import divides, product, quotient
 
 rules = DecompositionTable()
 
@@ -20,14 +20,10 @@ def _pair(values: Sequence[int] | int) -> tuple[int, ...]:
     return (values, values) if isinstance(values, int) else tuple(values) * (2 if len(values) == 1 else 1)
 
 
-def _divides(size: Size, parts: Size) -> bool:
-    return known(size % parts == 0)
-
-
 def _windows(shape: Sequence[Size], counts: Sequence[Size]) -> tuple[tuple[Size, ...], tuple[int, int]]:
     """The last two dims split into (count, window) pairs, and where the window dims are."""
     rank = len(shape)
-    split = (*shape[:-2], counts[0], shape[-2] // counts[0], counts[1], shape[-1] // counts[1])
+    split = (*shape[:-2], counts[0], quotient(shape[-2], counts[0]), counts[1], quotient(shape[-1], counts[1]))
     return split, (rank - 1, rank + 1)
 
 
@@ -55,7 +51,7 @@ def _tiles(self: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: 
         is_integral(self.dtype)
         or kernel != stride
         or any(_pair(padding))
-        or not all(_divides(size, k) for size, k in zip(shape[-2:], kernel))
+        or not all(divides(k, size) for size, k in zip(shape[-2:], kernel))
     ):
         return None
     return shape[-2] // kernel[0], shape[-1] // kernel[1]
@@ -84,7 +80,7 @@ def avg_pool2d_backward(
 @rules.register("_adaptive_avg_pool2d")
 def adaptive_avg_pool2d(self: Tensor, output_size: Sequence[Size]) -> Tensor:
     """Mean of as many windows as the output has elements."""
-    if is_integral(self.dtype) or not all(_divides(size, count) for size, count in zip(self.shape[-2:], output_size)):
+    if is_integral(self.dtype) or not all(divides(count, size) for size, count in zip(self.shape[-2:], output_size)):
         return NotImplemented
     return _average(self, output_size)
 
@@ -93,7 +89,7 @@ def adaptive_avg_pool2d(self: Tensor, output_size: Sequence[Size]) -> Tensor:
 def adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """The gradient shared by the window."""
     counts = grad_output.shape[-2:]
-    if not all(_divides(size, count) for size, count in zip(self.shape[-2:], counts)):
+    if not all(divides(count, size) for size, count in zip(self.shape[-2:], counts)):
         return NotImplemented
     return _average_backward(grad_output, self, counts)
 

@@ -9,8 +9,8 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, full_like, kept, reduce, round_to, spread, to_bool, to_dtype, widen
-from primops.promotion import Number, compute_dtype, is_integral, sum_dtype, to_float_dtype
+from primops.operand import Scalar, Tensor, full_like, kept, reduce, round_to, spread, to_bool, to_dtype, widen
+from primops.promotion import compute_dtype, is_integral, sum_dtype, to_float_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import product, wrap_dim, wrap_dims
 
@@ -20,7 +20,7 @@ INF = float("inf")
 
 
 def count(a: Tensor, dims: Sequence[int]) -> Size:
-    """Number of elements per result of a reduction."""
+    """Scalar of elements per result of a reduction."""
     return product(a.shape[dim] for dim in dims)
 
 
@@ -75,7 +75,7 @@ def all(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 @rules.register("count_nonzero", "count_nonzero.dim_IntList")
 def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
-    """Number of elements that are not 0."""
+    """Scalar of elements that are not 0."""
     return reduce(prims.sum, to_dtype(to_bool(self), torch.int64), dim, False)
 
 
@@ -152,40 +152,41 @@ def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tens
 # Moments ---------------------------------------------------------------------------------------------------------------------
 
 
-def moments(wide: Tensor, dims: Sequence[int], correction: Number) -> tuple[Tensor, Tensor]:
+def moments(wide: Tensor, dims: Sequence[int], correction: Scalar) -> tuple[Tensor, Tensor]:
     """Variance and mean over ``dims`` (removed) of a float32 or float64 tensor, from the deviations."""
     size = count(wide, dims)
     average = prims.div(prims.sum(wide, dims=tuple(dims)), size)
     deviation = prims.sub(wide, spread(average, wide.shape, dims))
     total = prims.sum(prims.mul(deviation, deviation), dims=tuple(dims))
     # A whole number stays one, so that a symbolic size does.
-    freedom = size - (int(correction) if isinstance(correction, float) and correction.is_integer() else correction)
+    whole: Scalar = int(correction) if isinstance(correction, float) and correction.is_integer() else correction
+    freedom = size - whole
     if isinstance(freedom, (int, float)):
         freedom = freedom if freedom > 0 else 0
     return prims.div(total, freedom), average
 
 
-def _var_mean(self: Tensor, dim: Dims, correction: Number | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _var_mean(self: Tensor, dim: Dims, correction: Scalar | None, keepdim: bool) -> tuple[Tensor, Tensor]:
     dims = wrap_dims(dim, self.ndim)
     variance, average = moments(widen(self), dims, 1 if correction is None else correction)
     return (kept(variance, dims), kept(average, dims)) if keepdim else (variance, average)
 
 
 @rules.register("var.correction")
-def var(self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+def var(self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Tensor:
     """Mean squared deviation, divided by ``n - correction``."""
     return round_to(_var_mean(self, dim, correction, keepdim)[0], self.dtype)
 
 
 @rules.register("std.correction")
-def std(self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+def std(self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Tensor:
     """Square root of ``var``."""
     return round_to(prims.sqrt(_var_mean(self, dim, correction, keepdim)[0]), self.dtype)
 
 
 @rules.register("var_mean.correction")
 def var_mean(
-    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+    self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """``var`` and ``mean``."""
     variance, average = _var_mean(self, dim, correction, keepdim)
@@ -194,7 +195,7 @@ def var_mean(
 
 @rules.register("std_mean.correction")
 def std_mean(
-    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+    self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """``std`` and ``mean``."""
     variance, average = _var_mean(self, dim, correction, keepdim)
@@ -204,7 +205,7 @@ def std_mean(
 # Norms -----------------------------------------------------------------------------------------------------------------------
 
 
-def p_norm(wide: Tensor, p: Number, dim: Dims, keepdim: bool) -> Tensor:
+def p_norm(wide: Tensor, p: Scalar, dim: Dims, keepdim: bool) -> Tensor:
     """``sum(|x| ** p) ** (1 / p)`` with the limits for 0 and the infinities."""
     size = prims.abs(wide)
     if p == 2:
@@ -220,7 +221,7 @@ def p_norm(wide: Tensor, p: Number, dim: Dims, keepdim: bool) -> Tensor:
 
 @rules.register("linalg_vector_norm")
 def linalg_vector_norm(
-    self: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor, ord: Scalar = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """p-norm over dims."""
     result = dtype or self.dtype
@@ -229,7 +230,7 @@ def linalg_vector_norm(
 
 @rules.register("norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.ScalarOpt_dtype")
 def norm(
-    self: Tensor, p: Number | None = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor, p: Scalar | None = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """p-norm over dims."""
     return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)

@@ -9,8 +9,8 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, broadcast_to, full, to_dtype, unsqueeze
-from primops.promotion import Number, is_integral, is_number, result_dtype
+from primops.operand import Scalar, Tensor, broadcast_to, full, to_dtype, unsqueeze
+from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, infer_shape, is_one, larger, product, smaller, wrap_dim
 
@@ -125,7 +125,6 @@ def flip(self: Tensor, dims: Sequence[int]) -> Tensor:
 @rules.register("roll")
 def roll(self: Tensor, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Tensor:
     """Elements moved by ``shifts`` along ``dims``, around the end."""
-    shifts, dims = ([x] if isinstance(x, int) else list(x) for x in (shifts, dims))
     if not dims:
         flat = prims.reshape(self, shape=(self.numel(),))
         return prims.reshape(roll(flat, shifts, [0]), shape=self.shape)
@@ -342,7 +341,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @rules.register("constant_pad_nd")
-def constant_pad_nd(self: Tensor, pad: Sequence[Size], value: Number = 0) -> Tensor:
+def constant_pad_nd(self: Tensor, pad: Sequence[Size], value: Scalar = 0) -> Tensor:
     """Numbers before and after dims, given in pairs from the last dim backwards."""
     low: list[Size] = [0] * self.ndim
     high: list[Size] = [0] * self.ndim
