@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """``fuse``: merge loop nodes into kernels. ``inline``: compute cheap values again instead of storing them.
     ``split_reductions``: two stages for large reductions to few outputs. ``reuse``: dead buffers become memory of later ones.
-    ``threads``: parallel workers to plan for (None: as many as torch uses). ``check``: run the contract checkers."""
+    ``threads``: parallel workers to plan for (None: as many as torch uses). ``check``: run the contract checkers
+    (default: when STRATA_VERIFY is 1)."""
 
     fuse: bool = True
     inline: bool = True
     split_reductions: bool = True
     reuse: bool = True
     threads: int | None = None
-    check: bool = os.environ.get("STRATA_VERIFY") == "1"
+    check: bool = field(default_factory=lambda: os.environ.get("STRATA_VERIFY") == "1")
