@@ -62,7 +62,9 @@ def unit_text(bodies: Sequence[str]) -> str:
 def _library(bodies: Sequence[str], store: ArtifactStore, toolchain: Toolchain) -> ctypes.CDLL:
     text = unit_text(bodies)
     key = store.key("inductor_cpp", text, *toolchain.identity())
-    if key not in _loaded:
+    if key in _loaded:
+        store.hits += 1
+    else:
         path = store.get(key, ".so") or store.put(key, ".so", lambda target: compile_unit(text, target, toolchain))
         _loaded[key] = ctypes.CDLL(str(path))
     return _loaded[key]

@@ -14,7 +14,7 @@ from torchstrata.config import Config, config
 from torchstrata.counters import counters
 from torchstrata.errors import CompileError, FallbackWarning, UsageError
 from torchstrata.module import CompiledModule
-from torchstrata.stages import capture, code_generators, compile_captured, open_store
+from torchstrata.stages import capture, compile_captured
 
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -53,7 +53,7 @@ def compile(
         raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
     settings = config.with_options({**MODES[mode or "default"], **(options or {})})
     graph_backend = _graph_backend(backend, settings, fullgraph, options)
-    optimize = capture(graph_backend, fullgraph=fullgraph, dynamic=dynamic)
+    optimize = capture(graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback)
     if isinstance(model, torch.nn.Module):
         return CompiledModule.wrap(model, optimize)
     compiled = optimize(model)
@@ -74,28 +74,33 @@ def reset() -> None:
 
 def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: bool, options: object) -> str | Backend:
     if backend is None or backend == "torchstrata":
-        open_store(settings.cache_dir)
-        return functools.partial(_compile_or_fall_back, settings, fullgraph)
+        return _stack(settings, fullgraph)
     if options:
         raise UsageError(f"options belong to the backend 'torchstrata', not to {backend!r}")
     if isinstance(backend, str):
-        return bytecode_dynamo.lookup_backend(backend)
+        try:
+            return bytecode_dynamo.lookup_backend(backend)
+        except bytecode_dynamo.UserError as error:
+            raise UsageError(str(error)) from error
     if not callable(backend):
         raise UsageError(f"backend must be a name or a callable, not {type(backend).__name__}")
     return backend
 
 
-def _compile_or_fall_back(
-    settings: Config, fullgraph: bool, graph: torch.fx.GraphModule, example_inputs: Sequence[Any]
-) -> Callable[..., Any]:
-    try:
-        return compile_captured(settings, graph, example_inputs)
-    except CompileError as error:
-        if fullgraph or settings.fallback == "error":
-            raise
-        counters.compiler["fallbacks"] += 1
-        warnings.warn(f"a graph runs eagerly: {error}", FallbackWarning, stacklevel=2)
-        return graph.forward
+def _stack(settings: Config, fullgraph: bool) -> Backend:
+    """The graph backend that runs all stages, with the fallback that ``settings`` ask for."""
+
+    def torchstrata(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            return compile_captured(settings, graph, example_inputs)
+        except CompileError as error:
+            if fullgraph or settings.fallback == "error":
+                raise
+            counters.compiler["fallbacks"] += 1
+            warnings.warn(f"a graph runs eagerly: {error}", FallbackWarning, stacklevel=2)
+            return graph.forward
+
+    return torchstrata
 
 
-__all__ = ["MODES", "code_generators", "compile", "compile_fx", "reset"]
+__all__ = ["MODES", "compile", "compile_fx", "reset"]

@@ -24,6 +24,9 @@ from torchstrata.counters import counters
 from torchstrata.dump import Dump
 from torchstrata.errors import CompileError
 
+MACHINE_ERRORS = (loopir.BuildError, loopir.StoreError)
+"""No compiler, no place for artifacts: the machine's fault, not the graph's. They are raised, never turned into a fallback."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -93,8 +96,8 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
             form = stage.run(ctx, form)
             if ctx.config.verify:
                 stage.check(form)
-        except (loopir.BuildError, loopir.StoreError):
-            raise  # the machine's fault, not the graph's: says itself what to try
+        except MACHINE_ERRORS:
+            raise
         except Exception as error:
             raise CompileError(stage.layer, user_lines(graph), error) from error
         if ctx.dump.directory is not None:
@@ -126,9 +129,10 @@ def compile_captured(
     )
     try:
         return backend(graph, example_inputs)
-    except (CompileError, loopir.BuildError, loopir.StoreError):
-        raise
     except Exception as error:
+        cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
+        if isinstance(cause, (CompileError, *MACHINE_ERRORS)):
+            raise cause from None
         raise CompileError("aotgrad", where, error) from error
 
 
