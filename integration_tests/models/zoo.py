@@ -62,10 +62,10 @@ class ResNet18(nn.Module):
 class DoubleConv(nn.Sequential):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(
-            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
             nn.BatchNorm2d(outputs),
             nn.ReLU(inplace=True),
-            nn.Conv2d(outputs, outputs, 3, padding=1),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
             nn.BatchNorm2d(outputs),
             nn.ReLU(inplace=True),
         )

@@ -17,13 +17,12 @@ class CompiledModule:
 
     @staticmethod
     def wrap(model: torch.nn.Module, optimize: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Any:
-        """Returns a module like ``model`` whose ``__call__`` and ``forward`` run through ``optimize``."""
+        """Returns a module like ``model`` whose ``forward`` runs through ``optimize``."""
         original = model.__wrapped__ if isinstance(model, CompiledModule) else model
         cls = type(original)
-        call, forward = optimize(original.__call__), optimize(original.forward)
+        forward = optimize(original.forward)
         namespace = {
             "__wrapped__": original,
-            "__call__": lambda self, *args, **kwargs: call(*args, **kwargs),
             "forward": lambda self, *args, **kwargs: forward(*args, **kwargs),
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
