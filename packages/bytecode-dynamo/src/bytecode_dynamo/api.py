@@ -66,7 +66,9 @@ def lookup_backend(backend: str | Backend) -> Backend:
     points = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
     if backend not in points:
         names = ", ".join(sorted({*_BACKENDS, *points}))
-        raise UserError(f"no backend is called {backend!r}; known: {names}. Or pass a callable (gm, example_inputs) -> callable")
+        raise UserError(
+            f"no backend is called {backend!r}; known: {names}. Or pass a callable (gm, example_inputs) -> callable"
+        )
     return points[backend].load()
 
 
@@ -123,7 +125,7 @@ def innermost_function(target: Any) -> types.FunctionType | None:
         target = target.__func__
     if isinstance(target, types.FunctionType):
         return target
-    call = getattr(type(target), "__call__", None)
+    call = getattr(type(target), "__call__", None)  # noqa: B004 - the function itself is wanted
     return call if isinstance(call, types.FunctionType) else None
 
 
@@ -203,7 +205,7 @@ def reset() -> None:
 
 def region_policy(region: Region) -> Policy:
     """The policy of a region made here."""
-    closure = region.callback.__closure__  # pyright: ignore
+    closure = getattr(region.callback, "__closure__", ())
     return next(cell.cell_contents for cell in closure if isinstance(cell.cell_contents, Policy))
 
 
@@ -306,7 +308,9 @@ def _dims(t: torch.Tensor, dim: int | Iterable[int]) -> list[int]:
 # -- explain --------------------------------------------------------------------------------------------------------------
 
 
-def explain(fn: Callable[..., Any], *, backend: str | Backend = "eager", dynamic: bool | None = None) -> Callable[..., Explanation]:
+def explain(
+    fn: Callable[..., Any], *, backend: str | Backend = "eager", dynamic: bool | None = None
+) -> Callable[..., Explanation]:
     """``explain(fn)(*args)`` calls ``fn`` with capture and says what was captured and why graphs ended."""
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:

@@ -1,5 +1,8 @@
 """Calling: binding arguments, inlining Python functions, known callables, constructing objects."""
 
+# The class is a part of Context, whose other parts its methods use.
+# pyright: reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
 import inspect
@@ -39,35 +42,37 @@ BREAK_IDS = {"numpy": "BD005", "io": "BD003", "logging": "BD003", "warnings": "B
 class Calls:
     """The part of :class:`Context` that evaluates calls."""
 
-    def get_attr(self: Context, owner: VariableTracker, name: str) -> VariableTracker:  # pyright: ignore
+    def get_attr(self: Context, owner: VariableTracker, name: str) -> VariableTracker:
         """``owner.name``."""
         if name == "__class__":
             return self.constant_class(owner.python_type())
         return owner.get_attr(self, name)
 
-    def equal(self: Context, left: VariableTracker, right: VariableTracker) -> bool:  # pyright: ignore
+    def equal(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
         """``left == right`` as a Python bool."""
         return operators.compare(self, "==", left, right).truth(self)
 
-    def binary(self: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:  # pyright: ignore
+    def binary(self: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
         """A binary operator."""
         return operators.binary(self, symbol, left, right)
 
-    def product(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def product(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:
         """The product of sizes."""
         total: VariableTracker = ConstantVariable(1)
         for item in items:
             total = operators.binary(self, "*", total, item)
         return total
 
-    def symbolic_extreme(self: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:  # pyright: ignore
+    def symbolic_extreme(self: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
         """``max`` (symbol ``>``) or ``min`` of numbers of which one is symbolic."""
         function: Any = torch.sym_max if symbol == ">" else torch.sym_min
         return self.create(function(left.as_fake(self), right.as_fake(self)))
 
     # -- Python functions -------------------------------------------------------------------------------------------
 
-    def call_function(self: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def call_function(
+        self: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+    ) -> VariableTracker:
         """Inline a Python function."""
         if function.value is not None:
             rule = FUNCTIONS.find(function.value)
@@ -85,7 +90,7 @@ class Calls:
             raise GraphBreak("BD013", f"call of coroutine function {function.name}")
         return self.resume_frame(frame).value
 
-    def resume_frame(self: Context, frame: Frame) -> FrameExit:  # pyright: ignore
+    def resume_frame(self: Context, frame: Frame) -> FrameExit:
         """Run an inlined frame until it returns or yields."""
         self.depth += 1
         frame.parent = self.frame
@@ -94,7 +99,7 @@ class Calls:
         finally:
             self.depth -= 1
 
-    def new_frame(self: Context, function: FunctionVariable, slots: dict[str, VariableTracker]) -> Frame:  # pyright: ignore
+    def new_frame(self: Context, function: FunctionVariable, slots: dict[str, VariableTracker]) -> Frame:
         """A frame of a function about to be inlined."""
         try:
             code = decoded(function.code)
@@ -102,7 +107,7 @@ class Calls:
             raise GraphBreak("BD006", f"{function.name}: {error}") from None
         return Frame(code, self.names_of(function), slots, self.frame, closure=function.closure, function_name=function.name)
 
-    def names_of(self: Context, function: FunctionVariable) -> GlobalNames:  # pyright: ignore
+    def names_of(self: Context, function: FunctionVariable) -> GlobalNames:
         """How a function's globals are read."""
         mapping = function.globals
         if mapping is self.root_names.mapping:
@@ -115,13 +120,13 @@ class Calls:
             self.other_names[id(mapping)] = names
         return names
 
-    def finish_send(self: Context, frame: Frame, result: VariableTracker) -> None:  # pyright: ignore
+    def finish_send(self: Context, frame: Frame, result: VariableTracker) -> None:
         """The stack after a delegated generator is done."""
         if RUNNING.send_jump_effect < 0:
             frame.stack.pop()
         frame.push(result)
 
-    def zero_argument_super(self: Context, frame: Frame) -> VariableTracker:  # pyright: ignore
+    def zero_argument_super(self: Context, frame: Frame) -> VariableTracker:
         """``super()`` in a method."""
         cell = frame.slots.get("__class__")
         first = frame.slots.get(frame.code.varnames[0]) if frame.code.argcount else None
@@ -137,7 +142,9 @@ class Calls:
 
     # -- known callables --------------------------------------------------------------------------------------------
 
-    def call_known(self: Context, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def call_known(
+        self: Context, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+    ) -> VariableTracker:
         """A call of a built-in or torch function."""
         rule = FUNCTIONS.find(function)
         if rule is not None:
@@ -160,7 +167,9 @@ class Calls:
             raise GraphBreak("BD018", f"call of {name}")
         raise GraphBreak(BREAK_IDS.get(module, "BD002"), f"call of {name}")
 
-    def _call_descriptor(self: Context, function: Any, owner: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def _call_descriptor(
+        self: Context, function: Any, owner: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+    ) -> VariableTracker:
         """``list.append(xs, x)``: a method of a class, called with its object."""
         first, *rest = args
         if isinstance(first, UserObjectVariable) and not first.key.cls.__module__.startswith("torch.nn"):
@@ -170,21 +179,25 @@ class Calls:
             return self.fold(function, args, kwargs)
         return first.call_method(self, name, list(rest), dict(kwargs))
 
-    def torch_call(self: Context, op: str, target: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def torch_call(
+        self: Context, op: str, target: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+    ) -> VariableTracker:
         """Record a torch function or tensor method."""
         return torch_functions.call(self, op, target, list(args), dict(kwargs))
 
-    def construct(self: Context, cls: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def construct(
+        self: Context, cls: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+    ) -> VariableTracker:
         """``cls(*args, **kwargs)``."""
         return construct.construct(self, cls, list(args), dict(kwargs))
 
-    def new_object(self: Context, cls: type) -> VariableTracker:  # pyright: ignore
+    def new_object(self: Context, cls: type) -> VariableTracker:
         """``object.__new__(cls)``."""
         return construct.new_object(self, cls)
 
     # -- protocols --------------------------------------------------------------------------------------------------
 
-    def until_stop(self: Context, advance: Callable[[], VariableTracker]) -> VariableTracker | None:  # pyright: ignore
+    def until_stop(self: Context, advance: Callable[[], VariableTracker]) -> VariableTracker | None:
         """Call something like ``__next__``; None when it raises StopIteration."""
         try:
             return advance()
@@ -193,22 +206,22 @@ class Calls:
                 return None
             raise
 
-    def next_or_raise(self: Context, iterator: VariableTracker) -> VariableTracker:  # pyright: ignore
+    def next_or_raise(self: Context, iterator: VariableTracker) -> VariableTracker:
         """``next(iterator)``."""
         item = iterator.next(self)
         return self.raise_observed(StopIteration, []) if item is None else item
 
-    def pairs_of(self: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:  # pyright: ignore
+    def pairs_of(self: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
         """Entries of a mapping or an iterable of pairs."""
         return pairs_of(self, value)
 
-    def find_method(self: Context, owner: VariableTracker, name: str) -> VariableTracker | None:  # pyright: ignore
+    def find_method(self: Context, owner: VariableTracker, name: str) -> VariableTracker | None:
         """A method of an object, or None when it has no such attribute."""
         if isinstance(owner, (ListVariable, TensorVariable)) or not hasattr(owner.python_type(), name):
             return None
         return self.get_attr(owner, name)
 
-    def subscript_method(self: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def subscript_method(self: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]) -> VariableTracker:
         """``owner.__getitem__(key)`` and its relatives, by the capability of the tracker."""
         if name == "__getitem__":
             return owner.get_item(self, args[0])
@@ -218,7 +231,9 @@ class Calls:
         return self.none
 
 
-def bind_arguments(ctx: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> dict[str, VariableTracker]:
+def bind_arguments(
+    ctx: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+) -> dict[str, VariableTracker]:
     """Local variables of a call; a mismatch raises TypeError in the program."""
     code = function.code
     names = code.co_varnames

@@ -20,10 +20,7 @@ from .bytecode import (
     JUMPS,
     NO_FALL_THROUGH,
     Analysis,
-    Code,
     Instruction,
-    Op,
-    Resume,
     UnsupportedCode,
     can_split,
     encode,
@@ -54,6 +51,7 @@ from .frame import Decoded, Frame, GlobalNames, decoded
 from .graph import GraphInput
 from .guards import GuardRecord, ShapeGuards, compile_guards
 from .hook import NULL, RUN_ONCE, SKIP, Activated, Continuation, Entry, FrameView, Region
+from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .source import ClosureCellSource, LocalSource, Scope
 from .variables.base import LazyVariable, NullVariable, VariableTracker
 from .variables.context import GradModeVariable
@@ -62,7 +60,6 @@ from .verify import check_captured
 
 log = logging.getLogger("bytecode_dynamo")
 Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
-MAPPING_PROXY = 0
 
 
 @dataclass(slots=True)
@@ -92,34 +89,6 @@ class Policy:
     seen: dict[CodeType, Seen] = field(default_factory=dict)
     captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)
     limited: set[CodeType] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A resume function knows the function that it carries on: breaks in it are cut from the original again."""
-
-    original: Decoded
-    resume: Resume
-
-
-@dataclass(slots=True)
-class Origins:
-    """Resume functions by their code, each made once per original, target and passed variables."""
-
-    by_code: dict[int, Origin] = field(default_factory=dict)
-    by_place: dict[Any, Resume] = field(default_factory=dict)
-
-    def canonical(self, original: Decoded, resume: Resume) -> Resume:
-        """The one resume function for this place."""
-        key = (id(original.native), resume.target, resume.variables, resume.stack)
-        known = self.by_place.get(key)
-        if known is None:
-            known = self.by_place[key] = resume
-            self.by_code[id(known.native)] = Origin(original, known)
-        return known
-
-
-origins = Origins()
 
 
 def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
@@ -306,7 +275,12 @@ class Compilation:
 
     def _pointless(self) -> bool:
         """A helper without tensors that breaks: cutting it would only cost time."""
-        return not self.ctx.graph.inputs and not self.ctx.graph.calls and id(self.view.code) not in self.policy.roots and not self._has_tensors()
+        return (
+            not self.ctx.graph.inputs
+            and not self.ctx.graph.calls
+            and id(self.view.code) not in self.policy.roots
+            and not self._has_tensors()
+        )
 
     def _has_tensors(self) -> bool:
         values: list[Any] = list(self.view.locals)
@@ -378,7 +352,9 @@ class Compilation:
     def _initial_names(self) -> list[str]:
         return [name for name, value in zip(self.view.code.co_varnames, self.view.locals) if value is not NULL]
 
-    def _restore_local(self, gen: Codegen, name: str, value: VariableTracker | None, live: bool, stores: list[Callable[[], None]]) -> None:
+    def _restore_local(
+        self, gen: Codegen, name: str, value: VariableTracker | None, live: bool, stores: list[Callable[[], None]]
+    ) -> None:
         if value is None or isinstance(value, NullVariable):
             return
         if isinstance(value, CellVariable) and value.variable == name:
@@ -416,11 +392,11 @@ class Compilation:
             known = origins.canonical(self.original, resume)
             self.policy.roots.add(id(known.native))
             natives[id(resume.native)] = known.native
-        instructions = [_with_constant(item, natives) for item in first.instructions]
+        instructions = [with_constant(item, natives) for item in first.instructions]
         if self.origin is not None:
             skipped = len(frame_entry(self.original.neutral))
             instructions = [*frame_entry(self.decoded.neutral), *instructions[skipped:]]
-            first = _like(self.decoded.neutral, first, instructions)
+            first = like_frame(self.decoded.neutral, first, instructions)
         else:
             first = replace(first, instructions=instructions)
         return encode(first)
@@ -430,7 +406,7 @@ class Compilation:
     def _graph(self, gen: Codegen, stop: BreakRecord | None) -> list[Instruction]:
         """Compile the graph; returns the instructions that call it (none when it is empty)."""
         ctx = self.ctx
-        if not ctx.graph.calls or (not gen.outputs and not _has_effects(ctx)):
+        if not ctx.graph.calls:
             if gen.outputs:
                 raise InvariantError("an empty graph has outputs")
             self._report(None, stop)
@@ -479,33 +455,6 @@ class Compilation:
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
         self.policy.on_capture(Captured(self.view.code, module, stop, tuple(self.ctx.guards), shapes, seconds))
-
-
-def without_entry_handler(code: Code) -> Code:
-    """The code with a RESUME that has no exception handler: in a resume function it has that of a place that is gone."""
-    instructions = [
-        Instruction(item.op, item.arg, item.position, None, item.label) if item.op is Op.RESUME and item.handler else item
-        for item in code.instructions
-    ]
-    return replace(code, instructions=instructions)
-
-
-def _has_effects(ctx: Context) -> bool:
-    """Whether the graph does something besides its outputs: it writes, draws random numbers, or may raise."""
-    return True
-
-
-def _with_constant(item: Instruction, natives: dict[int, CodeType]) -> Instruction:
-    if item.op is Op.LOAD_CONST and id(item.arg) in natives:
-        return Instruction(item.op, natives[id(item.arg)], item.position, item.handler, item.label)
-    return item
-
-
-def _like(frame_code: Code, first: Code, instructions: list[Instruction]) -> Code:
-    """Code with the signature of a resume function and the body of a first half of the original."""
-    known = {*frame_code.varnames, *frame_code.cellvars, *frame_code.freevars}
-    added = [name for name in first.varnames if name not in known]
-    return replace(frame_code, varnames=(*frame_code.varnames, *added), instructions=instructions, consts=(None,), names=())
 
 
 __all__ = ["RESULT", "Captured", "Compilation", "NotConstant", "ObservedException", "Policy", "compile_frame", "inspect"]

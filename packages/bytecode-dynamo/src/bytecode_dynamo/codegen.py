@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from .bytecode import Code, Instruction, Op
-from .effects import DELETED, MISSING, Identity
+from .effects import DELETED, MISSING, Identity, owner
 from .errors import GraphBreak
 from .graph import GraphInput, size_operation
 from .source import ClosureCellSource, ConstSource, LocalSource, Source, SourceEmitter
@@ -301,7 +301,8 @@ class Codegen:
         """Build the values that mutations need; returns what writes them."""
         writers: list[Callable[[], None]] = []
         for slot, before, now in list(self.ctx.effects.changed()):
-            writer = self._attribute_writer(*slot, now) if type(slot) is tuple else self._contents_writer(slot, before, now)
+            key, *name = _parts(slot)
+            writer = self._attribute_writer(key, name[0], now) if name else self._contents_writer(key, before, now)
             if writer is not None:
                 writers.append(writer)
         return writers
@@ -380,7 +381,7 @@ class Codegen:
         """Load the objects that will be written to."""
         self._owners = {}
         for slot, _, _ in list(self.ctx.effects.changed()):
-            self._owner(slot[0] if type(slot) is tuple else slot)
+            self._owner(owner(slot))
 
     def write_cells(self) -> None:
         """Fill the cells of the frame itself."""
@@ -401,6 +402,10 @@ class Codegen:
     def instructions(self) -> list[Instruction]:
         """What was written."""
         return self.emitter.instructions
+
+
+def _parts(slot: Any) -> tuple[Any, ...]:
+    return slot if type(slot) is tuple else (slot,)
 
 
 def _is_argument(value: VariableTracker, name: str) -> bool:

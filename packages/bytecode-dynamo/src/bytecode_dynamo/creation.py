@@ -1,5 +1,8 @@
 """Making trackers: from existing values with a source, and from values computed while evaluating."""
 
+# The class is a part of Context, whose other parts its methods use.
+# pyright: reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
 import collections
@@ -42,7 +45,7 @@ class Creation:
 
     # -- existing values --------------------------------------------------------------------------------------------
 
-    def wrap(self: Context, value: Any, source: Source) -> VariableTracker:  # pyright: ignore
+    def wrap(self: Context, value: Any, source: Source) -> VariableTracker:
         """The tracker of an existing value; adds the guards that its kind needs."""
         known = self.effects.find(value)
         if known is not None:
@@ -51,44 +54,44 @@ class Creation:
             return known
         return TRACKERS.find(type(value))(self, value, source)
 
-    def real(self: Context, value: VariableTracker) -> VariableTracker:  # pyright: ignore
+    def real(self: Context, value: VariableTracker) -> VariableTracker:
         """The value, wrapped now if nobody had looked at it."""
         return value.realize(self) if isinstance(value, LazyVariable) else value
 
-    def wrap_object(self: Context, value: Any, source: Source) -> VariableTracker:  # pyright: ignore
+    def wrap_object(self: Context, value: Any, source: Source) -> VariableTracker:
         """An object by its attributes only."""
         return TRACKERS.find(object)(self, value, source)
 
-    def wrap_callable(self: Context, value: Any, source: Source) -> VariableTracker:  # pyright: ignore
+    def wrap_callable(self: Context, value: Any, source: Source) -> VariableTracker:
         """A function written in C."""
         if isinstance(value, types.FunctionType):
             return self.wrap(value, source)
         return CallableVariable(value)
 
-    def wrap_builtin_name(self: Context, names: GlobalNames, name: str) -> VariableTracker:  # pyright: ignore
+    def wrap_builtin_name(self: Context, names: GlobalNames, name: str) -> VariableTracker:
         """A built-in that a function finds because its globals do not have the name."""
         value = names.builtins[name]
         if not names.is_root and names.base is not None and isinstance(names.base, ConstSource):
             self.guards.require(names.base, GuardKind.NO_ATTR, name)
         return self.wrap(value, names.source(name))
 
-    def attribute_of(self: Context, value: Any, source: Source) -> Callable[[str], VariableTracker]:  # pyright: ignore
+    def attribute_of(self: Context, value: Any, source: Source) -> Callable[[str], VariableTracker]:
         """A function that wraps attributes of an existing object."""
         return lambda name: self.wrap(getattr(value, name), AttrSource(source, name))
 
-    def require_class_attribute(self: Context, cls: type, name: str) -> None:  # pyright: ignore
+    def require_class_attribute(self: Context, cls: type, name: str) -> None:
         """Guard on what a class finds under a name, or on its absence."""
         found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
         self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))
 
-    def require_tensor(self: Context, source: Source, value: torch.Tensor, fake: Any, dims: Sequence[int]) -> None:  # pyright: ignore
+    def require_tensor(self: Context, source: Source, value: torch.Tensor, fake: Any, dims: Sequence[int]) -> None:
         """Guard on a tensor's metadata; strides that depend on symbols become conditions on sizes."""
         strides = [dim for dim, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)] if dims else []
         self.guards.require(source, GuardKind.TENSOR, TensorFacts.of(value, dims, strides))
         for dim in strides:
             self.require_stride(source, dim, fake.stride()[dim])
 
-    def remember_tensor(self: Context, tracker: TensorVariable, value: torch.Tensor | None = None) -> None:  # pyright: ignore
+    def remember_tensor(self: Context, tracker: TensorVariable, value: torch.Tensor | None = None) -> None:
         """Let a fake be found again; guard that inputs that may be written are different objects."""
         self.tensors[id(tracker.fake)] = tracker
         if value is None:
@@ -99,19 +102,19 @@ class Creation:
                 self.guards.require(tracker.source, GuardKind.NOT_ALIASED, other)
             self.inputs.append(tracker.source)
 
-    def example_of(self: Context, tracker: TensorVariable) -> torch.Tensor | None:  # pyright: ignore
+    def example_of(self: Context, tracker: TensorVariable) -> torch.Tensor | None:
         """The real tensor of an input."""
         return self.examples.get(id(tracker.fake)) if tracker.source is not None else None
 
-    def globals_identity(self: Context, mapping: dict[str, Any]) -> Identity:  # pyright: ignore
+    def globals_identity(self: Context, mapping: dict[str, Any]) -> Identity:
         """The object whose attributes are the variables of a module."""
         return self._identity(mapping, dict)
 
-    def class_identity(self: Context, cls: type) -> Identity:  # pyright: ignore
+    def class_identity(self: Context, cls: type) -> Identity:
         """The object whose attributes are those of a class."""
         return self._identity(cls, type)
 
-    def _identity(self: Context, value: Any, cls: type) -> Identity:  # pyright: ignore
+    def _identity(self: Context, value: Any, cls: type) -> Identity:
         found = self.identities.get(id(value))
         if found is None:
             found = self.identities[id(value)] = Identity(cls, value, ConstSource(value))
@@ -119,21 +122,21 @@ class Creation:
 
     # -- new values -------------------------------------------------------------------------------------------------
 
-    def constant(self: Context, value: Any) -> ConstantVariable:  # pyright: ignore
+    def constant(self: Context, value: Any) -> ConstantVariable:
         """A known immutable value."""
         return ConstantVariable(value)
 
-    def constant_class(self: Context, cls: type) -> VariableTracker:  # pyright: ignore
+    def constant_class(self: Context, cls: type) -> VariableTracker:
         """A class that is pinned by other guards."""
         return ClassVariable(cls)
 
-    def create(self: Context, value: Any) -> VariableTracker:  # pyright: ignore
+    def create(self: Context, value: Any) -> VariableTracker:
         """The tracker of a value computed while evaluating; containers in it are new objects."""
         if is_constant_value(value):
             return ConstantVariable(value)
         if isinstance(value, SYMBOLIC_TYPES):
             expr = value.node.expr
-            if expr.is_number or getattr(expr, "is_Boolean", False) and not expr.free_symbols:
+            if expr.is_number or (getattr(expr, "is_Boolean", False) and not expr.free_symbols):
                 return ConstantVariable(value.node.pytype(expr))
             return SymbolicVariable(value)
         rule = _CREATORS.get(type(value))
@@ -143,53 +146,53 @@ class Creation:
             return TupleVariable(tuple(self.create(item) for item in value), type(value))
         return self.wrap(value, ConstSource(value))
 
-    def create_tuple(self: Context, items: Sequence[VariableTracker], cls: type = tuple) -> TupleVariable:  # pyright: ignore
+    def create_tuple(self: Context, items: Sequence[VariableTracker], cls: type = tuple) -> TupleVariable:
         """A new tuple."""
         return TupleVariable(tuple(items), cls)
 
-    def create_list(self: Context, items: Sequence[VariableTracker], cls: type = list) -> ListVariable:  # pyright: ignore
+    def create_list(self: Context, items: Sequence[VariableTracker], cls: type = list) -> ListVariable:
         """A new list (or deque)."""
         key = Identity(cls)
         self.effects.write(key, tuple(items))
         return ListVariable(key)
 
-    def create_dict(self: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict) -> DictVariable:  # pyright: ignore
+    def create_dict(self: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict) -> DictVariable:
         """A new dict."""
         return self.new_dict({key.hash_key(self): (key, value) for key, value in pairs}, cls)
 
-    def new_dict(self: Context, entries: Mapping[Hashable, Any], cls: type, factory: Any = None) -> DictVariable:  # pyright: ignore
+    def new_dict(self: Context, entries: Mapping[Hashable, Any], cls: type, factory: Any = None) -> DictVariable:
         """A new dict from entries."""
         key = Identity(cls)
         self.effects.write(key, dict(entries))
         return DictVariable(key, factory)
 
-    def new_set(self: Context, members: Mapping[Any, VariableTracker], cls: type) -> SetVariable:  # pyright: ignore
+    def new_set(self: Context, members: Mapping[Any, VariableTracker], cls: type) -> SetVariable:
         """A new set from members."""
         key = Identity(cls)
         self.effects.write(key, dict(members))
         return SetVariable(key)
 
-    def iterator(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def iterator(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:
         """An iterator over fixed items."""
         return ItemsIterator(Identity(type(iter(()))), items=tuple(items))
 
-    def list_iterator(self: Context, base: ListVariable) -> VariableTracker:  # pyright: ignore
+    def list_iterator(self: Context, base: ListVariable) -> VariableTracker:
         """An iterator over a list."""
         return ListIterator(Identity(type(iter([]))), base=base)
 
-    def range_iterator(self: Context, value: range) -> VariableTracker:  # pyright: ignore
+    def range_iterator(self: Context, value: range) -> VariableTracker:
         """An iterator over a range."""
         return RangeIterator(Identity(type(iter(range(0)))), value=value)
 
-    def bound_rule(self: Context, owner: VariableTracker, name: str) -> VariableTracker:  # pyright: ignore
+    def bound_rule(self: Context, owner: VariableTracker, name: str) -> VariableTracker:
         """A method that the owner's tracker implements."""
         return BoundRuleVariable(owner, name)
 
-    def class_attribute(self: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:  # pyright: ignore
+    def class_attribute(self: Context, owner: VariableTracker, cls: type, name: str) -> VariableTracker:
         """``owner.name`` by its class only."""
         return load_class_attribute(self, owner, cls, name)
 
-    def enum_members(self: Context, cls: type) -> list[Any]:  # pyright: ignore
+    def enum_members(self: Context, cls: type) -> list[Any]:
         """The members of an enumeration."""
         if not isinstance(cls, enum.EnumMeta):
             raise GraphBreak("BD012", f"iteration over class {cls.__name__}")
@@ -197,23 +200,25 @@ class Creation:
 
     # -- exceptions -------------------------------------------------------------------------------------------------
 
-    def new_exception(self: Context, cls: type, args: Sequence[VariableTracker]) -> ExceptionVariable:  # pyright: ignore
+    def new_exception(self: Context, cls: type, args: Sequence[VariableTracker]) -> ExceptionVariable:
         """A new exception object."""
         error = ExceptionVariable(Identity(cls))
         self.effects.write((error.key, "args"), self.create_tuple(args))
         return error
 
-    def raise_observed(self: Context, cls: type, args: Sequence[VariableTracker]) -> NoReturn:  # pyright: ignore
+    def raise_observed(self: Context, cls: type, args: Sequence[VariableTracker]) -> NoReturn:
         """Raise an exception in the evaluated program."""
         raise ObservedException(self.new_exception(cls, args))
 
-    def raise_error(self: Context, cls: type, *args: Any) -> NoReturn:  # pyright: ignore
+    def raise_error(self: Context, cls: type, *args: Any) -> NoReturn:
         """Raise an exception with constant arguments in the evaluated program."""
         self.raise_observed(cls, [self.create(arg) if is_constant_value(arg) else ConstantVariable(str(arg)) for arg in args])
 
     # -- values of trackers -------------------------------------------------------------------------------------------
 
-    def fold(self: Context, function: Callable[..., Any], args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> VariableTracker:  # pyright: ignore
+    def fold(
+        self: Context, function: Callable[..., Any], args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+    ) -> VariableTracker:
         """Call a pure function on known values now; what it raises is raised in the program."""
         try:
             values = [arg.as_constant(self) for arg in args]
@@ -227,14 +232,14 @@ class Creation:
             self.raise_error(type(error), *error.args)
         return self.create(result)
 
-    def constant_of(self: Context, value: VariableTracker, what: str) -> Any:  # pyright: ignore
+    def constant_of(self: Context, value: VariableTracker, what: str) -> Any:
         """The Python value of a tracker, or a graph break that says what it was needed for."""
         try:
             return value.as_constant(self)
         except NotConstant:
             raise GraphBreak("BD007", f"{value.describe()} as {what}") from None
 
-    def index(self: Context, key: VariableTracker) -> Any:  # pyright: ignore
+    def index(self: Context, key: VariableTracker) -> Any:
         """An index into a Python sequence: an int or slice."""
         if isinstance(key, TensorVariable):
             return self.decide(lambda: key.fake.__index__(), f"{key.describe()} as an index")
@@ -243,7 +248,7 @@ class Creation:
             self.raise_error(TypeError, f"indices must be integers or slices, not {type(value).__name__}")
         return value
 
-    def decide(self: Context, compute: Callable[[], Any], what: str) -> Any:  # pyright: ignore
+    def decide(self: Context, compute: Callable[[], Any], what: str) -> Any:
         """A Python value computed from fake values: may add guards on sizes, or break the graph."""
         try:
             with self.mode:

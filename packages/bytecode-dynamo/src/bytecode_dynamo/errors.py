@@ -66,8 +66,8 @@ class Place:
 
 # Graph break ids: (what it is, hint). An id never changes its meaning.
 BREAKS: dict[str, tuple[str, str]] = {
-    "BD001": ("control flow depends on the values of a tensor", "use torch.where, or keep the branch outside the compiled region"),
-    "BD002": ("call of a function that can't be looked into", "call it outside the compiled region, or express it with torch functions"),
+    "BD001": ("control flow depends on the values of a tensor", "use torch.where, or branch outside of the compiled region"),
+    "BD002": ("call of a function that can't be looked into", "call it outside the compiled region, or use torch functions"),
     "BD003": ("input or output", "move printing and logging out of the compiled region"),
     "BD004": ("a tensor's values leave for Python", "keep the value in a tensor"),
     "BD005": ("a tensor leaves for another array library", "use the torch function of the same meaning"),

@@ -51,7 +51,8 @@ class Explanation:
         return sum(node.op in ("call_function", "call_method") for graph in self.graphs for node in graph.graph.nodes)
 
     def __str__(self) -> str:
-        lines = [f"{self.graph_count} graphs, {self.graph_break_count} graph breaks, {self.op_count} calls, {len(self.guards)} guards"]
+        counts = f"{self.graph_count} graphs, {self.graph_break_count} graph breaks, {self.op_count} calls"
+        lines = [f"{counts}, {len(self.guards)} guards"]
         for number, reason in enumerate(self.break_reasons, 1):
             lines += [f"graph break {number}: {reason.format()}"]
         for number, graph in enumerate(self.graphs, 1):

@@ -202,14 +202,20 @@ def free_symbols(val: Any) -> set[sympy.Symbol]:
     return found
 
 
-# Unused calls of these have no effect at all; every other call stays, for it may write, draw random numbers or raise.
+# Unused arithmetic on sizes and unpacking can go; every other call may write, draw random numbers, or raise.
+# fmt: off
 _PURE = {operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow,
-         operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.truediv}  # fmt: skip
+         operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.truediv}
+# fmt: on
 
 
 def is_pure(node: Node) -> bool:
     """Whether an unused node can go."""
-    return node.op == "call_function" and node.target in _PURE and "out" not in node.kwargs
+    if node.op != "call_function" or node.target not in _PURE:
+        return False
+    if node.target is operator.getitem:
+        return isinstance(node.args[0].meta["val"], (tuple, list))  # pyright: ignore
+    return not isinstance(node.meta["val"], FakeTensor)
 
 
 _RELATIONS = {sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le,

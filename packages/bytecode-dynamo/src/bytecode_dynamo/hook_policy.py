@@ -34,7 +34,17 @@ _TORCH_OPAQUE = tuple(
     )
 )  # fmt: skip
 # Standard library code that is worth evaluating when it is inlined.
-_NOT_INLINED = ("logging", "threading", "multiprocessing", "subprocess", "asyncio", "unittest", "importlib", "warnings", "inspect")
+_NOT_INLINED = (
+    "logging",
+    "threading",
+    "multiprocessing",
+    "subprocess",
+    "asyncio",
+    "unittest",
+    "importlib",
+    "warnings",
+    "inspect",
+)
 _NOT_CAPTURED_PACKAGES = ("numpy", "pytest", "_pytest", "hypothesis", "pluggy", "sympy", "networkx", "triton")
 
 
@@ -76,10 +86,9 @@ def check_inlining(function: types.FunctionType) -> None:
             raise GraphBreak("BD005", f"call of {function.__module__}.{function.__qualname__}")
 
 
-
 def globals_source(mapping: dict[str, Any]) -> Source:
     """A source for the globals of another module: the module where possible, for its text is short."""
-    module = sys.modules.get(mapping.get("__name__"))
+    module = sys.modules.get(mapping.get("__name__", ""))
     if module is not None and getattr(module, "__dict__", None) is mapping:
         return ConstSource(module)
     return MappingSource(mapping)

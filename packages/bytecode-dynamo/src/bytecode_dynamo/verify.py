@@ -101,6 +101,11 @@ def is_torch_level(target: Any) -> bool:
 
 
 def _check_one_mode(nodes: list[Node]) -> None:
-    modes = {id(leaf.fake_mode) for node in nodes for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, FakeTensor)}
+    modes = {
+        id(leaf.fake_mode)
+        for node in nodes
+        for leaf in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(leaf, FakeTensor)
+    }
     if len(modes) > 1:
         raise ContractError("C1.7", "graph", "fake tensors of several modes")

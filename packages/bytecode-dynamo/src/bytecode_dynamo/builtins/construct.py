@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..effects import Identity
-from ..errors import GraphBreak
-from ..variables.attribute import find_in_class
-from ..variables.base import Args, Kwargs, VariableTracker
-from ..variables.callable import ClassVariable, SuperVariable
-from ..variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
-from ..variables.context import make_context
-from ..variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
-from ..variables.iterator import (
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
+from bytecode_dynamo.variables.context import make_context
+from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
+from bytecode_dynamo.variables.iterator import (
     ChainIterator,
     CountIterator,
     EnumerateIterator,
@@ -33,17 +33,18 @@ from ..variables.iterator import (
     ZipIterator,
     islice_bounds,
 )
-from ..variables.mapping import DictVariable, members_of
-from ..variables.module import NNModuleVariable
-from ..variables.sequence import RangeVariable, SequenceVariable, TupleVariable
-from ..variables.tensor import TensorVariable
-from ..variables.userobject import UserObjectVariable
+from bytecode_dynamo.variables.mapping import DictVariable, members_of
+from bytecode_dynamo.variables.module import NNModuleVariable
+from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
 from . import torch_functions
 from .python import text_rule
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 Constructor = Callable[..., VariableTracker]
 CONSTRUCTORS: dict[type, Constructor] = {}
@@ -118,7 +119,11 @@ def construct_exception(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> 
 
 def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """A ``namedtuple``."""
-    if isinstance(cls.__new__, types.FunctionType) and cls.__new__.__qualname__ != f"{cls.__name__}.__new__" and cls.__bases__ != (tuple,):
+    if (
+        isinstance(cls.__new__, types.FunctionType)
+        and cls.__new__.__qualname__ != f"{cls.__name__}.__new__"
+        and cls.__bases__ != (tuple,)
+    ):
         base = next((base for base in cls.__mro__ if base.__bases__ == (tuple,)), None)
         if base is None or "__new__" in cls.__dict__:
             raise GraphBreak("BD019", f"{cls.__qualname__} has its own __new__")
@@ -364,7 +369,10 @@ def _eager_iterator(function: Any) -> Constructor:
 
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
         options = {name: value.as_constant(ctx) for name, value in named.items()}
-        values = [arg.unpack(ctx) if not isinstance(arg, ConstantVariable) or isinstance(arg.value, str) else arg.value for arg in args]
+        values = [
+            arg.unpack(ctx) if not isinstance(arg, ConstantVariable) or isinstance(arg.value, str) else arg.value
+            for arg in args
+        ]
         return ctx.iterator([ctx.create_tuple(items) for items in function(*values, **options)])
 
     return rule
@@ -386,7 +394,7 @@ def make_accumulate(
     return ctx.iterator(totals)
 
 
-# -- small callable objects -----------------------------------------------------------------------------------------------------
+# -- small callable objects -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,18 +6,19 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import GraphBreak, ObservedException
-from ..variables.base import VariableTracker
-from ..variables.callable import KnownObjectVariable
-from ..variables.constant import ConstantVariable, SymbolicVariable
-from ..variables.mapping import DictVariable, DictViewVariable, SetVariable, members_of
-from ..variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
-from ..variables.tensor import TensorVariable
-from ..variables.userobject import UserObjectVariable
+from bytecode_dynamo.errors import GraphBreak, ObservedException
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.callable import KnownObjectVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable, SetVariable, members_of
+from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
 from .registry import evaluates_call
 
 if TYPE_CHECKING:
-    from ..context import Context
+    from bytecode_dynamo.context import Context
 
 # symbol: (function, in-place function, special method without underscores)
 BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
@@ -96,16 +97,15 @@ def is_number(value: VariableTracker) -> bool:
     return isinstance(value, ConstantVariable) and isinstance(value.value, (int, float))
 
 
-def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: VariableTracker) -> VariableTracker:
+def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any) -> VariableTracker:
     if in_place and isinstance(left, ListVariable) and symbol == "+":
         left.call_method(ctx, "extend", [right], {})
         return left
     if in_place and isinstance(left, (DictVariable, SetVariable)) and symbol == "|":
         left.call_method(ctx, "update", [right], {})
         return left
-    if symbol == "+" and isinstance(left, SequenceVariable) and isinstance(right, SequenceVariable):
-        if isinstance(left, ListVariable) is isinstance(right, ListVariable) and not isinstance(left, RangeVariable):
-            return left.same_kind(ctx, (*left.elements(ctx), *right.elements(ctx)))
+    if symbol == "+" and _can_join(left, right):
+        return _join(ctx, left, right)
     if symbol == "*" and isinstance(left, SequenceVariable) and is_number(right):
         items = left.elements(ctx) * right.as_constant(ctx)
         if in_place and isinstance(left, ListVariable):
@@ -121,8 +121,20 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Vari
     if isinstance(right, UserObjectVariable):
         return _special(ctx, BINARY[symbol][2], left, right, in_place)
     return ctx.raise_error(
-        TypeError, f"unsupported operand type(s) for {symbol}: {left.python_type().__name__!r} and {right.python_type().__name__!r}"
+        TypeError,
+        f"unsupported operand type(s) for {symbol}: {left.python_type().__name__!r} and {right.python_type().__name__!r}",
     )
+
+
+def _join(ctx: Context, left: Any, right: Any) -> VariableTracker:
+    return left.same_kind(ctx, (*left.elements(ctx), *right.elements(ctx)))
+
+
+def _can_join(left: Any, right: Any) -> bool:
+    """Whether both are lists or both are tuples."""
+    if not isinstance(left, SequenceVariable) or isinstance(left, RangeVariable) or not isinstance(right, SequenceVariable):
+        return False
+    return isinstance(left, ListVariable) is isinstance(right, ListVariable)
 
 
 def _defines(value: VariableTracker, name: str) -> bool:
@@ -141,7 +153,8 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
             if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
                 return result
     return ctx.raise_error(
-        TypeError, f"unsupported operand type(s) for {name}: {left.python_type().__name__!r} and {right.python_type().__name__!r}"
+        TypeError,
+        f"unsupported operand type(s) for {name}: {left.python_type().__name__!r} and {right.python_type().__name__!r}",
     )
 
 

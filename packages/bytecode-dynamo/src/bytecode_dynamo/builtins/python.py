@@ -10,20 +10,21 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-from ..effects import Identity
-from ..errors import GraphBreak, NotConstant, ObservedException
-from ..variables.base import VariableTracker
-from ..variables.constant import ConstantVariable, SymbolicVariable
-from ..variables.function import FunctionVariable
-from ..variables.iterator import ChainIterator
-from ..variables.sequence import sort_items
-from ..variables.tensor import TensorVariable
-from ..variables.userobject import InstanceDictVariable, UserObjectVariable
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.function import FunctionVariable
+from bytecode_dynamo.variables.iterator import ChainIterator
+from bytecode_dynamo.variables.sequence import sort_items
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
+
 from . import operators
 from .registry import evaluates_call
 
 if TYPE_CHECKING:
-    from ..context import Context
+    from bytecode_dynamo.context import Context
 
 Value = VariableTracker
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..variables.base import VariableTracker
+    from bytecode_dynamo.variables.base import VariableTracker
 
 Rule = Callable[..., "VariableTracker | None"]
 

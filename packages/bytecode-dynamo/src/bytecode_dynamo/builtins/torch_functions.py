@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -10,36 +11,41 @@ import torch
 from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent
 from torch.utils import _pytree as pytree
 
-from ..errors import GraphBreak
-from ..variables.base import VariableTracker
-from ..variables.constant import ConstantVariable
-from ..variables.sequence import TupleVariable
-from ..variables.tensor import TensorVariable
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.sequence import TupleVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
+
 from .registry import evaluates_call
 
 if TYPE_CHECKING:
-    from ..context import Context
+    from bytecode_dynamo.context import Context
 
+_C: Any = torch._C
 NAMESPACES: tuple[Any, ...] = (
-    torch, torch.nn.functional, torch.functional, torch.linalg, torch.fft, torch.special, torch._C._nn, torch._C._linalg,
-    torch._C._fft, torch._C._special, torch._C._VariableFunctions, torch.nn.init, torch.sparse,
+    torch, torch.nn.functional, torch.functional, torch.linalg, torch.fft, torch.special, _C._nn, _C._linalg,
+    _C._fft, _C._special, _C._VariableFunctions, torch.nn.init, torch.sparse,
 )  # fmt: skip
 
 # In these namespaces, but not computations on tensors.
 EXCLUDED = frozenset(
-    """manual_seed seed set_rng_state get_rng_state initial_seed save load compile set_default_dtype set_default_device
-    set_default_tensor_type use_deterministic_algorithms set_deterministic_debug_mode set_num_threads set_num_interop_threads
-    set_printoptions set_warn_always set_float32_matmul_precision set_flush_denormal from_numpy frombuffer from_file vmap
-    typename is_storage get_default_device get_num_threads get_num_interop_threads get_file_path prepare_multiprocessing_environment
-    set_anomaly_enabled set_grad_enabled is_warn_always_enabled cond while_loop fork wait unify_type_list parse_ir
-    parse_schema parse_type_comment import_ir_module import_ir_module_from_buffer merge_type_from_type_comment
-    read_vitals set_vital vitals_enabled classproperty from_dlpack to_dlpack init_num_threads set_autocast_enabled
-    set_autocast_cache_enabled set_autocast_dtype set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype
-    set_autocast_ipu_enabled set_autocast_xla_enabled clear_autocast_cache autocast_increment_nesting
-    autocast_decrement_nesting _assert_async resize_as_ resize_as_sparse_ set_ get_device_module handle_torch_function
-    has_torch_function has_torch_function_unary has_torch_function_variadic has_torch_function_single boolean_dispatch
-    assert_int_or_pair is_anomaly_enabled""".split()
-)  # fmt: skip
+    """
+    manual_seed seed set_rng_state get_rng_state initial_seed save load compile set_default_dtype set_default_device
+    set_default_tensor_type use_deterministic_algorithms set_deterministic_debug_mode set_num_threads
+    set_num_interop_threads set_printoptions set_warn_always set_float32_matmul_precision set_flush_denormal
+    from_numpy frombuffer from_file vmap typename is_storage get_default_device get_num_threads
+    get_num_interop_threads get_file_path prepare_multiprocessing_environment set_anomaly_enabled set_grad_enabled
+    is_warn_always_enabled cond while_loop fork wait unify_type_list parse_ir parse_schema parse_type_comment
+    import_ir_module import_ir_module_from_buffer merge_type_from_type_comment read_vitals set_vital vitals_enabled
+    classproperty from_dlpack to_dlpack init_num_threads set_autocast_enabled set_autocast_cache_enabled
+    set_autocast_dtype set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype set_autocast_ipu_enabled
+    set_autocast_xla_enabled clear_autocast_cache autocast_increment_nesting autocast_decrement_nesting _assert_async
+    resize_as_ resize_as_sparse_ set_ get_device_module handle_torch_function has_torch_function
+    has_torch_function_unary has_torch_function_variadic has_torch_function_single boolean_dispatch assert_int_or_pair
+    is_anomaly_enabled
+    """.split()  # noqa: SIM905
+)
 
 _graph_functions: dict[int, Any] = {}
 
@@ -101,7 +107,7 @@ ANSWERS: dict[Callable[..., Any], Any] = {
     torch.overrides.has_torch_function_variadic: False,
     torch._C._log_api_usage_once: None,
     torch.overrides.is_tensor_method_or_property: False,
-    torch._C._functorch.peek_interpreter_stack: None,
+    _C._functorch.peek_interpreter_stack: None,
     torch.distributed.is_available: torch.distributed.is_available(),
 }
 
@@ -145,7 +151,9 @@ def numel(ctx: Context, value: VariableTracker) -> VariableTracker:
 # -- recording ------------------------------------------------------------------------------------------------------------
 
 
-def call(ctx: Context, op: str, target: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+def call(
+    ctx: Context, op: str, target: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+) -> VariableTracker:
     """Evaluate a torch call on fake values, and record it if its result is a tensor or it has an effect."""
     fakes = [arg.as_fake(ctx) for arg in args]
     named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
@@ -192,14 +200,19 @@ def _is_query(ctx: Context, result: Any) -> bool:
 def bind_unbacked(ctx: Context, node: Any, result: Any) -> None:
     """Let the node that makes an unbacked number stand for it."""
     for leaf, path in _leaves(result, ()):
-        if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and leaf.node.expr.is_Symbol and leaf.node.expr in ctx.env.unbacked:
+        if _is_unbacked(ctx, leaf):
             ctx.graph.bind_unbacked(leaf.node.expr, _select(ctx, node, path))
         elif isinstance(leaf, torch.Tensor):
-            for dim, size in enumerate(leaf.shape):
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.expr in ctx.env.unbacked:
-                    if not ctx.graph.knows(size.node.expr):
-                        made = ctx.graph.add_call("call_method", "size", (_select(ctx, node, path), dim), {}, size)
-                        ctx.graph.bind_unbacked(size.node.expr, made)
+            sizes: Any = leaf.shape
+            for dim, size in enumerate(sizes):
+                if _is_unbacked(ctx, size) and not ctx.graph.knows(size.node.expr):
+                    made = ctx.graph.add_call("call_method", "size", (_select(ctx, node, path), dim), {}, size)
+                    ctx.graph.bind_unbacked(size.node.expr, made)
+
+
+def _is_unbacked(ctx: Context, value: Any) -> bool:
+    """Whether a value is a bare unbacked symbol."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat)) and value.node.expr in ctx.env.unbacked
 
 
 def _select(ctx: Context, node: Any, path: tuple[int, ...]) -> Any:
@@ -218,14 +231,11 @@ def _leaves(value: Any, path: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int,
 
 def _item(ctx: Context, node: Any, index: int) -> Any:
     for user in node.users:
-        if user.op == "call_function" and user.target is _getitem and user.args == (node, index):
+        if user.op == "call_function" and user.target is operator.getitem and user.args == (node, index):
             return user
-    made = ctx.graph.add_call("call_function", _getitem, (node, index), {}, node.meta["val"][index])
+    made = ctx.graph.add_call("call_function", operator.getitem, (node, index), {}, node.meta["val"][index])
     ctx.graph.calls -= 1
     return made
-
-
-from operator import getitem as _getitem  # noqa: E402
 
 
 def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
@@ -238,7 +248,10 @@ def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
         ctx.remember_tensor(tracker)
         return tracker
     if isinstance(result, (tuple, list)):
-        items = [wrap_result(ctx, _item(ctx, node, index), item) if _has_tensor(item) else ctx.create(item) for index, item in enumerate(result)]
+        items = [
+            wrap_result(ctx, _item(ctx, node, index), item) if _has_tensor(item) else ctx.create(item)
+            for index, item in enumerate(result)
+        ]
         if isinstance(result, list):
             return ctx.create_list(items)
         return TupleVariable(tuple(items), type(result))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import Call, Instruction, Op
-from ..errors import GraphBreak
-from ..evaluation import FrameExit
-from ..variables.base import NullVariable, VariableTracker
-from ..variables.callable import ClassVariable
-from ..variables.constant import ConstantVariable
-from ..variables.function import CellVariable, FunctionVariable
-from ..variables.mapping import DictVariable
-from ..effects import Identity
+from bytecode_dynamo.bytecode import Call, Instruction, Op
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.evaluation import FrameExit
+from bytecode_dynamo.variables.base import NullVariable, VariableTracker
+from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
+from bytecode_dynamo.variables.mapping import DictVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 FunctionType = type(lambda: None)
 
@@ -75,9 +76,15 @@ def make_function(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     assert all(isinstance(cell, CellVariable) for cell in closure)
     frame.push(
         FunctionVariable(
-            code, frame.names.mapping, code.co_name, defaults, keyword_defaults, closure,
-            key=Identity(FunctionType), annotations=annotations,
-        )  # fmt: skip
+            code,
+            frame.names.mapping,
+            code.co_name,
+            defaults,
+            keyword_defaults,
+            closure,
+            key=Identity(FunctionType),
+            annotations=annotations,
+        )
     )
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
-from ..errors import GraphBreak
-from ..variables.base import VariableTracker
-from ..variables.constant import ConstantVariable, SliceVariable
-from ..variables.mapping import DictVariable, SetVariable, dict_update, pairs_of, set_add, set_update
-from ..variables.sequence import ListVariable, SequenceVariable, list_append, list_extend
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
+from bytecode_dynamo.variables.mapping import DictVariable, SetVariable, dict_update, pairs_of, set_add, set_update
+from bytecode_dynamo.variables.sequence import ListVariable, SequenceVariable, list_append, list_extend
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.BUILD_TUPLE)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from ..bytecode import Instruction, Op
-from ..errors import GraphBreak, ObservedException
-from ..variables.base import VariableTracker
-from ..variables.callable import ClassVariable
-from ..variables.constant import ConstantVariable
-from ..variables.userobject import ExceptionVariable
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.errors import GraphBreak, ObservedException
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.userobject import ExceptionVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.RAISE_VARARGS)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
-from ..evaluation import FrameExit
-from ..variables.generator import GeneratorVariable
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.evaluation import FrameExit
+from bytecode_dynamo.variables.generator import GeneratorVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.RETURN_GENERATOR)

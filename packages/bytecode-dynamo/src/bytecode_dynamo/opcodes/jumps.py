@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
-from ..variables.constant import ConstantVariable
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.variables.constant import ConstantVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.JUMP, Op.JUMP_NO_INTERRUPT)

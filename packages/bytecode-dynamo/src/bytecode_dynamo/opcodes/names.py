@@ -6,17 +6,18 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
-from ..bytecode import NULL_BELOW_CALLABLE, Instruction, Op, SuperAttr
-from ..effects import DELETED, MISSING
-from ..errors import GraphBreak
-from ..source import ConstSource
-from ..variables.base import NULL, VariableTracker
-from ..variables.callable import ClassVariable, SuperVariable
+from bytecode_dynamo.bytecode import NULL_BELOW_CALLABLE, Instruction, Op, SuperAttr
+from bytecode_dynamo.effects import DELETED, MISSING
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.variables.base import NULL, VariableTracker
+from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 
 def push_callable(frame: Frame, value: VariableTracker) -> None:

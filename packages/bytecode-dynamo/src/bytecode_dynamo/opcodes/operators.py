@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
-from ..builtins import operators
-from ..variables.constant import ConstantVariable, SliceVariable
+from bytecode_dynamo.builtins import operators
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 _UNARY = {Op.UNARY_POSITIVE: "+", Op.UNARY_NEGATIVE: "-", Op.UNARY_INVERT: "~", Op.UNARY_NOT: "not"}
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
-from ..effects import MISSING, Identity
-from ..errors import InvariantError
-from ..variables.base import NULL, LazyVariable, NullVariable
-from ..variables.function import CellVariable
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.effects import MISSING, Identity
+from bytecode_dynamo.errors import InvariantError
+from bytecode_dynamo.variables.base import NULL, LazyVariable, NullVariable
+from bytecode_dynamo.variables.function import CellVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 
 @evaluates(Op.NOP, Op.RESUME)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
+from bytecode_dynamo.bytecode import Instruction, Op
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 Handler = Callable[["Context", "Frame", Instruction], None]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
-from ..errors import GraphBreak
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.errors import GraphBreak
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 UNSUPPORTED = (
     Op.LOAD_NAME, Op.STORE_NAME, Op.DELETE_NAME, Op.LOAD_CLASSDEREF, Op.LOAD_LOCALS, Op.LOAD_FROM_DICT_OR_DEREF,

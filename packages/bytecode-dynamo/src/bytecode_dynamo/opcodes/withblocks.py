@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bytecode import Instruction, Op
-from ..errors import GraphBreak
-from ..variables.base import VariableTracker
-from ..variables.callable import ClassVariable
-from ..variables.userobject import ExceptionVariable, UserObjectVariable
+from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.userobject import ExceptionVariable, UserObjectVariable
+
 from .table import evaluates
 
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..frame import Frame
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
 
 
 def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
@@ -22,7 +23,9 @@ def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableT
         found = owner.special(ctx, name)
         if found is not None:
             return found
-        return ctx.raise_error(TypeError, f"{owner.python_type().__name__!r} object does not support the context manager protocol")
+        return ctx.raise_error(
+            TypeError, f"{owner.python_type().__name__!r} object does not support the context manager protocol"
+        )
     return ctx.get_attr(owner, name)
 
 

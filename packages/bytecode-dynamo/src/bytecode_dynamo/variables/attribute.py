@@ -7,15 +7,16 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..effects import DELETED, MISSING, Identity
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import AttrSource, ClassDictSource, ConstSource, Source
+from bytecode_dynamo.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
+
 from .base import VariableTracker
 from .function import BoundMethodVariable
 
 if TYPE_CHECKING:
-    from ..context import Context
+    from bytecode_dynamo.context import Context
 
 
 def find_in_class(cls: type, name: str) -> tuple[int, Any]:
@@ -158,7 +159,7 @@ def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableT
 
 def instance_names(ctx: Context, key: Identity) -> list[str]:
     """The keys of the instance dict now."""
-    names = dict.fromkeys(getattr(key.value, "__dict__", ())) if key.exists else {}
+    names: dict[str, None] = dict.fromkeys(getattr(key.value, "__dict__", ())) if key.exists else {}
     for name, value in ctx.effects.attributes(key).items():
         if value is DELETED:
             names.pop(name, None)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import GraphBreak, NotConstant
-from ..source import Source
+from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.source import Source
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 Args = list["VariableTracker"]
 Kwargs = dict[str, "VariableTracker"]
@@ -105,10 +105,7 @@ class VariableTracker:
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         """``item in value``."""
-        for element in self.unpack(ctx):
-            if ctx.equal(element, item):
-                return True
-        return False
+        return any(ctx.equal(element, item) for element in self.unpack(ctx))
 
     def length(self, ctx: Context) -> VariableTracker:
         """``len(value)``."""

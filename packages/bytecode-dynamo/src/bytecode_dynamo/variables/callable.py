@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..bytecode import UNBOUND
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import AttrSource, ConstSource, Source
+from bytecode_dynamo.bytecode import UNBOUND
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, ConstSource, Source
+
 from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
 from .function import BoundMethodVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,9 +179,12 @@ def wrap_unbound(ctx: Context, value: Any, source: Source) -> VariableTracker:
     return KnownObjectVariable(value)
 
 
+_TYPING: Any = typing
+
+
 @tracker_for(
-    torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, types.UnionType,
-    typing._GenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
+    torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
+    _TYPING._GenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
     property, staticmethod, classmethod,
 )  # fmt: skip  # pyright: ignore
 def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTracker:

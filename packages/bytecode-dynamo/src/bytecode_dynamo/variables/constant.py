@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import Source
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import Source
+
 from .base import Args, Kwargs, VariableTracker
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 NUMBERS = (int, float, bool, complex)
 BY_VALUE = (*NUMBERS, str, bytes)

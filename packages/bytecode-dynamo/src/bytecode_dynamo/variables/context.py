@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..effects import Identity
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import AttrSource, Source
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, Source
+
 from .base import Args, Kwargs, VariableTracker
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 
 @dataclass(frozen=True, slots=True, eq=False)

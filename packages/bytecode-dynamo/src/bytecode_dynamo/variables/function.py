@@ -8,17 +8,18 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..effects import MISSING, Identity
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import AttrSource, CellSource, ConstSource, DefaultsSource, ItemSource, Source
+from bytecode_dynamo.effects import MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, CellSource, ConstSource, DefaultsSource, ItemSource, Source
+
 from .base import Args, Kwargs, LazyVariable, VariableTracker
 from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +141,9 @@ class FunctionVariable(VariableTracker):
         if name == "__module__":
             return ctx.create(self.globals.get("__name__"))
         if name == "__doc__":
-            return ctx.create(self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None)
+            return ctx.create(
+                self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None
+            )
         if name == "__dict__":
             return ctx.create_dict([])
         if hasattr(types.FunctionType, name):

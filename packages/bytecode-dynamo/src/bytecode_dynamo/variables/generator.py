@@ -6,14 +6,15 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..effects import MISSING
-from ..errors import GraphBreak
+from bytecode_dynamo.effects import MISSING
+from bytecode_dynamo.errors import GraphBreak
+
 from .base import Args, Kwargs, VariableTracker
 from .iterator import IteratorVariable
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 
 @dataclass(frozen=True, slots=True, eq=False)

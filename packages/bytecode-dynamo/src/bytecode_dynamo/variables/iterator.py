@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..effects import Identity
-from ..errors import GraphBreak
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 
 def new_iterator_key(cls: type) -> Identity:

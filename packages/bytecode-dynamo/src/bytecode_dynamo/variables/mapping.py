@@ -7,17 +7,18 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ..effects import Identity
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import AttrSource, ConstSource, ItemSource, Source
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source
+
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]
 DICT_TYPES = (dict, collections.OrderedDict, collections.defaultdict)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as module_code
 
-from ..effects import DELETED, MISSING, Identity
-from ..guards import GuardKind
-from ..source import AttrSource, ConstSource, Source
+from bytecode_dynamo.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, ConstSource, Source
+
 from .attribute import find_in_class, load_instance_attribute
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
@@ -21,8 +22,8 @@ from .userobject import UserObjectVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -82,7 +83,12 @@ class NNModuleVariable(UserObjectVariable):
             self.store(ctx, name, value)
             return
         buffers = registries[1]
-        if isinstance(buffers, DictVariable) and buffers.contains(ctx, label) and isinstance(value, TensorVariable) and not special:
+        if (
+            isinstance(buffers, DictVariable)
+            and buffers.contains(ctx, label)
+            and isinstance(value, TensorVariable)
+            and not special
+        ):
             buffers.set_item(ctx, label, value)
             return
         UserObjectVariable.set_attr(self, ctx, name, value)

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..effects import Identity
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import ItemSource, Source
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import ItemSource, Source
+
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker, no_keywords
 from .constant import ConstantVariable, SliceVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 Items = tuple[VariableTracker, ...]
 SEQUENCE_METHODS = MethodTable("sequence")
@@ -430,7 +431,7 @@ def deque_appendleft(ctx: Context, self: ListVariable, item: VariableTracker) ->
 def deque_popleft(ctx: Context, self: ListVariable) -> VariableTracker:
     if not self.elements(ctx):
         return ctx.raise_error(IndexError, "pop from an empty deque")
-    return list_pop(ctx, self, ConstantVariable(0))
+    return list_pop(ctx, self, ConstantVariable(0))  # pyright: ignore[reportReturnType]
 
 
 @DEQUE_METHODS.register("extendleft")

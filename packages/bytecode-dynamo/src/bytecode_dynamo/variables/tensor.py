@@ -12,16 +12,17 @@ import torch
 from symshapes import FakeTensor, FakeTensorError
 from torch.fx import Node
 
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import AttrSource, ItemSource, SizeSource, Source
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, ItemSource, SizeSource, Source
+
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -36,9 +37,36 @@ LEAVING = {
 # Attributes that are tensors: how the graph computes them.
 TENSOR_ATTRIBUTES: dict[str, Callable[[Context, TensorVariable], VariableTracker]] = {}
 PLAIN_ATTRIBUTES = frozenset(
-    """shape dtype device layout ndim requires_grad is_cuda is_cpu is_mps is_meta is_sparse is_sparse_csr is_quantized
-    is_leaf is_nested itemsize nbytes names is_xpu is_mkldnn is_ipu is_xla is_vulkan is_complex output_nr _version
-    is_inference retains_grad""".split()
+    [
+        "shape",
+        "dtype",
+        "device",
+        "layout",
+        "ndim",
+        "requires_grad",
+        "is_cuda",
+        "is_cpu",
+        "is_mps",
+        "is_meta",
+        "is_sparse",
+        "is_sparse_csr",
+        "is_quantized",
+        "is_leaf",
+        "is_nested",
+        "itemsize",
+        "nbytes",
+        "names",
+        "is_xpu",
+        "is_mkldnn",
+        "is_ipu",
+        "is_xla",
+        "is_vulkan",
+        "is_complex",
+        "output_nr",
+        "_version",
+        "is_inference",
+        "retains_grad",
+    ]
 )
 
 

@@ -7,19 +7,28 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..effects import DELETED, MISSING, Identity
-from ..errors import GraphBreak
-from ..guards import GuardKind
-from ..source import AttrSource, Source
-from .attribute import bind, class_source, find_in_class, instance_names, is_data_descriptor, load_attribute, load_instance_attribute
+from bytecode_dynamo.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, Source
+
+from .attribute import (
+    bind,
+    class_source,
+    find_in_class,
+    instance_names,
+    is_data_descriptor,
+    load_attribute,
+    load_instance_attribute,
+)
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .iterator import UserIterator
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from ..codegen import Codegen
-    from ..context import Context
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
 
 
 PLAIN_GETTERS = (object.__getattribute__, BaseException.__getattribute__, types.SimpleNamespace.__getattribute__)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..source import Source
+from bytecode_dynamo.source import Source
+
 from .base import VariableTracker
 
 if TYPE_CHECKING:
-    from ..context import Context
+    from bytecode_dynamo.context import Context
 
 Wrapper = Callable[["Context", Any, Source], VariableTracker]
 
