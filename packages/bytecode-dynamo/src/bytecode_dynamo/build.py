@@ -1,8 +1,9 @@
 """Builds the C extension ``_hook``: plain C, needs a compiler and the headers of the running Python, nothing else.
 
-``python -m bytecode_dynamo.build`` builds it next to the sources, for a checkout that is not installed. ``hatch_build.py``
-calls ``build`` when a wheel is made or the package is installed. The file name carries the interpreter's tag, so builds for
-several interpreters live side by side.
+``python src/bytecode_dynamo/build.py`` builds it next to the sources, for a checkout that is not installed (by path, because
+the package cannot be imported without it; ``python -m bytecode_dynamo.build`` builds it again). ``hatch_build.py`` calls
+``build`` when a wheel is made or the package is installed. The file name carries the interpreter's tag, so builds for several
+interpreters live side by side.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ of its entries.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -43,8 +44,8 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        "bytecode_dynamo: the C extension _hook is not built for this Python. Install the package with pip, "
-        "or run `python -m bytecode_dynamo.build` in a source checkout."
+        f"bytecode_dynamo: the C extension _hook is not built for this Python ({error}). Install the package with pip; in a "
+        f"source checkout, run `python {Path(__file__).with_name('build.py')}` with this interpreter."
     ) from error
 
 __all__ = [
