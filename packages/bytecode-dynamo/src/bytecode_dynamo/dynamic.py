@@ -55,6 +55,7 @@ class DynamicShapes:
 
     dynamic: bool | None
     seen: Seen
+    made: dict[Source, Any] = field(default_factory=dict)
 
     def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
         """The dimensions that get symbols; sizes 0 and 1 never do."""
@@ -83,6 +84,8 @@ class DynamicShapes:
         """A symbol for an int that comes from outside, or None to specialise."""
         if type(value) is not int:
             return None
+        if source in self.made:
+            return self.made[source]
         merged = self.seen.merge_number(source.name, value)
         if value in (0, 1) or self.dynamic is False:
             return None
@@ -90,6 +93,7 @@ class DynamicShapes:
             return None
         size = ctx.env.create_symbol(value, source.name, 2 if value >= 2 else None)
         ctx.bind_symbol(size, source, value)
+        self.made[source] = size
         return size
 
 
