@@ -17,7 +17,7 @@ from inductor_cpp.scope import Binding
 
 COMBINERS = {"sum": "plus", "prod": "times", "max": "greatest", "min": "least", "any": "either", "all": "both"}
 TYPICAL_LANES = 8
-PLAIN_ADDITIONS = 64
+PLAIN_ADDITIONS = 16
 PLACES = {"argmax": "true", "argmin": "false"}
 
 

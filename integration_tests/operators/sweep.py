@@ -1,0 +1,166 @@
+"""The operator database against the compiled back end, printed as a table by operator.
+
+    python -m integration_tests.operators.sweep --dtypes float32,int64 --ops add,sum --samples 4 --generator cpp
+
+Workers are processes of their own, so that a crash or a hang is one operator's failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+BEGIN, END = "@begin ", "@end "
+SEVERITY = ("failure", "exception", "extern", "pass", "skip")
+
+
+def main() -> int:
+    """Parses options; 1 when something failed."""
+    options = parse()
+    if options.worker:
+        return work(options)
+    tasks = [f"{dtype}:{name}" for dtype in options.dtypes.split(",") for name in names(options)]
+    outcomes = supervise(tasks, options)
+    report(outcomes, options)
+    return int(any(o["status"] == "failure" for o in outcomes))
+
+
+def parse() -> argparse.Namespace:
+    """Command line options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", default="float32,int64,bool,bfloat16,float64", help="comma-separated")
+    parser.add_argument("--ops", default="", help="comma-separated full names, such as 'sum' or 'norm.inf' (default: all)")
+    parser.add_argument("--samples", type=int, default=4, help="samples per operator and dtype")
+    parser.add_argument("--generator", choices=("cpp", "evaluator"), default="cpp")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")
+    parser.add_argument("--json", type=Path, help="also write the outcomes there, a line each")
+    parser.add_argument("--all", action="store_true", help="list passes too")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def names(options: argparse.Namespace) -> list[str]:
+    """The operators asked for, in the database's order."""
+    from integration_tests.operators.check import full_name, operators
+
+    return [full_name(op) for op in operators(options.ops.split(",") if options.ops else ())]
+
+
+def work(options: argparse.Namespace) -> int:
+    """A worker: reads tasks from standard input, one a line, and writes an outcome for each."""
+    import torch
+    from loopir import ArtifactStore
+
+    from integration_tests.operators.check import DTYPES, check_operator, full_name, operators
+
+    torch.set_num_threads(1)
+    table = {full_name(op): op for op in operators()}
+    with tempfile.TemporaryDirectory() as directory:
+        store = ArtifactStore(directory)
+        for line in sys.stdin:
+            dtype, _, name = line.strip().partition(":")
+            print(BEGIN + line.strip(), flush=True)
+            outcome = check_operator(table[name], DTYPES[dtype], options.generator, store, options.samples)
+            print(END + json.dumps(vars(outcome)), flush=True)
+    return 0
+
+
+def supervise(tasks: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Runs all tasks on a few workers; a worker that dies or hangs fails its task and is replaced."""
+    waiting: queue.Queue[str] = queue.Queue()
+    for task in tasks:
+        waiting.put(task)
+    outcomes: list[dict[str, Any]] = []
+    log = options.json.open("w") if options.json else None
+    threads = [threading.Thread(target=serve, args=(waiting, outcomes, options, log)) for _ in range(options.workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if log:
+        log.close()
+    order = {task: i for i, task in enumerate(tasks)}
+    return sorted(outcomes, key=lambda o: order[f"{o['dtype']}:{o['op']}"])
+
+
+def serve(waiting: queue.Queue[str], outcomes: list[dict[str, Any]], options: argparse.Namespace, log: IO[str] | None) -> None:
+    """Feeds one worker after another until no task is left."""
+    worker = None
+    while True:
+        try:
+            task = waiting.get_nowait()
+        except queue.Empty:
+            break
+        worker = worker or start(options)
+        outcome = ask(worker, task, options.timeout)
+        if worker.poll() is not None:
+            worker = None
+        outcomes.append(outcome)
+        if log:
+            log.write(json.dumps(outcome) + "\n")
+            log.flush()
+    if worker:
+        worker.stdin.close()  # type: ignore[union-attr]
+        worker.wait()
+
+
+def start(options: argparse.Namespace) -> subprocess.Popen[str]:
+    """A worker process."""
+    command = [sys.executable, "-m", "integration_tests.operators.sweep", "--worker"]
+    command += ["--samples", str(options.samples), "--generator", options.generator]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment)
+
+
+def ask(worker: subprocess.Popen[str], task: str, timeout: float) -> dict[str, Any]:
+    """One task's outcome. Kills the worker when it takes too long."""
+    assert worker.stdin and worker.stdout
+    expired = threading.Event()
+
+    def kill() -> None:
+        expired.set()
+        worker.kill()
+
+    timer = threading.Timer(timeout, kill)
+    timer.start()
+    try:
+        worker.stdin.write(task + "\n")
+        worker.stdin.flush()
+        for line in worker.stdout:
+            if line.startswith(END):
+                return json.loads(line.removeprefix(END))
+    except BrokenPipeError:
+        pass
+    finally:
+        timer.cancel()
+    worker.wait()
+    dtype, _, name = task.partition(":")
+    reason = f"took more than {timeout:.0f} s" if expired.is_set() else f"the process died with {worker.returncode}"
+    return {"op": name, "dtype": dtype, "status": "failure", "reason": reason, "samples": 0, "externs": []}
+
+
+def report(outcomes: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """A line per operator that did not pass (or per operator), then figures by dtype."""
+    for outcome in sorted(outcomes, key=lambda o: SEVERITY.index(o["status"])):
+        if options.all or outcome["status"] in ("failure", "exception"):
+            note = outcome["reason"] or " ".join(outcome["externs"])
+            print(f"{outcome['status']:9} {outcome['dtype']:8} {outcome['op']:40} {note[:240]}")
+    print(f"\n{'dtype':9}" + "".join(f"{status:>10}" for status in reversed(SEVERITY)))
+    for dtype in options.dtypes.split(","):
+        counts = Counter(o["status"] for o in outcomes if o["dtype"] == dtype)
+        print(f"{dtype:9}" + "".join(f"{counts[status]:10}" for status in reversed(SEVERITY)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
