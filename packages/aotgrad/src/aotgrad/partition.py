@@ -9,7 +9,7 @@ import torch
 
 from .cost import Recompute, recompute_class, size_in_bytes
 from .joint import Joint
-from .maxflow import INFINITE, FlowNetwork
+from .mincut import Edge, sink_side
 from .split import JointView
 from .views import view_root
 
@@ -63,33 +63,27 @@ def partition_min_cut(joint: Joint | JointView, *, max_chain: int = 16, tensor_o
     candidates = [
         n for n in view.joint.gm.graph.nodes if n in view.needed and n not in view.from_tangent and not view.is_size(n)
     ]
-    index = {n: i for i, n in enumerate(candidates)}
-    network = FlowNetwork(2 * len(candidates) + 2)
+    index = {n: i for i, n in enumerate(candidates)}  # node i is the edge from 2 * i to 2 * i + 1
     source, sink = 2 * len(candidates), 2 * len(candidates) + 1
 
-    def capacity(node: torch.fx.Node) -> int:
+    def capacity(node: torch.fx.Node) -> int | None:
         if not view.can_save(node):
-            return INFINITE
+            return None
         if node.op == "placeholder" and node not in view.written:
-            return 0 if node in static or node in eager else INFINITE
+            return 0 if node in static or node in eager else None
         if node in output_roots and node not in eager and node not in view.written:
-            return INFINITE
+            return None
         size = size_in_bytes(node.meta["val"])
         # forward does not need what only backward computes: keeping that instead of its operand must pay
         return size + tensor_overhead + (size // 8 + 1 if node.meta.get("is_backward") else 0)
 
-    for node in _must_run_in_forward(view, candidates, max_chain):
-        network.add_edge(source, 2 * index[node], INFINITE)
+    edges: list[Edge] = [(source, 2 * index[n], None) for n in _must_run_in_forward(view, candidates, max_chain)]
     for node, i in index.items():
-        network.add_edge(2 * i, 2 * i + 1, 0 if node.op == "get_attr" else capacity(node))
-        for operand in view.inputs_again(node):
-            if operand in index:
-                network.add_edge(2 * index[operand] + 1, 2 * i, INFINITE)
-    for operand in _read_with_tangents(view):
-        if operand in index:
-            network.add_edge(2 * index[operand] + 1, sink, INFINITE)
-    late = network.minimum_cut(source, sink)
-    saved = [n for n, i in index.items() if not late[2 * i] and late[2 * i + 1] and n.op != "get_attr"]
+        edges.append((2 * i, 2 * i + 1, 0 if node.op == "get_attr" else capacity(node)))
+        edges += [(2 * index[a] + 1, 2 * i, None) for a in view.inputs_again(node) if a in index]
+    edges += [(2 * index[a] + 1, sink, None) for a in _read_with_tangents(view) if a in index]
+    late = sink_side(edges, source, sink)
+    saved = [n for n, i in index.items() if 2 * i not in late and 2 * i + 1 in late and n.op != "get_attr"]
     return _report(view, saved, "min_cut")
 
 
