@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ def same(a: Any, b: Any) -> bool:
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, float):
         return a == b or (a != a and b != b)
+    if isinstance(a, types.SimpleNamespace):
+        return same(vars(a), vars(b))
     if type(a).__eq__ is not object.__eq__:
         return a == b
     if callable(a) and not isinstance(a, type):

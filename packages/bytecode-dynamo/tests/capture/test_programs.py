@@ -430,7 +430,7 @@ def dict_methods(x):
 def strings(x):
     s = ["a", "b", "c"]
     t = "-".join(s).upper()
-    u = f"{len(t)=} {1.5:.2f} {'x':>4}" + "%d %s" % (3, "q")
+    u = f"{len(t)=} {1.5:.2f} {'x':>4}" + "%d %s" % (3, "q")  # noqa: UP031
     return (
         x + len(u),
         s,
@@ -834,7 +834,7 @@ def type_questions(x):
         isinstance(x, (list, torch.Tensor)),
         callable(len),
         type(x) is torch.Tensor,
-        int == int,
+        int == int,  # noqa: E721
         isinstance(x, nn.Parameter),
     )
 

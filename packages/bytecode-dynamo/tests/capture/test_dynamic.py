@@ -1,0 +1,114 @@
+"""Symbolic sizes: static first, then what changed; marks; numbers from arguments."""
+
+from __future__ import annotations
+
+import bytecode_dynamo as bd
+import pytest
+import torch
+
+PROGRAMS = {
+    "size in arithmetic": (lambda x: x * 2 + x.shape[0], lambda n: (torch.randn(n, 4),)),
+    "view": (lambda x: x.view(x.size(0) // 2, 2, -1).sum(-1), lambda n: (torch.randn(2 * n, 4),)),
+    "slice by argument": (lambda x, n: x[:n] * n, lambda n: (torch.randn(9, 4), n)),
+    "zeros by argument": (lambda x, n: torch.zeros(n, x.shape[1]) + x.sum(), lambda n: (torch.randn(9, 4), n)),
+    "branch on size": (lambda x: x + 1 if x.shape[0] > 5 else x - 1, lambda n: (torch.randn(n, 4),)),
+    "two sizes": (
+        lambda x, y: (torch.cat([x, y]), x.shape[0] + y.shape[0], x.size()),
+        lambda n: (torch.randn(n, 3), torch.randn(n + 1, 3)),
+    ),
+    "loop over size": (lambda x: sum(x[i] for i in range(x.shape[0])), lambda n: (torch.randn(n, 4),)),
+    "transpose": (lambda x: x.t() + 1, lambda n: (torch.randn(n, 4),)),
+    "factories": (lambda x: (torch.arange(x.shape[0]), torch.ones(x.shape)), lambda n: (torch.randn(n, 4),)),
+    "python numbers": (
+        lambda x: (max(x.shape), min(x.shape[0], 3), x.shape[0] % 2, -x.shape[0], x.shape[0] / 2, f"{x.shape[0]}", x + 1),
+        lambda n: (torch.randn(2 * n, 4),),
+    ),
+    "size as key": (
+        lambda x: ({x.shape[0]: 1}, [1] * x.shape[0], x.shape[0] == x.shape[1], x + 1),
+        lambda n: (torch.randn(n, 4),),
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_equals_eager_at_every_size(name, dynamic, alike):
+    f, arguments = PROGRAMS[name]
+    captured = bd.optimize("eager", fullgraph=True, dynamic=dynamic)(f)
+    for n in (3, 4, 6, 7, 2, 1, 5):
+        given = arguments(n)
+        assert alike(f(*given), captured(*given)), n
+
+
+@pytest.mark.parametrize(("dynamic", "graphs"), [(None, 2), (True, 1), (False, 4)])
+def test_number_of_graphs_for_four_sizes(dynamic, graphs):
+    captured = bd.optimize("eager", fullgraph=True, dynamic=dynamic)(lambda x: x * 2)
+    for n in (3, 4, 5, 6):
+        captured(torch.randn(n, 4))
+    assert bd.counters["graphs"] == graphs
+
+
+def test_mark_dynamic_makes_one_graph():
+    captured = bd.optimize("eager", fullgraph=True)(lambda x: x * 2)
+    for n in (3, 4, 5):
+        x = torch.randn(n, 4)
+        bd.mark_dynamic(x, 0)
+        captured(x)
+    assert bd.counters["graphs"] == 1
+
+
+def test_mark_dynamic_bounds_are_guarded():
+    captured = bd.optimize("eager", fullgraph=True)(lambda x: x * 2)
+    for n, graphs in ((4, 1), (8, 1), (9, 2)):
+        x = torch.randn(n, 4)
+        bd.mark_dynamic(x, 0, min=2, max=8) if n <= 8 else None
+        captured(x)
+        assert bd.counters["graphs"] == graphs
+
+
+def test_mark_static_makes_a_graph_per_size():
+    captured = bd.optimize("eager", fullgraph=True, dynamic=True)(lambda x: x * 2)
+    for n in (3, 4, 5):
+        x = torch.randn(n, 4)
+        bd.mark_static(x)
+        captured(x)
+    assert bd.counters["graphs"] == 3
+
+
+def test_marks_reject_bad_dimensions():
+    with pytest.raises(IndexError, match="dimension 7"):
+        bd.mark_dynamic(torch.randn(3), 7)
+
+
+def test_counter_attribute_becomes_symbolic():
+    class Steps:
+        n = 2
+
+    steps = Steps()
+
+    def f(x):
+        steps.n += 1
+        return x * steps.n
+
+    captured = bd.optimize("eager", fullgraph=True)(f)
+    for expected in range(3, 20):
+        assert torch.equal(captured(torch.ones(2)), torch.full((2,), float(expected)))
+    assert bd.counters["graphs"] == 3  # class attribute, then an instance attribute, then a symbol
+
+
+def test_strides_are_guarded():
+    captured = bd.optimize("eager", fullgraph=True, dynamic=True)(lambda x: (x + 1).stride())
+    assert captured(torch.randn(4, 6)) == (6, 1)
+    assert captured(torch.randn(6, 4).t()) == (1, 4)
+    assert captured(torch.randn(5, 12)[:, ::2]) == (6, 1)
+
+
+def test_item_as_unbacked_number():
+    def f(x, i):
+        return x * i.item()
+
+    with bd.config.patch(capture_scalar_outputs=True):
+        captured = bd.optimize("eager", fullgraph=True)(f)
+        for value in (2, 5):
+            assert torch.equal(captured(torch.ones(2), torch.tensor(value)), torch.full((2,), float(value)))
+    assert bd.counters["graphs"] == 1

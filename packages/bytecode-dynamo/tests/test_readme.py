@@ -1,0 +1,17 @@
+"""The README's example runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_readme_examples_run(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+    assert blocks
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"example{number}.py"
+        path.write_text(block)
+        exec(compile(block, str(path), "exec"), {"__name__": "example"})
