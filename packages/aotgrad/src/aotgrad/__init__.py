@@ -2,6 +2,7 @@
 
 from .api import aot_backend, aot_function, aot_module, run_eager, trace_functional
 from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
+from .fallback import FallbackWarning, counters
 from .joint import Joint, trace_joint
 from .partition import Partition, partition_default, partition_min_cut
 from .split import JointView
@@ -11,6 +12,7 @@ __all__ = [
     "AotError",
     "CompilerError",
     "ContractError",
+    "FallbackWarning",
     "Joint",
     "JointView",
     "Partition",
@@ -20,6 +22,7 @@ __all__ = [
     "aot_function",
     "aot_module",
     "check_functional",
+    "counters",
     "partition_default",
     "partition_min_cut",
     "run_eager",

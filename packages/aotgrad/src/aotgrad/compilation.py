@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode
+from symshapes import FakeTensor, FakeTensorMode, SymbolicError
 
 from .compile import Options, compile_joint, optimise_joint
+from .errors import CompilerError, Unsupported
+from .fallback import Fallback
 from .joint import Joint, Program, trace_joint
 from .plan import InputSpec
 from .runtime import Runtime
@@ -56,14 +58,28 @@ class Compilation:
         depends_on_mode = any(s.requires_grad for s in joint.inputs)
 
         def other_mode(*inputs: Any) -> Any:
-            with self.fake_mode.shape_env.freeze():  # the caller has taken its guards already
-                call = self.variant(not grad_enabled)
-            return call(*inputs)
+            return self._variant_or_eager(not grad_enabled)(*inputs)
 
         other = other_mode if depends_on_mode else None
         in_autocast = torch._C._is_any_autocast_enabled()
         run = Runtime(joint, self.lifted, self.eager, other, grad_enabled, in_autocast)
         return compile_joint(joint, run, self.options)
+
+    def _variant_or_eager(self, grad_enabled: bool) -> Callable[..., Any]:
+        """``variant`` for a caller that has taken its guards already and cannot run the program in another way."""
+        if grad_enabled not in self._compiled:
+            try:
+                with self.fake_mode.shape_env.freeze():
+                    return self.variant(grad_enabled)
+            except (Unsupported, SymbolicError) as error:
+                refusal = error
+            except CompilerError as error:
+                if not isinstance(error.__cause__, SymbolicError):
+                    raise
+                refusal = error.__cause__
+            reason = f"grad mode {'on' if grad_enabled else 'off'} cannot be compiled"
+            self._compiled[grad_enabled] = Fallback(self.eager, reason, str(refusal))
+        return self._compiled[grad_enabled]
 
 
 def fresh_fake(value: torch.Tensor, requires_grad: bool, fake_mode: FakeTensorMode) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
+from .fallback import Fallback
 from .joint import Joint
 from .partition import Partitioner
 from .passes import clean, separate_outputs
@@ -78,7 +79,8 @@ def compile_joint(joint: Joint, run: Runtime, options: Options) -> Callable[...,
         split = split_joint(view, partition.saved)
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
-        run.double = DoubleBackward(joint, run.eager) if not run.lifted and DoubleBackward.applies_to(joint) else None
+        if not run.lifted and DoubleBackward.applies_to(joint):
+            run.double = DoubleBackward(joint, Fallback(run.eager, "create_graph=True runs the program again"))
         call, text = build_training(run, split, forward, backward)
     options.report("runtime", lambda: text)
     return call

@@ -60,7 +60,7 @@ class DoubleBackward:
         inputs = [_read(spec, kept) for spec in self._joint.inputs]
         outputs = self._eager(*inputs)
         wanted = [inputs[i] for i in self._joint.gradients_of]
-        active = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        active = [i for i, needed in enumerate(ctx.needs_input_grad[-len(wanted) :]) if needed]
         pairs = [(outputs[o], t) for o, t in zip(self._outputs, tangents) if t is not None and outputs[o].requires_grad]
         outs, grads = zip(*pairs) if pairs else ((), ())
         found = torch.autograd.grad(outs, [wanted[i] for i in active], grads, create_graph=True, allow_unused=True)

@@ -12,6 +12,7 @@ import torch
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
+from .fallback import Fallback
 from .joint import Joint
 from .plan import InputSpec
 from .split import Split
@@ -81,7 +82,8 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     values = _value_texts(joint, split.results, {})
     carried = _carried(joint, split, values)
 
-    out.enter(f"def function_forward(ctx, box, {', '.join(taken)}):")
+    lead = ["box"] if boxed or carried else []  # what travels past autograd
+    out.enter(f"def function_forward({', '.join(['ctx', *lead, *taken])}):")
     if boxed:
         out(f"{', '.join(boxed)}, = box")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
@@ -98,32 +100,33 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
         out(f"ctx.sizes = {tuple_text(sizes)}")
     if run.double is not None:
         out(f"ctx.primals = {run.double.keep_text(out, joint)}")
-    out(f"box[:] = {tuple_text(carried)}")
+    if carried:
+        out(f"box[:] = {tuple_text(carried)}")
     returned = [values[i] for i in plan.differentiable]
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
     out()
-    _write_backward(out, run, split, backward, len(sentinels))
+    _write_backward(out, run, split, backward, ["None"] * len(lead), len(sentinels))
     _write_training_call(out, run, boxed, taken, carried, values)
-
-    namespace: dict[str, Any] = {}
-    out.namespace["make_apply"] = lambda: namespace["apply"]
     call, text = _load(out, "call")
-    members = {name: staticmethod(call.__globals__[f"function_{name}"]) for name in ("forward", "backward")}  # type: ignore[attr-defined]
-    function = type("CompiledGraph", (torch.autograd.Function,), members)
+    functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
+    members = {name: staticmethod(functions[f"function_{name}"]) for name in ("forward", "backward")}
+    function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
     # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
-    call.__globals__["apply"] = super(torch.autograd.Function, function).apply  # type: ignore[attr-defined, misc]
+    functions["apply"] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    function._backward_cls.apply = functions["function_backward"]  # the inherited one looks it up on every call
     return call, text
 
 
-def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled, num_sentinels: int) -> None:
+def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled, lead: list[str], num_sentinels: int) -> None:
     joint = run.joint
     tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
     names = [t.name for t in tangents]
     out.enter(f"def function_backward(ctx, {', '.join(names)}):")
     out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
     if run.double is not None:
-        out(f"return (None, *{out.name('double_backward', run.double)}(ctx, {tuple_text(names)}))")
+        again = f"{out.name('double_backward', run.double)}(ctx, {tuple_text(names)})"
+        out(f"return {tuple_text([*lead, '*' + again])}")
     else:
         out(f"{out.name('refuse_double_backward', DoubleBackward.refuse)}()")
     out.leave()
@@ -149,11 +152,11 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
     results = [f"d{i}" for i in range(len(split.gradients))]
     _call_compiled(out, "backward", call, results, autocast="unknown")
     position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
-    texts = []
+    texts = list(lead)
     for gradient in _gradient_nodes(joint):
         is_node = isinstance(gradient, torch.fx.Node)
         texts.append(position.get(gradient, gradient.name) if is_node else repr(gradient))
-    out(f"return (None, {', '.join(texts)})")
+    out(f"return {tuple_text(texts)}")
     out.leave()
     out()
 
@@ -164,9 +167,11 @@ def _write_training_call(
     _open_call(out, run)
     if not run.grad_enabled:
         out.enter(f"with {out.name('enable_grad', torch.enable_grad)}():")
-    out(f"box = [{', '.join(boxed)}]")
+    if boxed or carried:
+        out(f"box = [{', '.join(boxed)}]")
+        taken = ["box", *taken]
     returned = [f"y{i}" for i in run.joint.plan.differentiable]
-    out(f"{', '.join(returned)} = apply(box, {', '.join(taken)})")
+    out(f"{', '.join(returned)} = apply({', '.join(taken)})")
     texts = {i: f"y{i}" for i in run.joint.plan.differentiable}
     if carried:
         out(f"{', '.join(f'b{i}' for i in range(len(carried)))}, = box")
@@ -202,7 +207,8 @@ def _open_call(out: Source, run: Runtime) -> None:
     if written and len(written) + len(others) > 1:
         check = f"{out.name('share_memory', share_memory)}({tuple_text(written)}, {tuple_text(others)})"
         out.enter(f"if {check}:")
-        out(f"return {out.name('eager', run.eager)}({arguments})")
+        fallback = Fallback(run.eager, "inputs that are written share memory")
+        out(f"return {out.name('fallback', fallback)}({arguments})")
         out.leave()
 
 

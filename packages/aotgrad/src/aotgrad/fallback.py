@@ -1,0 +1,43 @@
+"""Calls that run eagerly although their program was compiled: counted, and announced once."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+counters: Counter[str] = Counter()
+"""How often compiled callables ran eagerly since the process started: under ``"fallbacks"`` in all, and under each reason."""
+
+
+class FallbackWarning(UserWarning):
+    """A compiled callable runs eagerly for some of its calls."""
+
+
+class Fallback:
+    """An eager program that is called instead of a compiled one.
+
+    Args:
+        eager: the program.
+        reason: why, in a few words; also its key in ``counters``.
+        detail: what the warning says beyond the reason.
+
+    The first call warns. Each compiled callable has a ``Fallback`` of its own for each reason.
+    """
+
+    def __init__(self, eager: Callable[..., Any], reason: str, detail: str = "") -> None:
+        self._eager = eager
+        self._reason = reason
+        self._detail = detail
+        self._has_warned = False
+
+    def __call__(self, *inputs: Any) -> Any:
+        counters["fallbacks"] += 1
+        counters[self._reason] += 1
+        if not self._has_warned:
+            self._has_warned = True
+            detail = f" ({self._detail})" if self._detail else ""
+            text = f"a compiled graph runs eagerly: {self._reason}{detail}; aotgrad.counters counts such calls"
+            warnings.warn(text, FallbackWarning, stacklevel=3)
+        return self._eager(*inputs)
