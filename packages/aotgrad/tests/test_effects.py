@@ -383,6 +383,7 @@ def overlapping():
     return base, base[1]
 
 
+@pytest.mark.filterwarnings("ignore::aotgrad.FallbackWarning")
 @pytest.mark.parametrize("write_first", [True, False])
 def test_inputs_that_overlap_and_are_written(write_first):
     def f(x, y):
@@ -392,6 +393,7 @@ def test_inputs_that_overlap_and_are_written(write_first):
     check_against_eager(f, overlapping)
 
 
+@pytest.mark.filterwarnings("ignore::aotgrad.FallbackWarning")
 def test_overlap_that_appears_after_compilation():
     def f(x, y):
         x.mul_(2)

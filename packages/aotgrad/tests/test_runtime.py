@@ -133,6 +133,7 @@ def test_gradient_of_wrong_shape_is_eagers_error():
         out.backward(torch.ones(2, 2, dtype=F64))
 
 
+@pytest.mark.filterwarnings("ignore::aotgrad.FallbackWarning")
 def test_double_backward():
     def f(x, w):
         return ((x @ w).sin() ** 2).sum(1)

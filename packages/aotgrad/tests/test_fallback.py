@@ -1,0 +1,90 @@
+"""Calls that run eagerly are counted under their reason and announced once per compiled callable."""
+
+from __future__ import annotations
+
+import warnings
+
+import aotgrad
+import pytest
+import torch
+from aotgrad import CompilerError, FallbackWarning, aot_backend, aot_function, counters, run_eager
+
+SHARED = "inputs that are written share memory"
+
+
+@pytest.fixture(autouse=True)
+def fresh_counters():
+    counters.clear()
+
+
+def write(x, y):
+    x.add_(1)
+    return x * y
+
+
+def test_shared_memory_is_counted_and_announced_once_per_callable():
+    for _ in range(2):
+        compiled = aot_function(write, forward_compiler=run_eager)
+        compiled(torch.ones(2), torch.ones(2))
+        assert not counters["fallbacks"]
+        x = torch.arange(3.0)
+        with pytest.warns(FallbackWarning, match=SHARED):
+            out = compiled(x[:2], x[1:])
+        assert out.tolist() == [2.0, 4.0]  # y sees what was written to x
+        with warnings.catch_warnings(action="error"):
+            compiled(x[:2], x[1:])
+        assert counters == {"fallbacks": 2, SHARED: 2}
+        counters.clear()
+
+
+def test_compiled_calls_are_not_counted():
+    compiled = aot_function(lambda x: x.sin(), forward_compiler=run_eager)
+    x = torch.randn(3, requires_grad=True)
+    with warnings.catch_warnings(action="error"):
+        compiled(x).sum().backward()
+        with torch.no_grad():
+            compiled(x)
+    assert not counters
+
+
+def test_create_graph_is_counted():
+    compiled = aot_function(lambda x: x.sin(), forward_compiler=run_eager)
+    x = torch.randn(3, requires_grad=True)
+    with pytest.warns(FallbackWarning, match="create_graph=True"):
+        torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
+    assert counters == {"fallbacks": 1, "create_graph=True runs the program again": 1}
+
+
+def overwrite_saved(x):
+    y = x.exp()
+    return y.add_(1)  # backward would need y as it was: an error in eager, too, but only when backward runs
+
+
+def test_a_grad_mode_that_cannot_be_compiled_runs_eagerly():
+    x = torch.randn(3, requires_grad=True)
+    with torch.no_grad():
+        call = aot_backend(run_eager)(torch.fx.symbolic_trace(overwrite_saved), [x])
+        call(x)
+    assert not counters
+    with pytest.warns(FallbackWarning, match="grad mode on cannot be compiled.*AG027"):
+        (out,) = call(x)
+    torch.testing.assert_close(out, x.exp() + 1)
+    call(x)
+    assert counters == {"fallbacks": 2, "grad mode on cannot be compiled": 2}
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_a_broken_compiler_is_no_reason_to_run_eagerly():
+    def broken(gm, inputs):
+        raise ValueError("no")
+
+    x = torch.randn(3, requires_grad=True)
+    call = aot_backend(run_eager, inference_compiler=broken)(torch.fx.symbolic_trace(lambda x: x.sin()), [x])
+    with torch.no_grad(), pytest.raises(CompilerError, match="broken raised ValueError"):
+        call(x)
+    assert not counters
+
+
+def test_counters_are_public():
+    assert aotgrad.counters is counters
