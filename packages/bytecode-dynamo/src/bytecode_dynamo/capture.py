@@ -46,10 +46,10 @@ from .errors import (
     Unsupported,
     UserError,
 )
-from .evaluator import Broken, Returned, run_root
+from .evaluator import Broken, Restart, Returned, run_root
 from .frame import Decoded, Frame, GlobalNames, decoded
 from .graph import GraphInput
-from .guards import GuardRecord, ShapeGuards, compile_guards
+from .guards import GuardRecord, ShapeGuards, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Activated, Continuation, Entry, FrameView, Region
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .source import ClosureCellSource, LocalSource, Scope
@@ -72,7 +72,8 @@ class Captured:
     guards: tuple[GuardRecord, ...]
     shapes: ShapeGuards
     seconds: float
-    source_lines: str = ""
+    recompiled: str | None = None
+    """Why earlier graphs of the same code did not fit, in a line; None for the first capture."""
 
 
 @dataclass(slots=True)
@@ -171,9 +172,7 @@ class Compilation:
         else:
             self.decoded = self.original = decoded(view.code)
             self.origin = None
-        names = GlobalNames(view.globals, view.builtins, True)
-        seen = policy.seen.setdefault(view.code, Seen())
-        self.ctx = Context(config, names, DynamicShapes(policy.dynamic, seen))
+        self.ctx = self._context()
         self.scope = self._scope()
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
@@ -182,7 +181,7 @@ class Compilation:
         """Evaluate, then compile what was captured."""
         try:
             with compiling():
-                outcome = self._evaluate()
+                outcome = self._evaluate_twice()
         except UnsupportedCode:
             return SKIP
         finally:
@@ -194,7 +193,22 @@ class Compilation:
             return self._nothing_captured()
         return self._finish_returned(outcome)
 
-    def _evaluate(self) -> Returned | Broken:
+    def _evaluate_twice(self) -> Returned | Broken:
+        """Evaluate; once more with a known end when going back was not enough."""
+        try:
+            return self._evaluate()
+        except Restart as restart:
+            self.ctx.modes.restore()
+            self.ctx.close()
+            self.ctx = self._context()
+            return self._evaluate(restart)
+
+    def _context(self) -> Context:
+        names = GlobalNames(self.view.globals, self.view.builtins, True)
+        seen = self.policy.seen.setdefault(self.view.code, Seen())
+        return Context(config, names, DynamicShapes(self.policy.dynamic, seen))
+
+    def _evaluate(self, stop: Restart | None = None) -> Returned | Broken:
         view = self.view
         slots: dict[str, VariableTracker] = {}
         for name, value in zip(view.code.co_varnames, view.locals):
@@ -204,8 +218,7 @@ class Compilation:
             LazyVariable(cell, source=ClosureCellSource(name)) for name, cell in zip(view.code.co_freevars, view.closure or ())
         )
         frame = Frame(self.decoded, self.ctx.root_names, slots, closure=cells)
-        self.frame = frame
-        return run_root(self.ctx, frame)
+        return run_root(self.ctx, frame, stop)
 
     def _scope(self) -> Scope:
         view = self.view
@@ -446,15 +459,22 @@ class Compilation:
         guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope)
         if self.region.entries(self.view.code):
             counters["recompiles"] += 1
+            log.info("recompiled %s: %s", self.view.code.co_qualname, self._recompile_reason())
         self.policy.captured.setdefault(self.view.code, []).append((tuple(ctx.guards), shapes))
         return Entry(guard, code, continues)
+
+    def _recompile_reason(self) -> str | None:
+        """The guard of the latest graph of this code that fails now."""
+        earlier = self.policy.captured.get(self.view.code)
+        return explain_failure(*earlier[-1], self.scope) if earlier else None
 
     def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> None:
         if self.policy.on_capture is None:
             return
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
-        self.policy.on_capture(Captured(self.view.code, module, stop, tuple(self.ctx.guards), shapes, seconds))
+        found = Captured(self.view.code, module, stop, tuple(self.ctx.guards), shapes, seconds, self._recompile_reason())
+        self.policy.on_capture(found)
 
 
 __all__ = ["RESULT", "Captured", "Compilation", "NotConstant", "ObservedException", "Policy", "compile_frame", "inspect"]

@@ -15,7 +15,7 @@ from .dynamic import DynamicShapes
 from .effects import Effects, Identity
 from .errors import GraphBreak
 from .frame import Frame, GlobalNames, Snapshot, place_stack
-from .graph import GraphBuilder
+from .graph import GraphBuilder, is_in_place
 from .guards import Guards, ShapeGuards
 from .modes import Modes
 from .source import Source, StrideSource
@@ -103,14 +103,15 @@ class Context(Creation, Calls):
         """Everything needed to go back to before the current instruction of the root frame."""
         return frame.snapshot(), (self.effects.mark(), self.graph.mark())
 
-    def rollback(self, frame: Frame, point: tuple[Snapshot, Any]) -> None:
-        """Go back to a snapshot."""
+    def rollback(self, frame: Frame, point: tuple[Snapshot, Any]) -> bool:
+        """Go back to a snapshot; True when something stays changed: metadata of fake tensors written in place."""
         snapshot, (effects, graph) = point
         frame.restore(snapshot)
         self.frame = frame
         self.effects.rollback(effects)
-        self.graph.rollback(graph)
+        erased = self.graph.rollback(graph)
         self.modes.resync(self)
+        return any(map(is_in_place, erased))
 
     def root_value(self, value: VariableTracker) -> VariableTracker:
         """The tracker to build after the graph."""

@@ -82,20 +82,35 @@ def run_inlined(ctx: Context, frame: Frame) -> FrameExit:
         ctx.frame = before
 
 
-def run_root(ctx: Context, frame: Frame) -> Returned | Broken:
-    """Run the frame that is being compiled, up to its end or to the first thing that breaks the graph."""
+class Restart(Exception):
+    """Evaluate again, and break before the same instruction: what was undone had changed fake tensors in place."""
+
+    def __init__(self, steps: int, error: GraphBreak) -> None:
+        super().__init__(str(error))
+        self.steps = steps
+        self.error = error
+
+
+def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returned | Broken:
+    """Run the frame that is being compiled, up to its end or to the first thing that breaks the graph.
+
+    ``stop`` says where an earlier evaluation of the frame has to break.
+    """
     ctx.frame = frame
     point = ctx.snapshot(frame)
     handler_entry = None
     instructions = frame.decoded.instructions
     while True:
         frame.current = frame.index
+        if stop is not None and frame.steps == stop.steps:
+            return Broken(frame.snapshot(), stop.error)
         if instructions[frame.index].op not in QUIET:
             point = ctx.snapshot(frame)
         if handler_entry is not None and not frame.handled and not _in_handler(frame):
             handler_entry = None
         try:
             step(ctx, frame)
+            frame.steps += 1
         except FrameExit as exit_:
             return Returned(exit_.value)
         except ObservedException as raised:
@@ -103,6 +118,7 @@ def run_root(ctx: Context, frame: Frame) -> Returned | Broken:
                 handler_entry = point
             if not handle(ctx, frame, raised):
                 return _break(ctx, frame, handler_entry, uncaught(ctx, frame, raised))
+            frame.steps += 1
         except GraphBreak as error:
             if not error.stack:
                 error.stack = place_stack(frame)
@@ -115,7 +131,8 @@ def _in_handler(frame: Frame) -> bool:
 
 
 def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: GraphBreak) -> Broken:
-    ctx.rollback(frame, point)
+    if ctx.rollback(frame, point):
+        raise Restart(point[0].steps, error)
     return Broken(point[0], error)
 
 

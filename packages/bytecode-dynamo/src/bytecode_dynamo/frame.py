@@ -82,6 +82,8 @@ class Snapshot:
     stack: list[VariableTracker]
     slots: dict[str, VariableTracker]
     handled: list[VariableTracker]
+    steps: int = 0
+    """How many instructions of the root frame were evaluated before."""
 
 
 @dataclass(slots=True)
@@ -97,6 +99,7 @@ class Frame:
     handled: list[VariableTracker] = field(default_factory=list)
     closure: tuple[VariableTracker, ...] = ()
     current: int = 0
+    steps: int = 0
     function_name: str = ""
 
     @property
@@ -138,7 +141,7 @@ class Frame:
 
     def snapshot(self) -> Snapshot:
         """A copy for :meth:`restore`, taken before the current instruction."""
-        return Snapshot(self.current, list(self.stack), dict(self.slots), list(self.handled))
+        return Snapshot(self.current, list(self.stack), dict(self.slots), list(self.handled), self.steps)
 
     def suspend(self) -> Suspended:
         """The state of a generator that just yielded."""

@@ -144,15 +144,16 @@ class GraphBuilder:
         """A snapshot for :meth:`rollback`."""
         return len(self._journal), self.calls
 
-    def rollback(self, mark: tuple[int, int]) -> None:
-        """Erase every call since the mark."""
+    def rollback(self, mark: tuple[int, int]) -> list[Node]:
+        """Erase every call since the mark; returns the erased nodes."""
         length, self.calls = mark
-        erased = set(self._journal[length:])
+        erased = list(self._journal[length:])
         while len(self._journal) > length:
             self.graph.erase_node(self._journal.pop())
         if erased:
             self._sizes = {expr: node for expr, node in self._sizes.items() if node not in erased}
             self._symbols = {symbol: node for symbol, node in self._symbols.items() if node not in erased}
+        return erased
 
     def finish(self, outputs: Sequence[Node]) -> tuple[GraphModule, list[GraphInput]]:
         """Close the graph; returns the module and the inputs that are used, in placeholder order (sizes first)."""
@@ -207,6 +208,16 @@ def free_symbols(val: Any) -> set[sympy.Symbol]:
 _PURE = {operator.getitem, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow,
          operator.neg, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.truediv}
 # fmt: on
+
+
+def is_in_place(node: Node) -> bool:
+    """Whether a call may write to a tensor (by its name)."""
+    if node.kwargs.get("out") is not None or node.kwargs.get("inplace"):
+        return True
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if getattr(node.target, "__module__", None) == "_operator":
+        return name == "setitem" or (name.startswith("i") and name not in ("inv", "invert", "is_", "is_not", "index"))
+    return name.endswith("_") and not name.startswith("_")
 
 
 def is_pure(node: Node) -> bool:

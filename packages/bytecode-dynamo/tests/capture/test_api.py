@@ -232,3 +232,11 @@ def test_threads_capture_on_their_own():
     for thread in threads:
         thread.join()
     assert results == [True] * 40
+
+
+def test_recompile_reason_is_one_line():
+    reasons = []
+    captured = bd.optimize("eager", dynamic=False, on_capture=lambda found: reasons.append(found.recompiled))(lambda x: x + 1)
+    captured(torch.ones(8))
+    captured(torch.ones(5))
+    assert reasons == [None, "L['x'].size(0) was 8, now 5"]

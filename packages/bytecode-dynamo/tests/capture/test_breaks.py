@@ -397,3 +397,45 @@ def test_breaks_have_ids_reasons_lines_and_hints():
     assert record.id == "BD003"
     assert 'print("hi")' in record.format()
     assert record.hint
+
+
+def test_in_place_calls_undone_at_a_break_leave_no_trace(alike):
+    def change(x, w):
+        x.mul_(w)
+        x.t_()
+        quiet_log("changed")
+        return x
+
+    def f(x, w):
+        z = x * 1
+        y = change(z, w)
+        return y, y.requires_grad, y.shape
+
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    arguments = (torch.ones(2, 3), torch.ones(3, requires_grad=True))
+    assert alike(f(*arguments), bd.optimize(backend)(f)(*arguments))
+    product = next(node for node in graphs[0].graph.nodes if node.op == "call_function")
+    assert (tuple(product.meta["val"].shape), product.meta["val"].requires_grad) == ((2, 3), False)
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("s", [torch.eye(3).to_sparse(), torch.ones(3, 3).as_subclass(Tagged)], ids=["sparse", "subclass"])
+def test_unmodelled_tensors_pass_through(s):
+    def f(s, x):
+        y = x + 1
+        z = s.to_dense() if s.is_sparse else s * 2
+        return z + y
+
+    x = torch.ones(3, 3)
+    expected, result = f(s, x), bd.optimize("eager")(f)(s, x)
+    assert type(expected) is type(result)
+    assert torch.equal(expected, result)
+    assert bd.counters["graphs"] >= 1

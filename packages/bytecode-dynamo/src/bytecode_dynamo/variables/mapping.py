@@ -14,6 +14,7 @@ from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source
 
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
+from .userobject import wrap_opaque
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
     if type(value) not in (set, frozenset):
         return ctx.wrap_object(value, source)
     if not all(is_constant_value(item) for item in value):
-        raise GraphBreak("BD007", f"{source.name} is a set of objects")
+        return wrap_opaque(ctx, value, source, "a set of objects")
     ctx.guards.require(source, GuardKind.EQUALS, type(value)(value))
     key = Identity(type(value), value, source)
     ctx.effects.set_initial(key, {item: ConstantVariable(item) for item in value})

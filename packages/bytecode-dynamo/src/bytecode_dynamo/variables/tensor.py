@@ -18,6 +18,7 @@ from bytecode_dynamo.source import AttrSource, ItemSource, SizeSource, Source
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
+from .userobject import wrap_opaque
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -260,7 +261,9 @@ def is_static(value: torch.Tensor, source: Source) -> bool:
 @tracker_for(torch.Tensor)
 def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
     if type(value) not in TENSOR_TYPES:
-        raise GraphBreak("BD007", f"{source.name} is a {type(value).__name__}: tensor subclasses are not captured")
+        return wrap_opaque(ctx, value, source, f"a {type(value).__name__}: tensor subclasses are not captured")
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+        return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")
     static = is_static(value, source)
     symbols: dict[int, torch.SymInt] = {}
     dims = ctx.dynamic.dims(value, source, static)

@@ -297,6 +297,26 @@ def wrap_user_object(ctx: Context, value: object, source: Source) -> VariableTra
     return ctx.effects.remember(value, UserObjectVariable(Identity(type(value), value, source), source=source))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OpaqueVariable(VariableTracker):
+    """An existing value of which only the type is known: it can be passed on, and any use breaks the graph."""
+
+    cls: type
+    what: str
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return self.what
+
+
+def wrap_opaque(ctx: Context, value: object, source: Source, what: str) -> VariableTracker:
+    """A value that is not modelled."""
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    return ctx.effects.remember(value, OpaqueVariable(type(value), f"{source.name}, {what}", source=source))
+
+
 @tracker_for(BaseException)
 def wrap_exception(ctx: Context, value: BaseException, source: Source) -> VariableTracker:
-    raise GraphBreak("BD007", f"{source.name} is an existing exception object")
+    return wrap_opaque(ctx, value, source, "an existing exception object")
