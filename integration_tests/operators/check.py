@@ -6,7 +6,7 @@ All samples of an operator go into one graph; when that fails, each is tried alo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,10 @@ import inductor_cpp
 import loopir
 import torch
 from loopir.testing import EvaluatorCodeGenerator
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from integration_tests.operators.database import full_name
 from integration_tests.rule import assert_by_rule, to_double
 
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
@@ -25,14 +26,8 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
 )}  # fmt: skip
 LARGEST = 20_000
 
-# Their values are random, or whatever memory holds: only sizes, strides and dtype can be compared.
-VALUES_UNDEFINED = {
-    "bernoulli", "cauchy", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "geometric", "log_normal",
-    "multinomial", "new_empty", "new_empty_strided", "nn.functional.alpha_dropout", "nn.functional.dropout",
-    "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu",
-    "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "normal", "pca_lowrank", "rand_like",
-    "randint", "randint_like", "randn", "randn_like", "svd_lowrank", "uniform",
-}  # fmt: skip
+# Their values are whatever memory holds: only sizes, strides and dtype can be compared.
+VALUES_UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
 @dataclass
@@ -62,22 +57,16 @@ class Sample:
     call: Callable[..., tuple[torch.Tensor, ...]]
     tensors: list[torch.Tensor]
     text: str
-
-
-def operators(names: Sequence[str] = ()) -> list[Any]:
-    """Entries of the database in order, all or those of the given full names."""
-    return [op for op in op_db if not names or full_name(op) in names]
-
-
-def full_name(op: Any) -> str:
-    """The operator's name with its variant."""
-    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+    wanted: list[bool] = field(default_factory=list)
+    random: bool = False
 
 
 def samples_of(op: Any, dtype: torch.dtype, count: int) -> list[Sample]:
     """Small samples, spread over those that the operator has, on which eager works."""
     found: list[Sample] = []
     for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+        if not strided(sample):
+            continue
         made = as_sample(op, sample)
         if sum(t.numel() for t in made.tensors) <= LARGEST and eager_works(made):
             found.append(made)
@@ -85,6 +74,12 @@ def samples_of(op: Any, dtype: torch.dtype, count: int) -> list[Sample]:
             break
     step = max(1, len(found) / count)
     return [found[int(i * step)] for i in range(min(count, len(found)))]
+
+
+def strided(sample: Any) -> bool:
+    """Whether all tensors are ordinary ones; sparse ones are not compiled."""
+    leaves = pytree.tree_leaves((sample.input, tuple(sample.args), dict(sample.kwargs)))
+    return all(x.layout is torch.strided for x in leaves if isinstance(x, torch.Tensor))
 
 
 def as_sample(op: Any, sample: Any) -> Sample:
@@ -122,7 +117,7 @@ def eager_works(sample: Sample) -> bool:
         results = sample.call(*map(replica, sample.tensors))
     except Exception:
         return False
-    return bool(results) and all(r.layout is torch.strided for r in (*results, *sample.tensors))
+    return bool(results) and all(r.layout is torch.strided for r in results)
 
 
 def replica(tensor: torch.Tensor) -> torch.Tensor:
@@ -155,12 +150,39 @@ def graph_of(samples: Sequence[Sample]) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
-def differentiable(op: Any, dtype: torch.dtype) -> bool:
-    return dtype is torch.float32 and op.supports_autograd and op.supports_dtype(dtype, "cpu")
+def choose_gradients(sample: Sample) -> bool:
+    """Decides which inputs require gradients: all floating ones, or the first alone, as far as eager can."""
+    floating = [t.dtype.is_floating_point for t in sample.tensors]
+    for wanted in (floating, [f and i == 0 for i, f in enumerate(floating)]):
+        sample.wanted = wanted
+        try:
+            if reference(sample, leaves_of(sample), True).gradients:
+                return True
+        except Exception:
+            continue
+    sample.wanted = []
+    return False
 
 
-def leaves_of(sample: Sample, backward: bool) -> list[torch.Tensor]:
-    return [replica(t).requires_grad_(backward and t.dtype.is_floating_point) for t in sample.tensors]
+def leaves_of(sample: Sample) -> list[torch.Tensor]:
+    wanted = sample.wanted or [False] * len(sample.tensors)
+    return [replica(t).requires_grad_(want) for t, want in zip(sample.tensors, wanted)]
+
+
+class RandomOps(TorchDispatchMode):
+    """Notices operators that draw random numbers, whatever the program does to the generator's state."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def draws_random_numbers(sample: Sample) -> bool:
+    with RandomOps() as mode:
+        sample.call(*map(replica, sample.tensors))
+    return mode.seen
 
 
 def gradients(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -173,43 +195,69 @@ def gradients(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -
     return list(torch.autograd.grad(outputs, sources, weights, allow_unused=True))
 
 
-def reference(sample: Sample, inputs: list[torch.Tensor], backward: bool) -> tuple[list[torch.Tensor], list[Any]]:
-    """Results and gradients of eager."""
+def shared(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[int]]:
+    """For each result, the inputs whose memory it shares."""
+    places = [x.untyped_storage().data_ptr() for x in inputs]
+    own = [r.untyped_storage().data_ptr() for r in results]
+    return [[i for i, place in enumerate(places) if place == at != 0] for at in own]
+
+
+@dataclass
+class Run:
+    """What one call gave: results, gradients of the inputs, the inputs after it, and which of them each result aliases."""
+
+    results: list[torch.Tensor]
+    gradients: list[torch.Tensor | None]
+    inputs: list[torch.Tensor]
+    aliases: list[list[int]]
+
+
+def reference(sample: Sample, inputs: list[torch.Tensor], backward: bool) -> Run:
+    """Eager's."""
     results = sample.call(*inputs)
-    return [r.detach() for r in results], gradients(results, inputs) if backward else []
+    aliases = shared(results, inputs)
+    made = gradients(results, inputs) if backward else []
+    return Run([r.detach() for r in results], made, [x.detach() for x in inputs], aliases)
 
 
-def exact_of(sample: Sample, backward: bool, eager: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
+def exact_of(sample: Sample, backward: bool, eager: Run) -> Run:
     """Eager in float64; eager itself where the operator refuses that or where nothing is gained."""
     if not any(t.dtype.is_floating_point for t in sample.tensors):
         return eager
     try:
-        exact = reference(sample, to_double(leaves_of(sample, backward)), backward)
+        exact = reference(sample, to_double(leaves_of(sample)), backward)
     except Exception:
         return eager
-    same = [len(a) == len(b) for a, b in zip(exact, eager)]
-    return exact if all(same) else eager
+    same = len(exact.results) == len(eager.results) and len(exact.gradients) == len(eager.gradients)
+    return exact if same else eager
 
 
 def compare(sample: Sample, got: Sequence[Any], eager: Sequence[Any], exact: Sequence[Any], what: str, values: bool) -> None:
-    if len(got) != len(eager):
-        raise Mismatch(f"{len(got)} {what}s, eager {len(eager)} of {sample.text}")
-    for i, (a, b, c) in enumerate(zip(got, eager, exact)):
+    """Raises Mismatch unless each tensor is as the rule says (``values``: not only sizes, strides and dtype)."""
+    for i, (a, b, c) in enumerate(zip(got, eager, exact, strict=True)):
         if (a is None) != (b is None):
             raise Mismatch(f"{what} {i} is None in one of both, of {sample.text}")
         if a is None:
             continue
         try:
-            compare_tensors(a.detach(), b, b if c is None else c, f"{what} {i}", values)
+            compare_tensors(a.detach(), b, b if c is None else c, f"{what} {i}", values, what == "gradient")
         except AssertionError as error:
             raise Mismatch(f"{error} of {sample.text}") from None
 
 
-def compare_tensors(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str, values: bool) -> None:
-    """The rule; nan and infinities must be where eager has them."""
+def compare_tensors(
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, what: str, values: bool, any_layout: bool
+) -> None:
+    """The rule; nan and infinities must be where eager has them.
+
+    ``any_layout``: for gradients, whose strides autograd changes to those of the leaf when it accumulates them.
+    """
+    assert got.shape == eager.shape, f"{what}: shape {tuple(got.shape)}, eager {tuple(eager.shape)}"
+    if any_layout:
+        got, eager = got.contiguous(), eager.contiguous()
     if not values:
-        got, exact = got.clone(), eager
-        got.copy_(eager)
+        filled = torch.empty_strided(got.shape, got.stride(), dtype=got.dtype)
+        got, exact = filled.copy_(eager), eager
     if eager.dtype.is_complex:
         got, eager, exact = (torch.view_as_real(x.resolve_conj()) for x in (got, eager, exact.to(torch.complex128)))
     if eager.dtype.is_floating_point:
@@ -221,27 +269,26 @@ def compare_tensors(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor,
 
 def check_graph(op: Any, samples: Sequence[Sample], backward: bool, compile_backend: Callable[..., Any]) -> None:
     """Raises Mismatch, or what compiling raises."""
-    inputs = [leaves_of(sample, backward) for sample in samples]
+    inputs = [leaves_of(sample) for sample in samples]
     flat = [t for group in inputs for t in group]
     compiled = compile_backend(graph_of(samples), flat)
-    values = full_name(op) not in VALUES_UNDEFINED
     try:
         outputs = list(compiled(*flat))
     except Exception as error:
         raise Mismatch(f"the compiled call raised {type(error).__name__}: {error}") from error
     got_gradients = run_backward(outputs, flat) if backward else []
-    taken = taken_gradients = 0
-    for sample in samples:
-        eager = reference(sample, leaves_of(sample, backward), backward)
+    for sample, given in zip(samples, inputs):
+        values = full_name(op) not in VALUES_UNDEFINED and not sample.random
+        eager = reference(sample, leaves_of(sample), backward)
         exact = exact_of(sample, backward, eager)
-        got = outputs[taken : taken + len(eager[0])]
-        taken += len(eager[0])
-        compare(sample, got, eager[0], exact[0], "result", values)
-        if backward and eager[1]:
-            own = sum(t.dtype.is_floating_point for t in sample.tensors)
-            part = got_gradients[taken_gradients : taken_gradients + own]
-            compare(sample, part, eager[1], exact[1], "gradient", values)
-        taken_gradients += sum(t.dtype.is_floating_point for t in sample.tensors) if backward else 0
+        got = [outputs.pop(0) for _ in eager.results]
+        compare(sample, got, eager.results, exact.results, "result", values)
+        compare(sample, [x.detach() for x in given], eager.inputs, exact.inputs, "input", values)
+        if shared(got, given) != eager.aliases:
+            raise Mismatch(f"results alias the inputs {shared(got, given)}, eager's {eager.aliases} of {sample.text}")
+        own = [got_gradients.pop(0) for t in given if t.requires_grad] if got_gradients else []
+        if eager.gradients:
+            compare(sample, own, eager.gradients, exact.gradients, "gradient", values)
 
 
 def run_backward(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -249,20 +296,6 @@ def run_backward(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
         return gradients(outputs, inputs)
     except Exception as error:
         raise Mismatch(f"the compiled backward raised {type(error).__name__}: {error}") from error
-
-
-def has_gradients(samples: Sequence[Sample]) -> bool:
-    """Whether eager can differentiate all samples."""
-    try:
-        return any(reference(s, leaves_of(s, True), True)[1] for s in samples)
-    except Exception:
-        return False
-
-
-def attempts(samples: list[Sample]) -> Iterator[list[Sample]]:
-    """Each sample alone."""
-    for sample in samples:
-        yield [sample]
 
 
 def check_operator(op: Any, dtype: torch.dtype, generator: str, store: loopir.ArtifactStore, count: int = 4) -> Outcome:
@@ -278,25 +311,38 @@ def check_operator(op: Any, dtype: torch.dtype, generator: str, store: loopir.Ar
     if not samples:
         outcome.reason = "no small sample that eager runs"
         return outcome
-    backward = differentiable(op, dtype) and has_gradients(samples)
+    backward = dtype is torch.float32 and op.supports_autograd and any([choose_gradients(s) for s in samples])
+    for sample in samples:
+        sample.random = draws_random_numbers(sample)
     programs: list[loopir.HostProgram] = []
     backend = back_end(generator, store, programs)
     try:
         check_graph(op, samples, backward, backend)
     except Exception as error:
-        outcome.status, outcome.reason = classify(error)
-        for alone in attempts(samples):
-            try:
-                check_graph(op, alone, backward, backend)
-            except Exception as alone_error:
-                status, reason = classify(alone_error)
-                if outcome.status != "failure" or status == "failure":
-                    outcome.status, outcome.reason = status, reason if status == "failure" else f"{reason} [{alone[0].text}]"
+        alone = [found for sample in samples if (found := check_alone(op, sample, backward, backend)) is not None]
+        together, reason = classify(error)
+        outcome.status, outcome.reason = min(
+            alone or [(together, f"{reason}, only with all samples in one graph")], key=severity
+        )
         return outcome
     outcome.externs = sorted({name for program in programs for name in program.extern_ops})
     kernels = sum(program.kernel_count for program in programs)
     outcome.status = "extern" if outcome.externs and not kernels else "pass"
     return outcome
+
+
+def check_alone(op: Any, sample: Sample, backward: bool, backend: Callable[..., Any]) -> tuple[str, str] | None:
+    """Status and reason of one sample that does not pass."""
+    try:
+        check_graph(op, [sample], backward, backend)
+    except Exception as error:
+        status, reason = classify(error)
+        return status, reason if status == "failure" else f"{reason} [{sample.text}]"
+    return None
+
+
+def severity(found: tuple[str, str]) -> int:
+    return ("failure", "exception").index(found[0])
 
 
 def classify(error: BaseException) -> tuple[str, str]:
@@ -307,4 +353,4 @@ def classify(error: BaseException) -> tuple[str, str]:
     while isinstance(cause, aotgrad.CompilerError) and cause.__cause__ is not None:
         cause = cause.__cause__
     text = f"{type(cause).__name__}: {cause}".strip().replace("\n", " ")
-    return "exception", text[:500]
+    return "exception", text[:300]

@@ -51,7 +51,7 @@ def parse() -> argparse.Namespace:
 
 def names(options: argparse.Namespace) -> list[str]:
     """The operators asked for, in the database's order."""
-    from integration_tests.operators.check import full_name, operators
+    from integration_tests.operators.database import full_name, operators
 
     return [full_name(op) for op in operators(options.ops.split(",") if options.ops else ())]
 
@@ -61,7 +61,8 @@ def work(options: argparse.Namespace) -> int:
     import torch
     from loopir import ArtifactStore
 
-    from integration_tests.operators.check import DTYPES, check_operator, full_name, operators
+    from integration_tests.operators.check import DTYPES, check_operator
+    from integration_tests.operators.database import full_name, operators
 
     torch.set_num_threads(1)
     table = {full_name(op): op for op in operators()}

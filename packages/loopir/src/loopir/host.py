@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from loopir.backend import CodeGenerator, KernelSource
 from loopir.errors import LoopIRError
 from loopir.expr import format_expr
+from loopir.lowering import restride
 from loopir.node import ExternNode, Symbolic, View
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
 from loopir.store import ArtifactStore
@@ -91,12 +92,6 @@ def build_host(
     names = {**writer.globals, **{f"{program.kernels[i].name}": kernel for i, kernel in kernels.items()}}
     exec(compile(source, f"<host program {id(program):x}>", "exec"), names)
     return HostProgram(program, sources, source, names["call"])
-
-
-def restride(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """A copy with other strides, for operators whose result is laid out otherwise than their meta function says."""
-    result = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
-    return result.copy_(tensor)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -229,22 +230,28 @@ VIEW_PRIMS = frozenset({prims.reshape, prims.permute, prims.slice, prims.broadca
 
 
 def _base_value(value: GraphValue) -> GraphValue:
-    while value.target in VIEW_PRIMS:
-        value = value.args[0]
+    while isinstance(source := value.args[0] if value.args else None, GraphValue) and _is_view(value.target, source.target):
+        value = source
     return value
 
 
 def _base_node(node: fx.Node) -> fx.Node:
-    while isinstance(node.target, (OpOverload, Prim)) and _is_view(node.target) and isinstance(node.args[0], fx.Node):
-        node = node.args[0]
+    while isinstance(source := node.args[0] if node.args else None, fx.Node) and _is_view(node.target, source.target):
+        node = source
     return node
 
 
-def _is_view(target: OpOverload | Prim) -> bool:
+def _is_view(target: Any, source: Any) -> bool:
+    """Whether a result of ``target`` is memory of its first argument, which is a result of ``source``."""
     if isinstance(target, Prim):
         return target in VIEW_PRIMS
-    returns = target._schema.returns
-    return len(returns) == 1 and returns[0].alias_info is not None
+    if target is operator.getitem:
+        return isinstance(source, OpOverload) and _gives_alias(source)
+    return isinstance(target, OpOverload) and _gives_alias(target)
+
+
+def _gives_alias(op: OpOverload) -> bool:
+    return any(result.alias_info is not None for result in op._schema.returns)
 
 
 def metas_of(value: Any) -> Any:

@@ -49,15 +49,14 @@ class FakeTensor(torch.Tensor):
     Attributes:
         fake_mode: the FakeTensorMode that runs its ops.
         fake_device: the device it stands for; ``.device`` says the same.
-        constant: a small real tensor with the value it had when made, else None; ``known_value`` says if it still has it.
+        constant: a small real tensor with the value it had when that was set, or None; see ``known_value``.
         source: where the real tensor came from, for graph inputs.
     """
 
     fake_device: torch.device
     fake_mode: FakeTensorMode
-    constant: torch.Tensor | None
     item_memo: tuple[int, Any] | None
-    _constant_version: int
+    _constant: tuple[torch.Tensor | None, int]
     source: str
 
     @staticmethod
@@ -67,7 +66,7 @@ class FakeTensor(torch.Tensor):
         self: Any = _make_subclass(cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device)
         self.fake_device = device
         self.fake_mode = mode
-        self.constant = None
+        self._constant = (None, 0)
         self.item_memo = None
         return self
 
@@ -92,13 +91,22 @@ class FakeTensor(torch.Tensor):
         return NotImplemented
 
     @property
+    def constant(self) -> torch.Tensor | None:
+        return self._constant[0]
+
+    @constant.setter
+    def constant(self, value: torch.Tensor | None) -> None:
+        self._constant = (value, self._version)
+
+    @property
     def known_value(self) -> torch.Tensor | None:
         """The real value, when it is known: a small constant that has not been written to."""
-        return self.constant if self.constant is not None and self._constant_version == self._version else None
+        value, version = self._constant
+        return value if value is not None and version == self._version else None
 
     def remember(self, value: torch.Tensor) -> None:
         """Notes that this tensor now has ``value``."""
-        self.constant, self._constant_version = value, self._version
+        self.constant = value
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"FakeTensor(shape={tuple(self.shape)}, dtype={str(self.dtype)[6:]}, device={self.fake_device})"

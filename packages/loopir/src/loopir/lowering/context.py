@@ -13,11 +13,22 @@ from loopir.expr import symbol
 from loopir.kernel import Range, Value
 from loopir.lowering.record import SimplifyingRecorder, accesses, split_loops
 from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps, same_strides
-from loopir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Origin, Shape, View, contiguous_strides
+from loopir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Origin, Shape, Symbolic, View, contiguous_strides
 from loopir.options import Options
 from loopir.simplify import ONE, ZERO
 
+LOOP_DTYPES = frozenset({
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+})  # fmt: skip
+
 REDUCED_DTYPES = {"argmax": torch.int64, "argmin": torch.int64, "any": torch.bool, "all": torch.bool}
+
+
+def restride(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    """A copy with other strides."""
+    result = torch.empty_strided(tuple(size), tuple(stride), dtype=tensor.dtype, device=tensor.device)
+    return result.copy_(tensor)
 
 
 class LoweringContext:
@@ -84,12 +95,28 @@ class LoweringContext:
         """The tensor in memory; with ``stride``, laid out so (a copy if it is in memory otherwise)."""
         if isinstance(tensor, Strided) and (stride is None or same_strides(tensor.shape, tensor.stride, stride)):
             return tensor
+        if isinstance(tensor, Strided):
+            return self.copy(tensor, stride)
         wanted = stride if stride is not None else tensor.layout
         if wanted is None or not self.is_dense(tensor.shape, wanted):
             wanted = contiguous_strides(tensor.shape)
         buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, wanted)
         result = self.whole(buffer)
         self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
+        return result
+
+    def copy(self, tensor: Strided, stride: Shape | None = None) -> Strided:
+        """New memory with the elements of ``tensor``, contiguous unless ``stride`` is given; an extern call for dtypes that
+        loops don't have."""
+        wanted = stride if stride is not None and self.is_dense(tensor.shape, stride) else contiguous_strides(tensor.shape)
+        buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, wanted)
+        result = self.whole(buffer)
+        if tensor.dtype in LOOP_DTYPES:
+            self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
+            return result
+        view = View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
+        sizes = [tuple(map(Symbolic, each)) for each in (tensor.shape, wanted)]
+        self.add_extern(ExternNode(restride, (view, *sizes), (), (buffer.name,), True, (), (self.origin,)))
         return result
 
     def is_dense(self, shape: Shape, stride: Shape) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 
 import sympy
 import torch
-from primops import Prim
+from primops import Prim, TensorMeta
 from torch._ops import OpOverload
 
 from loopir.lowering.context import LoweringContext
 from loopir.lowering.elementwise import is_tensor
-from loopir.lowering.tensor import Lazy, Strided
-from loopir.node import Bind, ExternNode, Symbolic, View, contiguous_strides
+from loopir.lowering.tensor import Strided
+from loopir.node import Bind, ExternNode, Shape, Symbolic, View
 
 # What these return depends on the strides of their operand, which must be as the graph says.
 STRIDE_SENSITIVE = {"aten::as_strided", "aten::view", "aten::_unsafe_view", "aten::view_as_complex", "aten::view_as_real"}
@@ -22,8 +22,10 @@ STRIDE_SENSITIVE = {"aten::as_strided", "aten::view", "aten::_unsafe_view", "ate
 def lower_extern(ctx: LoweringContext, node: torch.fx.Node, op: Callable[..., Any], args: Sequence, kwargs: dict) -> Any:
     """Adds a call of ``op``; returns tensors, sizes or None in the nest of ``node.meta["val"]``."""
     exact = isinstance(op, OpOverload) and op.name().split(".")[0] in STRIDE_SENSITIVE
-    read = tuple(_argument(ctx, arg, exact) for arg in args)
-    named = tuple((name, _argument(ctx, arg, exact)) for name, arg in kwargs.items())
+    given = node.args[0].meta.get("val") if exact and isinstance(node.args[0], torch.fx.Node) else None
+    first = ctx.shape(given.stride()) if isinstance(given, TensorMeta) else None
+    read = tuple(_argument(ctx, arg, first if i == 0 else None) for i, arg in enumerate(args))
+    named = tuple((name, _argument(ctx, arg)) for name, arg in kwargs.items())
     value = node.meta.get("val")
     single = not isinstance(value, tuple | list)
     metas = [value] if single else list(value)
@@ -53,17 +55,17 @@ def may_alias(op: Callable[..., Any]) -> bool:
     return aliased or op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
-def _argument(ctx: LoweringContext, arg: Any, exact: bool) -> Any:
+def _argument(ctx: LoweringContext, arg: Any, stride: Shape | None = None) -> Any:
+    """``arg`` as a call takes it; a tensor in memory, with these strides if they are given."""
     if is_tensor(arg):
-        stride = contiguous_strides(arg.shape) if exact else None
         tensor = ctx.realize(arg, stride)
         if not _is_passable(ctx, tensor):
-            tensor = ctx.realize(as_lazy(tensor))
+            tensor = ctx.copy(tensor)
         return View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
     if isinstance(arg, tuple | list):
-        return type(arg)(_argument(ctx, item, exact) for item in arg)
+        return type(arg)(_argument(ctx, item) for item in arg)
     if isinstance(arg, dict):
-        return {key: _argument(ctx, item, exact) for key, item in arg.items()}
+        return {key: _argument(ctx, item) for key, item in arg.items()}
     if isinstance(arg, torch.SymInt | sympy.Expr):
         return Symbolic(ctx.expr(arg))
     if isinstance(arg, torch.SymFloat | torch.SymBool):
@@ -74,11 +76,6 @@ def _argument(ctx: LoweringContext, arg: Any, exact: bool) -> Any:
 def _is_passable(ctx: LoweringContext, tensor: Strided) -> bool:
     """Torch has no negative strides."""
     return all(ctx.facts.hint(step) >= 0 for step in tensor.stride)
-
-
-def as_lazy(tensor: Strided) -> Lazy:
-    """The same elements as a function, so that realising it makes a copy."""
-    return Lazy(tensor.shape, tensor.dtype, tensor.device, tensor.load, tensor.cost)
 
 
 def _result(ctx: LoweringContext, meta: Any) -> Any:

@@ -13,9 +13,9 @@ from torch.fx.node import map_arg
 
 from loopir.errors import LoweringError
 from loopir.lowering import creation, elementwise, indexing, reduction, view
-from loopir.lowering.context import LoweringContext
+from loopir.lowering.context import LOOP_DTYPES, LoweringContext
 from loopir.lowering.elementwise import is_tensor
-from loopir.lowering.extern import as_lazy, lower_extern
+from loopir.lowering.extern import lower_extern
 from loopir.lowering.registry import LoweringTable, user_line
 from loopir.lowering.tensor import Lazy, Strided, same_strides
 from loopir.node import Buffer, LoweredGraph, View, contiguous_strides
@@ -25,11 +25,6 @@ from loopir.simplify import ZERO
 TABLE = LoweringTable()
 for module in (creation, elementwise, indexing, reduction, view):
     TABLE = TABLE.merged(module.table)
-
-LOOP_DTYPES = frozenset({
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.float16, torch.bfloat16, torch.float32, torch.float64,
-})  # fmt: skip
 
 MAX_WEIGHT = 160
 MAX_DEPTH = 60
@@ -174,7 +169,7 @@ class _GraphLowering:
         if isinstance(value, Strided) and not self.ctx.is_dense(value.shape, stride):
             return value
         if isinstance(value, Strided):
-            return value if self._fits(value, stride) else self.ctx.realize(as_lazy(value), stride)
+            return value if self._fits(value, stride) else self.ctx.copy(value, stride)
         return self.ctx.realize(value, stride)
 
     def _fits(self, value: Strided, stride: tuple) -> bool:
@@ -195,7 +190,7 @@ class _GraphLowering:
         if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
             return view.squeeze_to_dense(self.ctx, value, stride)
         if self.ctx.is_dense(value.shape, stride):
-            return self.ctx.realize(as_lazy(value) if isinstance(value, Strided) else value, stride)
+            return self.ctx.realize(value, stride)
         return self._realize_sparse(value, stride)
 
     def _realize_sparse(self, value: Any, stride: tuple) -> Strided:
@@ -211,4 +206,6 @@ class _GraphLowering:
             return self.ctx.expr(value) if isinstance(value, torch.SymInt) else value
         stride = self.ctx.shape(meta.stride()) if hasattr(meta, "stride") else contiguous_strides(value.shape)
         result = self._realize_output(value, stride)
-        return View(result.buffer, result.shape, result.stride, sympy.expand(result.offset + ZERO))
+        # Sizes 1 fit any stride; the caller gets the one that the graph says.
+        stride = tuple(s if size == 1 else r for size, r, s in zip(result.shape, result.stride, stride, strict=True))
+        return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))

@@ -145,8 +145,10 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
         for t in tensors
         if t.shape[dim] != 0
     ]
-    if len(pieces) == 1:
-        return pieces[0]
+    if len(pieces) < 2:
+        only = pieces[0] if pieces else tensors[0]
+        # A function even of a buffer's elements: cat gives new memory, which must not alias its operand's.
+        return Lazy(shape, only.dtype, only.device, only.load, combined_cost(only, weight=0))
     ends = [sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1]))) for i in range(len(pieces))]
     starts = [ZERO, *ends[:-1]]
 

@@ -84,12 +84,25 @@ def empty_like(
     return new_full(self, self.shape, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
+def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:
+    """Whether strides, all of them numbers, are not known to give each element its own memory."""
+    known = [(step, length) for step, length in zip(stride, size) if isinstance(step, int) and isinstance(length, int)]
+    span = 1
+    for step, length in sorted(pair for pair in known if pair[1] > 1):
+        if step < span:
+            return True
+        span = span + (length - 1) * step
+    return False
+
+
 @rules.register("empty_strided")
 def empty_strided(
     size: Sequence[Size], stride: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
     pin_memory: Any = None,
 ) -> Tensor:  # fmt: skip
     """Zeros."""
+    if overlaps(size, stride):
+        return NotImplemented
     return empty(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
@@ -108,6 +121,8 @@ def new_empty_strided(
     device: Device = None, pin_memory: Any = None,
 ) -> Tensor:  # fmt: skip
     """Zeros."""
+    if overlaps(size, stride):
+        return NotImplemented
     return new_full(self, size, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 

@@ -21,7 +21,8 @@ def require_unbacked(mode: Any, func: Any) -> None:
         raise DataDependentError(f"{func} needs tensor data", op=str(func), user_line=env.provenance())
 
 
-def _unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
+def unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
+    """A new size of at most ``upper``, if that is a number. Raises DataDependentError as ``require_unbacked`` does."""
     require_unbacked(mode, func)
     return mode.shape_env.create_unbacked(lower=0, upper=upper if isinstance(upper, int) else None)
 
@@ -53,7 +54,7 @@ def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 def nonzero(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Column-major, as eager returns it."""
     (x,) = args
-    n = _unbacked_size(mode, func, x.numel())
+    n = unbacked_size(mode, func, x.numel())
     strides = (1, n) if x.fake_device.type == "cuda" else (x.dim(), 1)
     return mode.empty((n, x.dim()), strides, dtype=torch.int64, device=x.fake_device)
 
@@ -61,7 +62,7 @@ def nonzero(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 @RULES.register(aten.masked_select.default)
 def masked_select(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, _ = args
-    return mode.empty((_unbacked_size(mode, func),), dtype=x.dtype, device=x.fake_device)
+    return mode.empty((unbacked_size(mode, func),), dtype=x.dtype, device=x.fake_device)
 
 
 @RULES.register(aten.index.Tensor)
@@ -83,7 +84,7 @@ def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 def unique2(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     flags = dict(zip(("sorted", "return_inverse", "return_counts"), args[1:])) | kwargs
-    n = _unbacked_size(mode, func, x.numel())
+    n = unbacked_size(mode, func, x.numel())
     device = x.fake_device
     inverse = x.shape if flags.get("return_inverse", False) else (0,)
     counts = (n,) if flags.get("return_counts", False) else (0,)
@@ -98,7 +99,7 @@ def unique2(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 def repeat_interleave(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     n = kwargs.get("output_size")
-    return mode.empty((_unbacked_size(mode, func) if n is None else n,), dtype=x.dtype, device=x.fake_device)
+    return mode.empty((unbacked_size(mode, func) if n is None else n,), dtype=x.dtype, device=x.fake_device)
 
 
 @RULES.register(aten.bincount.default)
@@ -106,7 +107,7 @@ def bincount(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     weights = args[1] if len(args) > 1 else kwargs.get("weights")
     dtype = torch.int64 if weights is None else torch.float32 if weights.dtype is torch.float32 else torch.float64
-    return mode.empty((_unbacked_size(mode, func),), dtype=dtype, device=x.fake_device)
+    return mode.empty((unbacked_size(mode, func),), dtype=dtype, device=x.fake_device)
 
 
 @RULES.register(aten.equal.default, aten.allclose.default, aten.is_nonzero.default)

@@ -1,0 +1,39 @@
+"""Strides and dtypes around operators that stay calls."""
+
+from __future__ import annotations
+
+import torch
+
+from integration_tests.repros.backend import compiled
+
+
+def test_only_empty_tensors_concatenated(tmp_path) -> None:
+    x = torch.zeros(0, 3)
+    (result,) = compiled(lambda x: torch.cat([x, x]), (x,), tmp_path)(x)
+    assert result.shape == (0, 3)
+
+
+def test_complex_tensor_laid_out_anew(tmp_path) -> None:
+    x = torch.randn(5, 6, 7, requires_grad=True)
+    call = compiled(lambda x: torch.fft.hfft(x, dim=0), (x,), tmp_path)
+    (result,) = call(x)
+    (gradient,) = torch.autograd.grad(result.square().sum(), x)
+    (expected,) = torch.autograd.grad(torch.fft.hfft(x, dim=0).square().sum(), x)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_overlapping_memory_stays_a_call(tmp_path) -> None:
+    x = torch.randn(3)
+    (result,) = compiled(lambda x: torch.empty_strided((5, 5), (2, 1)), (x,), tmp_path)(x)
+    assert result.stride() == (2, 1)
+
+
+def test_strides_of_sizes_one_are_those_asked_for(tmp_path) -> None:
+    x = torch.randn(3)
+    (result,) = compiled(lambda x: x.new_empty_strided((1, 1, 12), (5, 20, 10)), (x,), tmp_path)(x)
+    assert result.stride() == (5, 20, 10)
+
+
+def test_constants_made_by_window_functions(tmp_path) -> None:
+    (result,) = compiled(lambda: torch.signal.windows.hann(4, sym=False), (), tmp_path)()
+    torch.testing.assert_close(result, torch.signal.windows.hann(4, sym=False))

@@ -1,0 +1,118 @@
+"""Ops that stay calls of torch's own kernels and whose meta kernel is missing or gives other sizes than eager does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .data_dependent import unbacked_size
+from .format import format_strides, has_channels_last_strides, restrided
+from .registry import RuleTable
+
+aten = torch.ops.aten
+RULES = RuleTable()
+
+
+@RULES.register(aten.geqrf.default)
+def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Matrices in column-major order, as LAPACK leaves them, and a vector of reflectors."""
+    (a,) = args
+    *batch, rows, columns = a.shape
+    order = mode.empty([*batch, columns, rows], dtype=a.dtype).mT.stride()
+    factors = mode.empty(a.shape, order, dtype=a.dtype, device=a.fake_device)
+    return factors, mode.empty([*batch, torch.sym_min(rows, columns)], dtype=a.dtype, device=a.fake_device)
+
+
+@RULES.register(aten._linalg_svd.default)
+def svd(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """On the CPU both factors are column-major; the meta kernel gives the layout of CUDA's second one."""
+    u, s, vh = mode.run_meta(func, args, kwargs)
+    if args[0].fake_device.type != "cpu" or vh.dim() < 2:
+        return u, s, vh
+    *batch, rows, columns = vh.shape
+    return u, s, restrided(mode, vh, mode.empty([*batch, columns, rows]).mT.stride())
+
+
+@RULES.register(aten.max_unpool2d.default)
+def max_unpool2d(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """In the format of the operand."""
+    result = mode.run_meta(func, args, kwargs)
+    return restrided(mode, result, format_strides(result.shape, has_channels_last_strides(mode.shape_env, args[0])))
+
+
+@RULES.register(aten.fractional_max_pool3d_backward.default)
+def like_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Contiguous, with the sizes of the forward's input."""
+    x = args[1]
+    return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
+
+
+@RULES.register(
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit_no_training.default,
+)
+def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """In evaluation the CPU kernel saves no statistics (results 1 and 2)."""
+    x, training = args[0], args[5] and func is not aten._native_batch_norm_legit_no_training.default
+    results = mode.run_meta(func, args, kwargs)
+    if training or x.fake_device.type != "cpu":
+        return results
+    return results[0], *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]), *results[3:]
+
+
+@RULES.register(aten.histogram.bin_ct, aten.histogram.bins_tensor)
+def histogram(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Counts and edges, one edge more."""
+    x = args[0]
+    bins = args[1] if len(args) > 1 else kwargs.get("bins", 100)
+    count = bins if isinstance(bins, (int, torch.SymInt)) else bins.shape[0] - 1
+    return tuple(mode.empty([n], dtype=x.dtype, device=x.fake_device) for n in (count, count + 1))
+
+
+@RULES.register(aten._histogramdd_bin_edges.default)
+def histogramdd_edges(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    x, bins = args[:2]
+    return [mode.empty([n + 1], dtype=x.dtype, device=x.fake_device) for n in bins]
+
+
+@RULES.register(aten._histogramdd_from_bin_cts.default, aten._histogramdd_from_bin_tensors.default)
+def histogramdd_counts(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    x, bins = args[:2]
+    sizes = [b.shape[0] - 1 if isinstance(b, torch.Tensor) else b for b in bins]
+    return mode.empty(sizes, dtype=x.dtype, device=x.fake_device)
+
+
+def _unique(mode: Any, func: Any, x: Any, dim: int | None, inverse: bool, counts: bool) -> Any:
+    sizes: list[Any] = [None] if dim is None else list(x.shape)
+    place = 0 if dim is None else dim % x.dim()
+    n = sizes[place] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[place])
+    positions = (x.shape if dim is None else (x.shape[place],)) if inverse else (0,)
+    device = x.fake_device
+    return (
+        mode.empty(sizes, dtype=x.dtype, device=device),
+        mode.empty(positions, dtype=torch.int64, device=device),
+        mode.empty((n,) if counts else (0,), dtype=torch.int64, device=device),
+    )
+
+
+@RULES.register(aten.unique_consecutive.default)
+def unique_consecutive(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("self", "return_inverse", "return_counts", "dim"), args)) | kwargs
+    flags = [bool(given.get(name)) for name in ("return_inverse", "return_counts")]
+    return _unique(mode, func, given["self"], given.get("dim"), *flags)
+
+
+@RULES.register(aten.unique_dim.default)
+def unique_dim(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("self", "dim", "sorted", "return_inverse", "return_counts"), args)) | kwargs
+    flags = [bool(given.get(name)) for name in ("return_inverse", "return_counts")]
+    return _unique(mode, func, given["self"], given["dim"], *flags)
+
+
+@RULES.register(aten._unique.default)
+def unique(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("self", "sorted", "return_inverse"), args)) | kwargs
+    return _unique(mode, func, given["self"], None, bool(given.get("return_inverse")), False)[:2]

@@ -1,0 +1,56 @@
+"""Ops whose meta kernel is missing or wrong: sizes and strides of eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from symshapes import DataDependentError, FakeTensorMode, ShapeEnv
+from torch.nn import functional as F
+
+CASES = {
+    "geqrf": (torch.geqrf, [torch.randn(2, 5, 3)]),
+    "svd": (torch.linalg.svd, [torch.randn(2, 3, 5)]),
+    "svd_empty": (torch.linalg.svd, [torch.randn(0, 3)]),
+    "svd_reduced": (lambda x: torch.linalg.svd(x, full_matrices=False), [torch.randn(2, 5, 3)]),
+    "svdvals": (torch.linalg.svdvals, [torch.randn(2, 5, 3)]),
+    "max_unpool2d": (
+        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+        [torch.randn(1, 3, 4, 4).contiguous(memory_format=torch.channels_last)],
+    ),
+    "max_unpool2d_contiguous": (
+        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+        [torch.randn(2, 3, 4, 4)],
+    ),
+    "batch_norm_eval": (
+        lambda x, s: torch.native_batch_norm(x, s, s, s, s, False, 0.1, 1e-5),
+        [torch.randn(2, 3), torch.rand(3)],
+    ),
+    "batch_norm_train": (
+        lambda x, s: torch.native_batch_norm(x, s, s, None, None, True, 0.1, 1e-5),
+        [torch.randn(2, 3), torch.rand(3)],
+    ),
+    "histogram": (lambda x: torch.histogram(x, 7), [torch.randn(20)]),
+    "histogram_edges": (torch.histogram, [torch.randn(20), torch.linspace(-1, 1, 6)]),
+    "histogramdd": (lambda x: torch.histogramdd(x, [3, 4]), [torch.randn(20, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_metadata_is_eagers(name: str) -> None:
+    function, inputs = CASES[name]
+    real = torch.utils._pytree.tree_leaves(function(*inputs))
+    mode = FakeTensorMode(ShapeEnv())
+    fakes = [mode.from_real(x) for x in inputs]
+    with mode:
+        fake = torch.utils._pytree.tree_leaves(function(*fakes))
+    assert [(f.shape, f.stride(), f.dtype) for f in fake] == [(r.shape, r.stride(), r.dtype) for r in real]
+
+
+@pytest.mark.parametrize("call", [torch.unique_consecutive, lambda x: torch.unique(x, dim=0), torch.ops.aten._unique])
+def test_number_of_unique_elements_is_data(call) -> None:
+    x = FakeTensorMode(ShapeEnv()).from_real(torch.randn(4, 3))
+    with pytest.raises(DataDependentError):
+        call(x)
+    env = ShapeEnv(allow_unbacked=True)
+    result = torch.utils._pytree.tree_leaves(call(FakeTensorMode(env).from_real(torch.randn(4, 3))))[0]
+    assert result.dim() in (1, 2) and not isinstance(result.shape[0], int)
