@@ -108,6 +108,7 @@ ANSWERS: dict[Callable[..., Any], Any] = {
     torch._C._log_api_usage_once: None,
     torch.overrides.is_tensor_method_or_property: False,
     _C._functorch.peek_interpreter_stack: None,
+    torch._C._len_torch_dispatch_stack: 0,  # the modes of capture itself are not the program's
     torch.distributed.is_available: torch.distributed.is_available(),
 }
 
