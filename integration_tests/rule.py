@@ -71,7 +71,9 @@ def train_step(call: Callable[..., Any], model: torch.nn.Module, inputs: tuple[A
     model.zero_grad(set_to_none=True)
     inputs = tuple(x.detach().clone().requires_grad_(x.dtype.is_floating_point) if torch.is_tensor(x) else x for x in inputs)
     output = call(*inputs)
-    weights = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape).to(output.dtype)
+    weights = (
+        torch.linspace(-1, 1, output.numel(), dtype=torch.float64, device=output.device).reshape(output.shape).to(output.dtype)
+    )
     (output * weights).sum().backward()
     results = {"output": output.detach()}
     results |= {f"grad of input {i}": x.grad for i, x in enumerate(inputs) if torch.is_tensor(x) and x.grad is not None}

@@ -6,10 +6,10 @@ import copy
 
 import pytest
 import torch
+import torchstrata
+
 from integration_tests.models.zoo import ZOO, Entry
 from integration_tests.rule import assert_by_rule, relative_errors, to_double, train_step
-
-import torchstrata
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
