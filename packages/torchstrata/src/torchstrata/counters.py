@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+import aotgrad
 import bytecode_dynamo
 
 _CAPTURE = ("graphs", "graph_breaks", "recompiles")
@@ -22,7 +23,7 @@ _NAMES = (
 
 
 class Counters(Mapping[str, int]):
-    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds capture's and the compiler's."""
+    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds those of all layers."""
 
     def __init__(self) -> None:
         self.compiler: Counter[str] = Counter()
@@ -33,7 +34,7 @@ class Counters(Mapping[str, int]):
         if name in _COMPILE:
             return self.compiler[name]
         if name == "fallbacks":
-            return bytecode_dynamo.counters[name] + self.compiler[name]
+            return bytecode_dynamo.counters[name] + aotgrad.counters[name] + self.compiler[name]
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -47,6 +48,7 @@ class Counters(Mapping[str, int]):
 
     def clear(self) -> None:
         self.compiler.clear()
+        aotgrad.counters.clear()
         bytecode_dynamo.counters.clear()
 
 

@@ -73,13 +73,18 @@ def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
     return loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
 
 
+def show_loops(program: loopir.Program) -> str:
+    """Each kernel as loop IR, then the steps and why what was fused."""
+    return "\n\n".join([*map(loopir.format_kernel, program.kernels), loopir.format_schedule(program)])
+
+
 def unchecked(_: object) -> None:
     """Source text has no contract beyond compiling."""
 
 
 STAGES: tuple[Stage, ...] = (
     Stage("30-prims.py", "primops", decompose, primops.check_prims, primops.format_graph),
-    Stage("40-loops.txt", "loopir", fuse, loopir.check_program, loopir.format_schedule),
+    Stage("40-loops.txt", "loopir", fuse, loopir.check_program, show_loops),
     Stage("50-kernels.txt", "code generator", generate, unchecked, lambda made: "\n\n".join(s.text for s in made.sources)),
     Stage("60-host.py", "code generator", build, unchecked, lambda host: host.source),
 )
@@ -124,7 +129,7 @@ def compile_captured(
         lambda functional, _: compile_functional(ctx, "backward", functional),
         inference_compiler=lambda functional, _: compile_functional(ctx, "inference", functional),
         partition=config.partition,
-        on_artifact=lambda name, text: ctx.dump.write(f"20-{name}.py", text),
+        on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
         fallback_random=config.fallback_random,
     )
     try:
