@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 BEGIN, END = "@begin ", "@end "
-SEVERITY = ("failure", "exception", "extern", "pass", "skip")
+SEVERITY = ("failure", "exception", "known", "data", "extern", "pass", "skip")
 
 
 def main() -> int:
@@ -154,7 +154,7 @@ def ask(worker: subprocess.Popen[str], task: str, timeout: float) -> dict[str, A
 def report(outcomes: list[dict[str, Any]], options: argparse.Namespace) -> None:
     """A line per operator that did not pass (or per operator), then figures by dtype."""
     for outcome in sorted(outcomes, key=lambda o: SEVERITY.index(o["status"])):
-        if options.all or outcome["status"] in ("failure", "exception"):
+        if options.all or outcome["status"] in ("failure", "exception", "known", "data"):
             note = outcome["reason"] or " ".join(outcome["externs"])
             print(f"{outcome['status']:9} {outcome['dtype']:8} {outcome['op']:40} {note[:240]}")
     print(f"\n{'dtype':9}" + "".join(f"{status:>10}" for status in reversed(SEVERITY)))

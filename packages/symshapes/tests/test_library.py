@@ -13,6 +13,15 @@ CASES = {
     "svd_empty": (torch.linalg.svd, [torch.randn(0, 3)]),
     "svd_reduced": (lambda x: torch.linalg.svd(x, full_matrices=False), [torch.randn(2, 5, 3)]),
     "svdvals": (torch.linalg.svdvals, [torch.randn(2, 5, 3)]),
+    "eig": (torch.linalg.eig, [torch.randn(2, 5, 5)]),
+    "rfft_three_dims": (lambda x: torch.fft.rfftn(x, dim=(0, 1, 2)), [torch.randn(5, 6, 7)]),
+    "rfft_two_dims": (lambda x: torch.fft.rfftn(x, dim=(2, 0)), [torch.randn(5, 6, 7)]),
+    "hfft": (lambda x: torch.fft.hfft2(x, dim=(0, -1)), [torch.randn(5, 6, 7)]),
+    "embedding_bag": (
+        lambda i, w: torch.embedding_bag(w, i, torch.tensor([0, 2]), mode=1),
+        [torch.tensor([1, 2, 3, 1]), torch.randn(5, 3)],
+    ),
+    "solve": (torch.linalg.solve, [torch.randn(2, 3, 3), torch.randn(2, 3, 2)]),
     "max_unpool2d": (
         lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
         [torch.randn(1, 3, 4, 4).contiguous(memory_format=torch.channels_last)],

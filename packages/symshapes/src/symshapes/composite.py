@@ -7,6 +7,7 @@ eager calls; they step aside unless one of our modes is active.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,7 @@ def install(mode_type: type) -> None:
     if mode_type in _installed:
         return
     _installed.add(mode_type)
+    _answer_device_hints()
     for name in (*_NEAREST, *_ALIGNED, *_ANTIALIASED):
         packet = getattr(aten, name)
         _override(packet.vec, _resizing(packet.default, name not in _NEAREST), mode_type)
@@ -39,6 +41,20 @@ def install(mode_type: type) -> None:
             if previous is not None:
                 op.py_kernels[key] = _choose(_idle_dropout(previous), previous, mode_type)
         op._dispatch_cache.clear()
+
+
+def _answer_device_hints() -> None:
+    """Lets torch's meta kernels know the logical device of our fakes; they assume CUDA for tensors that they don't know."""
+    kernels: Any = sys.modules.get("torch._meta_registrations")
+    previous = getattr(kernels, "device_hint", None)
+    if previous is None:
+        return
+
+    def device_hint(tensor: Any) -> str:
+        device = getattr(tensor, "fake_device", None)
+        return previous(tensor) if device is None else device.type
+
+    kernels.device_hint = device_hint
 
 
 def _override(op: Any, kernel: Callable[..., Any], mode_type: type) -> None:

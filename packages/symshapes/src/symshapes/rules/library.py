@@ -24,16 +24,6 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return factors, mode.empty([*batch, torch.sym_min(rows, columns)], dtype=a.dtype, device=a.fake_device)
 
 
-@RULES.register(aten._linalg_svd.default)
-def svd(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """On the CPU both factors are column-major; the meta kernel gives the layout of CUDA's second one."""
-    u, s, vh = mode.run_meta(func, args, kwargs)
-    if args[0].fake_device.type != "cpu" or vh.dim() < 2:
-        return u, s, vh
-    *batch, rows, columns = vh.shape
-    return u, s, restrided(mode, vh, mode.empty([*batch, columns, rows]).mT.stride())
-
-
 @RULES.register(aten.max_unpool2d.default)
 def max_unpool2d(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the format of the operand."""
