@@ -10,8 +10,8 @@ from integration_tests.operators.check import check_operator
 from integration_tests.operators.database import full_name, operators
 
 COMMON = """
-abs add addmm amax argmax atan2 bmm cat clamp clone cumsum diagonal div.no_rounding_mode einsum eq erf exp expand flip floor_divide gather
-index_add index_put index_select isnan lerp log log_softmax logsumexp masked_fill matmul maximum mean mul
+abs add addmm amax argmax atan2 bmm cat clamp clone cumsum diagonal div.no_rounding_mode einsum eq erf exp expand flip
+floor_divide gather index_add index_put index_select isnan lerp log log_softmax logsumexp masked_fill matmul maximum mean mul
 nn.functional.adaptive_avg_pool2d nn.functional.batch_norm nn.functional.conv2d nn.functional.cross_entropy
 nn.functional.embedding nn.functional.gelu nn.functional.group_norm nn.functional.layer_norm nn.functional.linear
 nn.functional.max_pool2d nn.functional.pad.constant nn.functional.silu nn.functional.softplus norm permute pow prod
