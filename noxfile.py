@@ -40,7 +40,7 @@ def local_dependencies(name: str) -> list[str]:
 def install(session: nox.Session, *names: str, tools: tuple[str, ...] = TEST_TOOLS) -> None:
     """Installs packages of this repository, with torch as the constraints file pins it, and test tools."""
     folders = [f"packages/{name}" for name in dict.fromkeys(d for name in names for d in local_dependencies(name))]
-    session.install("-c", "constraints.txt", *folders, *tools)
+    session.install("--no-compile", "-c", "constraints.txt", *folders, *tools)
 
 
 def run_pytest(session: nox.Session, *arguments: str) -> None:
