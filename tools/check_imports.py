@@ -1,4 +1,4 @@
-"""Fails when a package imports what the project replaces (DESIGN, "what we take from torch"), in any spelling.
+"""Fails when a package imports what the project replaces (CONTRIBUTING, "What we take from torch"), in any spelling.
 
 Finds import statements anywhere in a file (also in functions), attribute chains such as ``torch._dynamo.reset``, and strings
 that name a banned module (``importlib.import_module("torch._dynamo")``, ``sys.modules[...]``, ``__import__``); docstrings and
