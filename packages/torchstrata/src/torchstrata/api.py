@@ -97,7 +97,7 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             if fullgraph or settings.fallback == "error":
                 raise
             counters.compiler["fallbacks"] += 1
-            warnings.warn(f"a graph runs eagerly: {error}", FallbackWarning, stacklevel=2)
+            warnings.warn(f"a graph runs eagerly: {error.summary}", FallbackWarning, stacklevel=2)
             return graph.forward
 
     return torchstrata

@@ -14,8 +14,9 @@ class CompileError(RuntimeError):
         self.layer = layer
         self.where = where
         location = f"\n  while compiling:\n{where}" if where else ""
+        self.summary = f"{layer} failed: {type(cause).__name__}: {cause}{location}"
         super().__init__(
-            f"{layer} failed: {type(cause).__name__}: {cause}{location}\n"
+            f"{self.summary}\n"
             "  try: options={'fallback': 'eager'} to run this graph eagerly, or STRATA_DUMP=<dir> to see the stage before it"
         )
 
