@@ -11,6 +11,7 @@ from pathlib import Path
 
 FILE_AIM, FILE_LIMIT = 500, 800
 FUNCTION_AIM, FUNCTION_LIMIT = 60, 120
+SUFFIXES = (".py", ".c", ".h")
 
 
 def findings(path: Path) -> list[tuple[bool, str]]:
@@ -20,6 +21,8 @@ def findings(path: Path) -> list[tuple[bool, str]]:
     lines = text.count("\n")
     if lines > FILE_AIM:
         found.append((lines > FILE_LIMIT, f"{path}: {lines} lines (aim {FILE_AIM}, limit {FILE_LIMIT})"))
+    if path.suffix != ".py":
+        return found
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
             length = node.end_lineno - node.lineno + 1
@@ -31,7 +34,8 @@ def findings(path: Path) -> list[tuple[bool, str]]:
 
 
 def main(directories: list[str]) -> int:
-    files = [path for directory in directories or ["packages"] for path in sorted(Path(directory).glob("*/src/**/*.py"))]
+    sources = (path for directory in directories or ["packages"] for path in sorted(Path(directory).glob("*/src/**/*")))
+    files = [path for path in sources if path.suffix in SUFFIXES]
     found = [item for path in files for item in findings(path)]
     for error, message in found:
         print(("error: " if error else "note: ") + message)

@@ -108,7 +108,6 @@ ANSWERS: dict[Callable[..., Any], Any] = {
     torch._C._log_api_usage_once: None,
     torch.overrides.is_tensor_method_or_property: False,
     _C._functorch.peek_interpreter_stack: None,
-    torch._C._len_torch_dispatch_stack: 0,  # the modes of capture itself are not the program's
     torch.distributed.is_available: torch.distributed.is_available(),
 }
 
@@ -137,6 +136,12 @@ def _answer(answer: Any) -> Any:
 
 
 _register()
+
+
+@evaluates_call(torch._C._len_torch_dispatch_stack)
+def dispatch_modes(ctx: Context) -> VariableTracker:
+    # Asked outside capture's own mode, which is not the program's; the number is part of the guarded global state.
+    return ConstantVariable(torch._C._len_torch_dispatch_stack())
 
 
 @evaluates_call(torch._C._set_grad_enabled)

@@ -1,0 +1,30 @@
+"""A program that asks for the active dispatch modes gets eager's answer."""
+
+from __future__ import annotations
+
+import bytecode_dynamo
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+
+class Passing(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_number_of_modes_is_the_programs() -> None:
+    bytecode_dynamo.reset()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + len(_get_current_dispatch_mode_stack())
+
+    compiled, x = bytecode_dynamo.optimize("eager")(f), torch.zeros(2)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x)
+        with Passing():
+            expected, result = f(x), compiled(x)
+        assert torch.equal(result, expected) and torch.equal(expected, x + 1)
