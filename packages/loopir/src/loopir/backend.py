@@ -1,13 +1,25 @@
-"""What a code generator is (contract G)."""
+"""What a code generator is (contract G): ``CodeGenerator``, and three things that it may offer beyond kernels.
+
+A generator offers more by having the methods of ``OffersContractions``, ``OffersEpilogues`` or ``LinksRuns``; loopir asks with
+``isinstance``. One that has none of them gets kernels, extern calls and one Python call per launch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import sympy
+import torch
+from primops import TensorMeta
+from torch._ops import OpOverload
 
 from loopir.kernel import Kernel
+from loopir.node import ExternNode
 from loopir.store import ArtifactStore
+
+Launcher: TypeAlias = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +40,148 @@ class CodeGenerator(Protocol):
         """Returns the source of ``kernel``; pure and deterministic."""
         ...
 
-    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
+    def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Launcher]:
         """Compiles all kernels of a program at once (one translation unit where the target has them); one callable per source,
         called with the buffers' tensors in ``kernel.buffers`` order, then an int per ``kernel.sizes``. Raises BuildError."""
+        ...
+
+
+# Contractions of the functional graph: convolution and linear with what follows them, replaced by an operator of the backend.
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseStep:
+    """One operation on a contraction's result ``x``: an ATen name without overload (``relu``, ``gelu``, ``silu``, ``add``...).
+
+    ``parameters`` are the arguments after the tensors, defaults filled in: ``("none",)`` for gelu, ``(0.01,)`` for
+    leaky_relu, ``(1,)`` (alpha) for add. ``operand`` is the other tensor, of the result's shape (any strides), or None.
+    """
+
+    name: str
+    parameters: tuple[object, ...]
+    operand: TensorMeta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """``kind`` "convolution": operands input, weight, bias and ``parameters`` stride, padding, dilation, transposed,
+    output_padding, groups as of ``aten.convolution``. ``kind`` "linear": input ``[..., K]``, weight ``[N, K]``, bias ``[N]``,
+    no parameters. The bias may be None. ``constant`` says per operand that its value is fixed when the program is built (frozen
+    parameters); ``static`` that it is a parameter or buffer, which may still be written to between calls. ``training``: the
+    result is kept for a backward pass. ``steps`` follow in order, each the only user of the one before.
+    """
+
+    kind: str
+    operands: tuple[TensorMeta | None, ...]
+    parameters: tuple[object, ...]
+    constant: tuple[bool, ...]
+    static: tuple[bool, ...]
+    steps: tuple[PointwiseStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInput:
+    """Position of a tensor in a contraction: 0 input, 1 weight, 2 bias, 3 and on the operands of the steps taken, in order.
+
+    ``memory_format`` is what the operator wants it in (None: any dense strides).
+    """
+
+    position: int
+    memory_format: torch.memory_format | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A constant made once while compiling: ``function(*tensors)`` of constant operands. Its result may be an opaque tensor
+    (``torch._mkldnn`` layout); it is handed to the operator as it is."""
+
+    function: Callable[..., torch.Tensor]
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """``op(*arguments)`` computes the contraction and its first ``taken`` steps. ``op`` is functional and returns one tensor
+    with dense strides in ``memory_format``; ``arguments`` hold TensorInput, Packed and plain values."""
+
+    op: OpOverload
+    arguments: tuple[object, ...]
+    taken: int = 0
+    memory_format: torch.memory_format = torch.contiguous_format
+
+
+@runtime_checkable
+class OffersContractions(Protocol):
+    """A backend with operators of its own for convolution and linear."""
+
+    def offer(self, contraction: Contraction) -> Offer | None:
+        """The operator to call instead, or None to leave the graph as it is. Pure; asked once per contraction with the longest
+        chain of steps that the graph has."""
+        ...
+
+
+# Epilogues in loop form: a pointwise kernel over the result of an extern matrix product or convolution.
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """A pointwise ``kernel`` of which buffer ``product`` is no memory but the result of ``call`` at the same point.
+
+    The built callable takes the tensors among ``call.args`` in order, then the kernel's buffers without ``product``, then its
+    sizes. ``kernel.ranges`` cover the result row-major, ``load(product)`` stands at that row-major position, unmasked.
+    """
+
+    call: ExternNode
+    kernel: Kernel
+    product: str
+
+
+@runtime_checkable
+class OffersEpilogues(Protocol):
+    """A backend with templates that run loop bodies on the result of a matrix product before it is stored."""
+
+    def accepts(self, epilogue: Epilogue) -> bool:
+        """Whether one launch of a template beats the extern call and the kernel."""
+        ...
+
+    def generate_epilogue(self, epilogue: Epilogue) -> KernelSource:
+        """Its source, whose ``kernel`` is ``epilogue.kernel``; built with all others by ``build``."""
+        ...
+
+
+# Runs: launches that follow each other without an extern call in between.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a kernel's buffer lies: ``offset`` bytes (over the run's sizes) from the data pointer of tensor ``parameter``."""
+
+    parameter: int
+    offset: sympy.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """One launch of a run: the number of the source that ``build`` was given, a place per buffer, an expression per size."""
+
+    source: int
+    places: tuple[Place, ...]
+    sizes: tuple[sympy.Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Launches in order, called with ``tensors`` tensors and then an int per ``sizes``."""
+
+    tensors: int
+    sizes: tuple[sympy.Symbol, ...]
+    calls: tuple[RunCall, ...]
+
+
+@runtime_checkable
+class LinksRuns(Protocol):
+    """A backend that runs a list of launches by one call."""
+
+    def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Launcher]:
+        """Replaces ``build``: one callable per run. Raises BuildError."""
         ...
