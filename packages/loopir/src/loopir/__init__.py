@@ -36,6 +36,7 @@ from loopir.node import LoweredGraph
 from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.options import Options
 from loopir.parse import parse_kernel, parse_kernels
+from loopir.patterns import freeze, rewrite_patterns
 from loopir.program import Program, check_program, format_schedule
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
@@ -94,12 +95,14 @@ __all__ = [
     "format_expr",
     "format_kernel",
     "format_schedule",
+    "freeze",
     "generate",
     "lower",
     "parse_expr",
     "parse_kernel",
     "parse_kernels",
     "replay",
+    "rewrite_patterns",
     "schedule",
     "symbol",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import primops
 import torch
@@ -11,6 +12,7 @@ from loopir.backend import CodeGenerator
 from loopir.host import HostProgram, build_host, generate
 from loopir.lowering import lower
 from loopir.options import Options
+from loopir.patterns import freeze, rewrite_patterns
 from loopir.program import format_schedule
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
@@ -18,11 +20,10 @@ from loopir.text import format_kernel
 
 
 def is_prim_graph(gm: torch.fx.GraphModule) -> bool:
-    """Whether decomposition has run: some node is a prim, or every node's ``meta["val"]`` is already a prim graph's."""
-    calls = [node for node in gm.graph.nodes if node.op == "call_function"]
-    return any(isinstance(node.target, primops.Prim) for node in calls) or isinstance(
-        next((node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder"), None), primops.TensorMeta
-    )
+    """Whether decomposition has run: the output says what the caller must receive (C3.6), no input is a fake tensor (C3.4)."""
+    inputs = gm.graph.find_nodes(op="placeholder")
+    is_aten = any(isinstance(node.meta.get("val"), torch.Tensor) for node in inputs)
+    return not is_aten and "val" in gm.graph.find_nodes(op="output")[-1].meta
 
 
 def compile_graph(
@@ -41,7 +42,9 @@ def compile_graph(
     show = on_artifact or (lambda name, text: None)
     options = options or Options()
     if not is_prim_graph(gm):
-        gm = primops.decompose(gm)
+        if options.freeze:
+            gm, options = freeze(gm, example_inputs), replace(options, inference=True)
+        gm = primops.decompose(rewrite_patterns(gm, codegens, options))
         if options.check:
             primops.check_prims(gm)
         show("30-prims.py", gm.print_readable(print_output=False))

@@ -10,12 +10,17 @@ from dataclasses import dataclass, field
 class Options:
     """``fuse``: merge loop nodes into kernels. ``inline``: compute cheap values again instead of storing them.
     ``split_reductions``: two stages for large reductions to few outputs. ``reuse``: dead buffers become memory of later ones.
-    ``threads``: parallel workers to plan for (None: as many as torch uses). ``check``: run the contract checkers
-    (default: when STRATA_VERIFY is 1)."""
+    ``threads``: parallel workers to plan for (None: as many as torch uses). ``patterns``: rewrite the functional graph first.
+    ``inference``: no backward pass follows, so that layouts and attention may be chosen for the forward pass alone. ``freeze``:
+    inputs with ``meta["static"]`` are constants (implies inference). ``check``: run the contract checkers (default: when
+    STRATA_VERIFY is 1)."""
 
     fuse: bool = True
     inline: bool = True
     split_reductions: bool = True
     reuse: bool = True
     threads: int | None = None
+    patterns: bool = True
+    inference: bool = False
+    freeze: bool = False
     check: bool = field(default_factory=lambda: os.environ.get("STRATA_VERIFY") == "1")

@@ -27,6 +27,8 @@ class Config:
     """What is kept between forward and backward: the cheapest cut, or everything that backward reads."""
     numerics: Numerics = "fast"
     """Inside a kernel: keep float32 between bfloat16 operations, or round after each as eager does."""
+    freeze: bool = False
+    """Under ``torch.no_grad()``: parameters and buffers are constants, folded and packed; later changes of them go unseen."""
     verify: bool = os.environ.get("STRATA_VERIFY") == "1"
     """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
     dump: str | None = os.environ.get("STRATA_DUMP")

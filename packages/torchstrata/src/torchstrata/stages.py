@@ -7,7 +7,7 @@ STAGES.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Context:
     store: loopir.ArtifactStore
     codegens: dict[str, loopir.CodeGenerator]
     dump: Dump
+    inference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,17 @@ class Stage:
     show: Callable[[Any], str]
 
 
+def rewrite(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    return loopir.rewrite_patterns(graph, ctx.codegens, loopir.Options(inference=ctx.inference))
+
+
 def decompose(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return primops.decompose(graph, numerics=ctx.config.numerics, fallback_random=ctx.config.fallback_random)
 
 
 def fuse(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Program:
-    return loopir.schedule(loopir.lower(graph))
+    options = loopir.Options(inference=ctx.inference)
+    return loopir.schedule(loopir.lower(graph, options), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +85,11 @@ def show_loops(program: loopir.Program) -> str:
 
 
 def unchecked(_: object) -> None:
-    """Source text has no contract beyond compiling."""
+    """Source text has no contract beyond compiling; rewritten graphs are checked once they are decomposed."""
 
 
 STAGES: tuple[Stage, ...] = (
+    Stage("25-patterns.py", "loopir", rewrite, unchecked, primops.format_graph),
     Stage("30-prims.py", "primops", decompose, primops.check_prims, primops.format_graph),
     Stage("40-loops.txt", "loopir", fuse, loopir.check_program, show_loops),
     Stage("50-kernels.txt", "code generator", generate, unchecked, lambda made: "\n\n".join(s.text for s in made.sources)),
@@ -124,10 +131,12 @@ def compile_captured(
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
     where = user_lines(graph)
+    if config.freeze and not torch.is_grad_enabled():
+        loopir.freeze(graph, example_inputs)
     backend = aotgrad.aot_backend(
         lambda functional, _: compile_functional(ctx, "forward", functional),
         lambda functional, _: compile_functional(ctx, "backward", functional),
-        inference_compiler=lambda functional, _: compile_functional(ctx, "inference", functional),
+        inference_compiler=lambda functional, _: compile_functional(replace(ctx, inference=True), "inference", functional),
         partition=config.partition,
         on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
         fallback_random=config.fallback_random,

@@ -1,0 +1,6 @@
+"""Rewrites of the functional graph (C2) before decomposition, while operators still have their names."""
+
+from loopir.patterns.freeze import freeze
+from loopir.patterns.rewrite import rewrite_patterns
+
+__all__ = ["freeze", "rewrite_patterns"]

@@ -1,0 +1,256 @@
+"""Attention written out as products and softmax becomes one call of scaled_dot_product_attention.
+
+Recognised from the second product backwards: views and copies are seen through; the scores may be scaled (multiplied or divided
+by a number, before or after the product), masked by addition or by filling with -inf, and converted between dtypes around the
+softmax. A query whose keys are all masked gives NaN in the written-out form and is given NaN here too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from primops import TensorMeta
+from torch import fx
+
+from loopir.patterns.match import add_call, arguments_of, meta_of, name_of, only_user, remove_dead, same_shape, strides_for
+
+aten = torch.ops.aten
+COPIES = {"view", "_unsafe_view", "reshape", "clone", "expand", "alias", "contiguous"}
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+DEVICES = ("cpu", "cuda")
+MAX_STEPS = 12
+
+
+@dataclass(slots=True)
+class Scores:
+    """``softmax(scale * q @ k + mask)`` with ``q`` and ``k`` as the products' operands (``k`` not transposed back yet)."""
+
+    product: fx.Node
+    scale: float = 1.0
+    mask: fx.Node | None = None
+    fills: bool = False
+
+
+def fuse_attention(gm: fx.GraphModule) -> int:
+    """Replaces every written-out attention; returns how many."""
+    count = 0
+    for node in list(gm.graph.nodes):
+        if name_of(node) == "bmm" and _fuse(node):
+            count += 1
+    if count:
+        remove_dead(gm)
+    return count
+
+
+def _source(node: Any) -> Any:
+    """What a node holds, seen through views and copies that have no other user and keep the elements' order."""
+    while (inner := _copied(node)) is not None and only_user(inner) is node:
+        node = inner
+    return node
+
+
+def _copied(node: Any) -> fx.Node | None:
+    if name_of(node) not in COPIES or not isinstance(node.args[0], fx.Node) or not _keeps_count(node.args[0], node):
+        return None
+    return node.args[0]
+
+
+def _keeps_count(a: fx.Node, b: fx.Node) -> bool:
+    first, second = meta_of(a), meta_of(b)
+    if first is None or second is None or first.dtype != second.dtype:
+        return False
+    return _count(first) == _count(second)
+
+
+def _count(meta: TensorMeta) -> object:
+    sizes = [size.node.expr if isinstance(size, torch.SymInt) else size for size in meta.shape]
+    return math.prod(sizes)
+
+
+def _fuse(output: fx.Node) -> bool:
+    probabilities = _source(output.args[0])
+    weights = probabilities
+    if name_of(weights) == "_to_copy" and only_user(weights) is not None:
+        weights = _source(weights.args[0])
+    if name_of(weights) != "_softmax" or only_user(weights) is None:
+        return False
+    whole = meta_of(weights)
+    scores, dim, _ = arguments_of(weights)
+    if whole is None or dim % whole.ndim != whole.ndim - 1 or whole.ndim not in (3, 4):
+        return False
+    found = _trace_scores(scores, whole)
+    if found is None:
+        return False
+    query, key = (_operand(found.product, i, whole) for i in (0, 1))
+    value = _operand(output, 1, whole)
+    if query is None or key is None or value is None or not _is_possible(query, key, value, whole):
+        return False
+    _replace(output, found, (query, key, value), whole)
+    return True
+
+
+def _trace_scores(node: Any, whole: TensorMeta) -> Scores | None:
+    """Follows the scores back to their product."""
+    scale, mask, fills = 1.0, None, False
+    for _ in range(MAX_STEPS):
+        node = _source(node)
+        name = name_of(node)
+        if name == "bmm":
+            return Scores(node, scale, mask, fills)  # type: ignore[arg-type]
+        if not name or only_user(node) is None:
+            return None
+        arguments = arguments_of(node)
+        if name in ("mul", "div") and isinstance(arguments[1], int | float) and len(arguments) == 2:
+            scale = scale * arguments[1] if name == "mul" else scale / arguments[1]
+        elif name == "add" and mask is None and scale == 1.0 and isinstance(arguments[1], fx.Node) and arguments[2] == 1:
+            left, right = arguments[:2]
+            mask, arguments[0] = (right, left) if _leads_to_product(left) else (left, right)
+            if meta_of(mask).dtype != meta_of(arguments[0]).dtype:  # type: ignore[union-attr]
+                return None
+        elif name == "masked_fill" and mask is None and scale == 1.0 and arguments[2] == -math.inf:
+            mask, fills = arguments[1], True
+        elif name != "_to_copy" or not _widens(node):
+            return None
+        meta = meta_of(arguments[0])
+        if meta is None or not same_shape(meta.shape, whole.shape):
+            return None
+        node = arguments[0]
+    return None
+
+
+def _leads_to_product(node: Any) -> bool:
+    for _ in range(MAX_STEPS):
+        node = _source(node)
+        if name_of(node) == "bmm":
+            return True
+        if name_of(node) not in ("mul", "div", "_to_copy"):
+            return False
+        node = node.args[0]
+    return False
+
+
+def _widens(node: fx.Node) -> bool:
+    before, after = meta_of(node.args[0]), meta_of(node)
+    return before is not None and after is not None and before.dtype in FLOATS and after.dtype in (torch.float32, before.dtype)
+
+
+def _operand(product: fx.Node, position: int, whole: TensorMeta) -> fx.Node | None:
+    """An operand of a product as ``[batch..., rows, columns]``, before it was copied and flattened for it."""
+    node, found = product.args[position], None
+    while isinstance(node, fx.Node):
+        meta = meta_of(node)
+        if meta is not None and meta.ndim == whole.ndim and same_shape(meta.shape[:-2], whole.shape[:-2]):
+            found = node
+        node = _copied(node)
+    return found
+
+
+def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta) -> bool:
+    q, k, v = meta_of(query), meta_of(key), meta_of(value)
+    if q is None or k is None or v is None or len({q.dtype, k.dtype, v.dtype}) != 1 or len({q.device, k.device, v.device}) != 1:
+        return False
+    if q.dtype not in FLOATS or q.device.type not in DEVICES:
+        return False
+    # k is [..., depth, keys] here; v [..., keys, depth]
+    return (
+        same_shape(q.shape[-1:], k.shape[-2:-1])
+        and same_shape(k.shape[-1:], v.shape[-2:-1])
+        and same_shape(q.shape[-1:], v.shape[-1:])
+        and same_shape((q.shape[-2], k.shape[-1]), whole.shape[-2:])
+    )
+
+
+def _replace(output: fx.Node, found: Scores, operands: tuple[fx.Node, fx.Node, fx.Node], whole: TensorMeta) -> None:
+    """Puts the call in front of ``output`` and the result, in its shape, in its place."""
+    query, key, value = operands
+    meta = meta_of(query)
+    assert meta is not None
+    turned = meta_of(key)
+    assert turned is not None
+    swapped = TensorMeta(
+        (*turned.shape[:-2], turned.shape[-1], turned.shape[-2]),
+        (*turned.strides[:-2], turned.strides[-1], turned.strides[-2]),
+        turned.dtype,
+        turned.device,
+    )
+    keys = add_call(output, aten.transpose.int, (key, -2, -1), swapped)
+    tensors = [query, keys, value]
+    if whole.ndim == 3:
+        tensors = [_unsqueezed(output, tensor) for tensor in tensors]
+    mask = None if found.mask is None else _additive_mask(output, found, meta.dtype)
+    if mask is not None and whole.ndim == 3 and meta_of(mask).ndim == 3:  # type: ignore[union-attr]
+        mask = _unsqueezed(output, mask)
+    shape = (*([1] if whole.ndim == 3 else []), *meta.shape)
+    result = _attend(output, tensors, mask, found.scale, TensorMeta(shape, _attended_strides(shape), meta.dtype, meta.device))
+    if mask is not None:
+        result = _nan_where_all_masked(output, result, mask)
+    last = meta_of(output)
+    assert last is not None
+    sizes = _sizes_of(output)
+    flat = TensorMeta(last.shape, strides_for(last.shape, torch.contiguous_format), last.dtype, last.device)
+    final = add_call(output, aten.reshape.default, (result, sizes), flat)
+    output.replace_all_uses_with(final)
+
+
+def _attended_strides(shape: tuple) -> tuple:
+    """The kernels write ``[batch, rows, heads, depth]`` and return it transposed."""
+    batch, heads, rows, depth = shape
+    strides = strides_for((batch, rows, heads, depth), torch.contiguous_format)
+    return strides[0], strides[2], strides[1], strides[3]
+
+
+def _attend(output: fx.Node, tensors: list[fx.Node], mask: fx.Node | None, scale: float, meta: TensorMeta) -> fx.Node:
+    op = aten.scaled_dot_product_attention.default
+    return add_call(output, op, (*tensors, mask), meta, {"scale": scale})
+
+
+def _unsqueezed(output: fx.Node, node: fx.Node) -> fx.Node:
+    meta = meta_of(node)
+    assert meta is not None
+    wide = TensorMeta((1, *meta.shape), (meta.shape[0] * meta.strides[0], *meta.strides), meta.dtype, meta.device)
+    return add_call(output, aten.unsqueeze.default, (node, 0), wide)
+
+
+def _additive_mask(output: fx.Node, found: Scores, dtype: torch.dtype) -> fx.Node:
+    """The mask as a number to add, in the operands' dtype."""
+    mask, meta = found.mask, meta_of(found.mask)
+    assert mask is not None and meta is not None
+    dense = TensorMeta(meta.shape, strides_for(meta.shape, torch.contiguous_format), dtype, meta.device)
+    if not found.fills:
+        return mask if meta.dtype == dtype else add_call(output, aten._to_copy.default, (mask,), dense, {"dtype": dtype})
+    zero, low = (_number(output, number, dtype, meta.device) for number in (0.0, -math.inf))
+    return add_call(output, aten.where.self, (mask, low, zero), dense)
+
+
+def _number(output: fx.Node, number: float, dtype: torch.dtype, device: torch.device) -> fx.Node:
+    options = {"dtype": dtype, "device": device}
+    return add_call(output, aten.full.default, ([], number), TensorMeta((), (), dtype, device), options)
+
+
+def _nan_where_all_masked(output: fx.Node, result: fx.Node, mask: fx.Node) -> fx.Node:
+    masked, meta = meta_of(mask), meta_of(result)
+    assert masked is not None and meta is not None
+    row = TensorMeta((*masked.shape[:-1], 1), strides_for((*masked.shape[:-1], 1), torch.contiguous_format), *_kind(masked))
+    top = add_call(output, aten.amax.default, (mask, [-1], True), row)
+    none = add_call(output, aten.eq.Scalar, (top, -math.inf), TensorMeta(row.shape, row.strides, torch.bool, row.device))
+    nan = _number(output, math.nan, meta.dtype, meta.device)
+    return add_call(output, aten.where.self, (none, nan, result), meta)
+
+
+def _kind(meta: TensorMeta) -> tuple[torch.dtype, torch.device]:
+    return meta.dtype, meta.device
+
+
+def _sizes_of(output: fx.Node) -> list[Any]:
+    """The result's sizes as arguments: numbers, or the nodes that hold them."""
+    meta = meta_of(output)
+    assert meta is not None
+    left, right = meta_of(output.args[0]), meta_of(output.args[1])
+    assert left is not None and right is not None
+    return [
+        size if isinstance(size, int) else add_call(output, aten.sym_size.int, (output.args[operand], dim), size)
+        for size, (operand, dim) in zip(meta.shape, ((0, 0), (0, 1), (1, 2)), strict=True)
+    ]

@@ -1,0 +1,180 @@
+"""Convolutions and linear layers offered to code generators, with the pointwise operations that follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from primops import TensorMeta
+from torch import fx
+from torch._ops import OpOverload
+
+from loopir.backend import CodeGenerator, Contraction, Offer, OffersContractions, Packed, PointwiseStep, TensorInput
+from loopir.errors import LoweringError
+from loopir.patterns.match import (
+    VIEWS,
+    add_call,
+    add_constant,
+    arguments_of,
+    constant_of,
+    in_format,
+    meta_of,
+    name_of,
+    only_user,
+    same_shape,
+    with_format,
+)
+
+aten = torch.ops.aten
+COMMUTATIVE = {"add", "mul", "maximum", "minimum"}
+MAX_STEPS = 8
+
+
+@dataclass(slots=True)
+class Match:
+    """A contraction in a graph: its operands as nodes (None: no bias), and the nodes that give its result, before any step and
+    after each step."""
+
+    kind: str
+    operands: list[fx.Node | None]
+    parameters: tuple[object, ...]
+    results: list[fx.Node]
+    steps: list[PointwiseStep] = field(default_factory=list)
+    step_operands: list[list[fx.Node]] = field(default_factory=list)
+
+
+def offer_contractions(gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator]) -> int:
+    """Replaces contractions for which their device's generator has an operator; returns how many."""
+    if not any(isinstance(codegen, OffersContractions) for codegen in codegens.values()):
+        return 0
+    count = 0
+    for node in list(gm.graph.nodes):
+        match = _match_linear(node) if name_of(node) in ("mm", "addmm") else _match_convolution(node)
+        meta = meta_of(node)
+        codegen = codegens.get(meta.device.type) if match is not None and meta is not None else None
+        if match is None or not isinstance(codegen, OffersContractions):
+            continue
+        _follow_steps(match)
+        offer = codegen.offer(_described(gm, match))
+        if offer is not None:
+            _replace(gm, match, offer)
+            count += 1
+    return count
+
+
+def _match_convolution(node: fx.Node) -> Match | None:
+    if name_of(node) != "convolution":
+        return None
+    x, weight, bias, *parameters = arguments_of(node)
+    return Match("convolution", [x, weight, bias], tuple(parameters), [node])
+
+
+def _match_linear(node: fx.Node) -> Match | None:
+    """``mm`` and ``addmm`` over the weight's transpose, on the tensor before it was flattened where that is known."""
+    arguments = arguments_of(node)
+    bias = None
+    if name_of(node) == "addmm":
+        bias, x, matrix, beta, alpha = arguments
+        width, columns = meta_of(bias), meta_of(matrix)
+        if beta != 1 or alpha != 1 or width is None or columns is None or not same_shape(width.shape, columns.shape[1:]):
+            return None
+    else:
+        x, matrix = arguments
+    weight = _untransposed(matrix)
+    if weight is None:
+        meta = meta_of(matrix)
+        assert meta is not None
+        turned = TensorMeta(meta.shape[::-1], meta.strides[::-1], meta.dtype, meta.device)
+        weight = add_call(node, aten.t.default, (matrix,), turned)
+    result = node
+    view = only_user(node)
+    if name_of(x) in VIEWS and view is not None and name_of(view) in VIEWS:
+        whole, out = meta_of(x.args[0]), meta_of(view)
+        if whole is not None and out is not None and whole.ndim >= 2 and _is_rowwise(whole, out, meta_of(node)):
+            x, result = x.args[0], view
+    return Match("linear", [x, weight, bias], (), [result])
+
+
+def _is_rowwise(whole: TensorMeta, out: TensorMeta, flat: TensorMeta | None) -> bool:
+    return flat is not None and same_shape((*whole.shape[:-1], flat.shape[-1]), out.shape)
+
+
+def _untransposed(matrix: fx.Node) -> fx.Node | None:
+    name, arguments = name_of(matrix), matrix.args
+    if name == "t" or (name == "permute" and list(arguments[1]) == [1, 0]):  # type: ignore[arg-type]
+        return arguments[0]  # type: ignore[return-value]
+    if name == "transpose" and sorted(d % 2 for d in arguments[1:3]) == [0, 1]:  # type: ignore[operator]
+        return arguments[0]  # type: ignore[return-value]
+    return None
+
+
+def _follow_steps(match: Match) -> None:
+    while len(match.steps) < MAX_STEPS:
+        x = match.results[-1]
+        user = only_user(x)
+        step = _step(user, x) if user is not None else None
+        if user is None or step is None:
+            return
+        described, operands = step
+        match.steps.append(described)
+        match.step_operands.append(operands)
+        match.results.append(user)
+
+
+def _step(user: fx.Node, x: fx.Node) -> tuple[PointwiseStep, list[fx.Node]] | None:
+    if not isinstance(user.target, OpOverload) or torch.Tag.pointwise not in user.target.tags:
+        return None
+    arguments = arguments_of(user)
+    before, after = meta_of(x), meta_of(user)
+    if before is None or after is None or before.dtype != after.dtype or not same_shape(before.shape, after.shape):
+        return None
+    name = name_of(user)
+    if arguments[0] is not x:
+        if name not in COMMUTATIVE or len(arguments) < 2 or arguments[1] is not x or (name == "add" and arguments[2] != 1):
+            return None
+        arguments[0], arguments[1] = arguments[1], arguments[0]
+    nodes = [a for a in arguments[1:] if isinstance(a, fx.Node)]
+    others = [meta_of(n) for n in nodes]
+    if len(nodes) > 1 or not all(o is not None and same_shape(o.shape, after.shape) and o.dtype == after.dtype for o in others):
+        return None
+    parameters = tuple(a for a in arguments[1:] if not isinstance(a, fx.Node))
+    return PointwiseStep(name, parameters, others[0] if others else None), nodes
+
+
+def _described(gm: fx.GraphModule, match: Match) -> Contraction:
+    return Contraction(
+        kind=match.kind,
+        operands=tuple(meta_of(node) for node in match.operands),
+        parameters=match.parameters,
+        constant=tuple(constant_of(gm, node) is not None for node in match.operands),
+        static=tuple(node is not None and bool(node.meta.get("static")) for node in match.operands),
+        steps=tuple(match.steps),
+    )
+
+
+def _replace(gm: fx.GraphModule, match: Match, offer: Offer) -> None:
+    if not 0 <= offer.taken <= len(match.steps):
+        raise LoweringError(f"{offer.op} was offered for {offer.taken} steps; there are {len(match.steps)}")
+    last = match.results[offer.taken]
+    tensors = [*match.operands, *(node for nodes in match.step_operands[: offer.taken] for node in nodes)]
+
+    def argument(value: object) -> object:
+        if isinstance(value, TensorInput):
+            node = tensors[value.position]
+            return None if node is None else in_format(node, value.memory_format, last)
+        if isinstance(value, Packed):
+            constants = [constant_of(gm, tensors[i]) for i in value.positions]
+            if any(t is None and tensors[i] is not None for t, i in zip(constants, value.positions, strict=True)):
+                raise LoweringError(f"{offer.op} packs an operand that is no constant (positions {value.positions})")
+            with torch.no_grad():
+                return add_constant(gm, value.function(*constants), last)
+        return [argument(item) for item in value] if isinstance(value, tuple | list) else value
+
+    meta = meta_of(last)
+    assert meta is not None
+    args = tuple(argument(value) for value in offer.arguments)
+    node = add_call(last, offer.op, args, with_format(meta, offer.memory_format))
+    last.replace_all_uses_with(node)
+    for dead in reversed(match.results[: offer.taken + 1]):
+        gm.graph.erase_node(dead)

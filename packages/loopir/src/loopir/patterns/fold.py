@@ -1,0 +1,107 @@
+"""Constant folding, and batch norms folded into the convolutions before them."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from loopir.patterns.match import add_call, add_constant, arguments_of, constant_of, is_pure, meta_of, name_of, only_user
+
+BATCH_NORMS = {"_native_batch_norm_legit_no_training", "native_batch_norm", "batch_norm", "cudnn_batch_norm"}
+MAX_GROWTH = 1 << 16
+aten = torch.ops.aten
+
+
+def fold_constants(gm: fx.GraphModule) -> int:
+    """Evaluates calls whose operands are all constants, unless the result is much larger than they are; returns how many."""
+    known: dict[fx.Node, Any] = {}
+    count = 0
+    for node in list(gm.graph.nodes):
+        tensor = constant_of(gm, node)
+        if tensor is not None:
+            known[node] = tensor
+        if node.op != "call_function" or not node.all_input_nodes or not all(n in known for n in node.all_input_nodes):
+            continue
+        if not is_pure(node.target):
+            continue
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: known[n])
+        with torch.no_grad():
+            known[node] = node.target(*args, **kwargs)
+        if _is_worth_keeping(node, known[node], known):
+            constant = add_constant(gm, known[node], node)
+            known[constant] = known[node]
+            node.replace_all_uses_with(constant)
+            count += 1
+    return count
+
+
+def _is_worth_keeping(node: fx.Node, value: object, known: dict) -> bool:
+    """Views stay views: memory is kept for what takes work, where something that is no constant reads it."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.is_floating_point():
+        return False
+    if any(isinstance(t := known[n], torch.Tensor) and _shares(t, value) for n in node.all_input_nodes):
+        return False
+    total = sum(t.numel() for n in node.all_input_nodes if isinstance(t := known[n], torch.Tensor))
+    return value.numel() <= max(total, MAX_GROWTH)
+
+
+def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def fold_batch_norms(gm: fx.GraphModule) -> int:
+    """``batch_norm(convolution(x, w, b))`` in evaluation with constant weights and statistics is one convolution."""
+    count = 0
+    for node in list(gm.graph.nodes):
+        if name_of(node) == "convolution":
+            count += _fold_batch_norm(gm, node)
+    return count
+
+
+def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
+    norm = only_user(conv)
+    if norm is None or name_of(norm) not in BATCH_NORMS or norm.args[0] is not conv:
+        return False
+    names = [argument.name for argument in norm.target._schema.arguments]  # type: ignore[union-attr]
+    given = dict(zip(names, arguments_of(norm), strict=True))
+    results = {user.args[1]: user for user in norm.users if user.target is operator.getitem}
+    is_eval = not (given.get("training") or given.get("train"))
+    meta = meta_of(conv)
+    if meta is None or not is_eval or len(results) != len(norm.users) or set(results) - {0}:
+        return False
+    x, weight, bias, *parameters = arguments_of(conv)
+    tensors = [constant_of(gm, n) for n in (weight, given["running_mean"], given["running_var"])]
+    others = [constant_of(gm, n) for n in (bias, given["weight"], given["bias"])]
+    asked = (bias, given["weight"], given["bias"])
+    if any(t is None for t in tensors) or any(t is None for t, n in zip(others, asked, strict=True) if n is not None):
+        return False
+    w, b = folded_weights(tensors, others, float(given["eps"]), transposed=bool(parameters[3]), groups=int(parameters[5]))
+    args = (x, add_constant(gm, w, conv), add_constant(gm, b, conv), *parameters)
+    fused = add_call(norm, aten.convolution.default, args, conv.meta["val"])
+    results[0].replace_all_uses_with(fused)
+    for dead in (results[0], norm, conv):
+        gm.graph.erase_node(dead)
+    return True
+
+
+def folded_weights(tensors: list, others: list, eps: float, transposed: bool, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and bias of the one convolution, computed in at least float32. ``tensors``: weight, mean, variance; ``others``:
+    convolution bias, scale and shift, each of which may be None."""
+    weight, mean, variance = tensors
+    bias, gamma, beta = others
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    with torch.no_grad():
+        scale = (variance.to(wide) + eps).rsqrt()
+        scale = scale if gamma is None else scale * gamma.to(wide)
+        shift = -mean.to(wide) if bias is None else bias.to(wide) - mean.to(wide)
+        shift = shift * scale if beta is None else shift * scale + beta.to(wide)
+        if transposed:  # [in, out / groups, ...]: the channels of each group stand in one block of rows
+            parts = weight.to(wide).unflatten(0, (groups, -1))
+            blocks = scale.view(groups, 1, -1, *(1 for _ in weight.shape[2:]))
+            weight_out = (parts * blocks).flatten(0, 1)
+        else:
+            weight_out = weight.to(wide) * scale.view(-1, *(1 for _ in weight.shape[1:]))
+    return weight_out.to(weight.dtype), shift.to(weight.dtype)

@@ -1,0 +1,147 @@
+"""Reading and writing functional graphs: what a node is, who uses it, and new nodes with their metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from primops import TensorMeta
+from torch import fx
+from torch._ops import OpOverload
+
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+VIEWS = frozenset({"view", "_unsafe_view", "reshape"})
+
+
+def name_of(node: object) -> str:
+    """The ATen name of a call without overload (``view``); empty for everything else."""
+    if not isinstance(node, fx.Node) or not isinstance(node.target, OpOverload):
+        return ""
+    space, _, name = node.target.name().partition("::")
+    return name.partition(".")[0] if space == "aten" else ""
+
+
+def meta_of(node: object) -> TensorMeta | None:
+    """Shape, strides, dtype and device of a node's tensor; None for everything else."""
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return TensorMeta.from_tensor(value) if isinstance(value, torch.Tensor | TensorMeta) else None
+
+
+def only_user(node: fx.Node) -> fx.Node | None:
+    """The node that alone reads ``node``, once."""
+    users = list(node.users)
+    if len(users) != 1 or users[0].op == "output" or list(users[0].all_input_nodes).count(node) != 1:
+        return None
+    return users[0]
+
+
+def arguments_of(node: fx.Node) -> list[Any]:
+    """All arguments in schema order, defaults filled in."""
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    return [
+        node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+        for i, argument in enumerate(schema)
+    ]
+
+
+def same_shape(a: Sequence[object], b: Sequence[object]) -> bool:
+    """Whether two shapes are the same numbers or the same expressions."""
+    return len(a) == len(b) and all(_same_size(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _same_size(a: Any, b: Any) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    if isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt):
+        return a.node.expr == b.node.expr
+    return False
+
+
+def strides_for(shape: Sequence[Any], memory_format: torch.memory_format) -> tuple[Any, ...]:
+    """Dense strides of a shape in a memory format."""
+    order = list(range(len(shape)))
+    if memory_format in FORMATS.values():
+        order = [0, *order[2:], 1]
+    strides: list[Any] = [1] * len(shape)
+    step: Any = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * shape[dim]
+    return tuple(strides)
+
+
+def has_format(meta: TensorMeta, memory_format: torch.memory_format) -> bool:
+    """Whether the strides are those of the format; strides of sizes 1 don't matter."""
+    wanted = strides_for(meta.shape, memory_format)
+    return all(
+        (isinstance(size, int) and size == 1) or _same_size(a, b)
+        for size, a, b in zip(meta.shape, meta.strides, wanted, strict=True)
+    )
+
+
+def with_format(meta: TensorMeta, memory_format: torch.memory_format) -> TensorMeta:
+    """The same tensor laid out in a format."""
+    return TensorMeta(meta.shape, strides_for(meta.shape, memory_format), meta.dtype, meta.device)
+
+
+def add_call(before: fx.Node, op: OpOverload, args: tuple, meta: object, kwargs: dict | None = None) -> fx.Node:
+    """A new call in front of ``before``, which lends its user line."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(op, args, kwargs or {})
+    node.meta = {"val": meta}
+    if "stack_trace" in before.meta:
+        node.meta["stack_trace"] = before.meta["stack_trace"]
+    return node
+
+
+def in_format(node: fx.Node, memory_format: torch.memory_format | None, before: fx.Node) -> fx.Node:
+    """``node`` laid out in a format: itself, or a copy in front of ``before``."""
+    meta = meta_of(node)
+    assert meta is not None
+    if memory_format is None or has_format(meta, memory_format):
+        return node
+    wanted = with_format(meta, memory_format)
+    return add_call(before, torch.ops.aten.clone.default, (node,), wanted, {"memory_format": memory_format})
+
+
+def add_constant(gm: fx.GraphModule, tensor: torch.Tensor, before: fx.Node) -> fx.Node:
+    """A ``get_attr`` node for a new constant."""
+    name = f"_folded{sum(1 for _ in gm.named_buffers(recurse=False))}"
+    gm.register_buffer(name, tensor)
+    with before.graph.inserting_before(before):
+        node = before.graph.get_attr(name)
+    node.meta = {"val": TensorMeta.from_tensor(tensor) if tensor.layout is torch.strided else tensor}
+    return node
+
+
+def is_pure(target: object) -> bool:
+    """Whether a call may be left out or made once: no effect, no random number, a size known beforehand."""
+    if not isinstance(target, OpOverload):
+        return True
+    tags = (torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape)
+    return bool(target._schema.returns) and not target._schema.is_mutable and not any(tag in target.tags for tag in tags)
+
+
+def keep_outputs(gm: fx.GraphModule) -> None:
+    """Writes down what the caller must receive (C3.6), so that metadata of nodes may change."""
+    node = gm.graph.find_nodes(op="output")[-1]
+    given = (*node.args[0],)  # type: ignore[misc]
+    node.meta.setdefault("val", tuple(meta_of(x) or x.meta.get("val") if isinstance(x, fx.Node) else x for x in given))
+
+
+def remove_dead(gm: fx.GraphModule) -> None:
+    """Erases pure calls and constants that nothing reads."""
+    for node in reversed(gm.graph.nodes):
+        if not node.users and (node.op == "get_attr" or (node.op == "call_function" and is_pure(node.target))):
+            gm.graph.erase_node(node)
+
+
+def constant_of(gm: fx.GraphModule, node: object) -> torch.Tensor | None:
+    """The tensor that a ``get_attr`` node names."""
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
+        return None
+    value: Any = gm
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value if isinstance(value, torch.Tensor) else None

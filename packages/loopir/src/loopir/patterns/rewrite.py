@@ -1,0 +1,42 @@
+"""The pattern pipeline, read top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import fx
+
+from loopir.backend import CodeGenerator
+from loopir.options import Options
+from loopir.patterns.attention import fuse_attention
+from loopir.patterns.cleanup import clean_up
+from loopir.patterns.contraction import offer_contractions
+from loopir.patterns.fold import fold_batch_norms, fold_constants
+from loopir.patterns.layout import choose_layouts
+from loopir.patterns.match import keep_outputs, remove_dead
+
+
+def rewrite_patterns(
+    gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator] | None = None, options: Options | None = None
+) -> fx.GraphModule:
+    """Rewrites a functional graph in place and returns it. What it computes stays, up to rounding.
+
+    Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its convolution; attention in its usual
+    spellings becomes one call; padding, concatenation and bias additions are simplified; generators are asked to replace
+    convolutions and linear layers with what follows them; convolution nets run channels-last where that is faster.
+    """
+    options = options or Options()
+    if not options.patterns:
+        return gm
+    keep_outputs(gm)
+    remove_dead(gm)
+    fold_batch_norms(gm)
+    clean_up(gm)
+    if options.inference:
+        fuse_attention(gm)
+    fold_constants(gm)
+    offer_contractions(gm, codegens or {})
+    choose_layouts(gm, options.inference)
+    fold_constants(gm)
+    remove_dead(gm)
+    return gm
