@@ -1,27 +1,34 @@
 """Graph capture by the PEP 523 frame hook."""
 
 from . import errors as exc
-from .api import (
-    Optimizer,
-    disable,
-    eager,
-    explain,
-    graph_break,
-    is_compiling,
-    list_backends,
-    lookup_backend,
-    mark_dynamic,
-    mark_static,
-    optimize,
-    reset,
-    run,
-)
+from .api import Optimizer, explain, optimize, reset, run
+from .backends import eager, list_backends, lookup_backend
 from .capture import Captured
 from .config import Config, config
+from .control import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    graph_break,
+    is_compiling,
+    substitute_in_graph,
+)
 from .counters import counters
-from .errors import BackendCompilerFailed, ContractError, GraphBreak, InvariantError, Unsupported, UserError
+from .errors import (
+    BackendCompilerFailed,
+    ContractError,
+    GraphBreak,
+    InvariantError,
+    RecompileError,
+    Unsupported,
+    UserError,
+)
 from .explain import Explanation
-from .show import format_graph
+from .export import ExportResult, export
+from .marks import mark_dynamic, mark_static, mark_unbacked
+from .show import format_graph, format_source
+from .stance import error_on_graph_break, set_stance
 from .verify import check_captured
 
 __all__ = [
@@ -30,26 +37,37 @@ __all__ = [
     "Config",
     "ContractError",
     "Explanation",
+    "ExportResult",
     "GraphBreak",
     "InvariantError",
     "Optimizer",
+    "RecompileError",
     "Unsupported",
     "UserError",
+    "allow_in_graph",
+    "assume_constant_result",
     "check_captured",
     "config",
     "counters",
     "disable",
+    "disallow_in_graph",
     "eager",
+    "error_on_graph_break",
     "exc",
     "explain",
+    "export",
     "format_graph",
+    "format_source",
     "graph_break",
     "is_compiling",
     "list_backends",
     "lookup_backend",
     "mark_dynamic",
     "mark_static",
+    "mark_unbacked",
     "optimize",
     "reset",
     "run",
+    "set_stance",
+    "substitute_in_graph",
 ]

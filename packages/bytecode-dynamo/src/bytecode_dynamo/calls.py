@@ -14,7 +14,7 @@ import torch
 
 from . import hook_policy
 from .builtins import construct, operators, torch_functions
-from .builtins.registry import FUNCTIONS
+from .builtins.registry import CODE_RULES, FUNCTIONS
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
 from .effects import Identity
 from .errors import GraphBreak, NotConstant, ObservedException
@@ -74,6 +74,9 @@ class Calls:
         self: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
     ) -> VariableTracker:
         """Inline a Python function."""
+        by_code = CODE_RULES.get(function.code)
+        if by_code is not None:
+            return by_code(self, function, list(args), dict(kwargs))
         if function.value is not None:
             rule = FUNCTIONS.find(function.value)
             if rule is not None:

@@ -35,6 +35,7 @@ from .config import config
 from .context import Context
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
+from .effects import owner
 from .errors import (
     BackendCompilerFailed,
     BreakRecord,
@@ -43,6 +44,7 @@ from .errors import (
     InvariantError,
     NotConstant,
     ObservedException,
+    RecompileError,
     Unsupported,
     UserError,
 )
@@ -53,6 +55,7 @@ from .guards import GuardRecord, ShapeGuards, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Activated, Continuation, Entry, FrameView, Region
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .source import ClosureCellSource, LocalSource, Scope
+from .stance import current_stance
 from .variables.base import LazyVariable, NullVariable, VariableTracker
 from .variables.context import GradModeVariable
 from .variables.function import CellVariable
@@ -72,6 +75,8 @@ class Captured:
     guards: tuple[GuardRecord, ...]
     shapes: ShapeGuards
     seconds: float
+    changes: tuple[str, ...] = ()
+    """Python state that the frame changes after the graph."""
     recompiled: str | None = None
     """Why earlier graphs of the same code did not fit, in a line; None for the first capture."""
 
@@ -99,19 +104,51 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return SKIP
     if hook_policy.is_disabled(view.function):
         return SKIP
+    stance = current_stance()
+    if stance == "eager_on_recompile":
+        return RUN_ONCE
+    if stance == "fail_on_recompile":
+        return refuse(region, policy, view)
     if len(region.entries(code)) >= config.recompile_limit:
         return limit_reached(policy, code)
     compilation = None
     try:
         compilation = Compilation(region, policy, view)
         return compilation.run()
-    except (Unsupported, BackendCompilerFailed, UserError):
+    except (Unsupported, BackendCompilerFailed, RecompileError, UserError):
         raise
     except Exception as error:
         return failed(policy, code, error)
     finally:
         if compilation is not None:
             compilation.ctx.close()
+
+
+def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
+    """Under "fail_on_recompile": an error for a frame that would be compiled, eager mode for one without tensors."""
+    code = view.code
+    if not region.entries(code) and id(code) not in policy.roots and not has_tensors(view):
+        return RUN_ONCE
+    scope = Scope(
+        dict(zip(code.co_varnames, view.locals)), view.globals, view.builtins, dict(zip(code.co_freevars, view.closure or ()))
+    )
+    earlier = policy.captured.get(code)
+    why = explain_failure(*earlier[-1], scope) if earlier else "nothing is compiled for it yet"
+    raise RecompileError(
+        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled under the stance "
+        f"'fail_on_recompile': {why}. Call it with such arguments before, or set another stance"
+    )
+
+
+def has_tensors(view: FrameView) -> bool:
+    """Whether tensors or modules are among the arguments, or in containers among them."""
+    values: list[Any] = list(view.locals)
+    for value in list(values):
+        if isinstance(value, (list, tuple)):
+            values += value
+        elif isinstance(value, dict):
+            values += value.values()
+    return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values)
 
 
 def limit_reached(policy: Policy, code: CodeType) -> Any:
@@ -182,6 +219,7 @@ class Compilation:
         try:
             with compiling():
                 outcome = self._evaluate_twice()
+            self.ctx.check_marks()
         except UnsupportedCode:
             return SKIP
         finally:
@@ -256,7 +294,7 @@ class Compilation:
     def _finish_broken(self, outcome: Broken) -> Any:
         error = outcome.error
         user_exception = error.id == "BD008"
-        if self.policy.fullgraph and not user_exception:
+        if (self.policy.fullgraph or error.strict) and not user_exception:
             raise Unsupported(error.record()) from None
         if self._pointless():
             return SKIP
@@ -292,17 +330,8 @@ class Compilation:
             not self.ctx.graph.inputs
             and not self.ctx.graph.calls
             and id(self.view.code) not in self.policy.roots
-            and not self._has_tensors()
+            and not has_tensors(self.view)
         )
-
-    def _has_tensors(self) -> bool:
-        values: list[Any] = list(self.view.locals)
-        for value in list(values):
-            if isinstance(value, (list, tuple)):
-                values += value
-            elif isinstance(value, dict):
-                values += value.values()
-        return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values)
 
     def _unbuildable(self, error: GraphBreak) -> Any:
         if self.policy.fullgraph:
@@ -473,8 +502,17 @@ class Compilation:
             return
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
-        found = Captured(self.view.code, module, stop, tuple(self.ctx.guards), shapes, seconds, self._recompile_reason())
+        changes = tuple(dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed()))
+        guards = tuple(self.ctx.guards)
+        found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, self._recompile_reason())
         self.policy.on_capture(found)
+
+
+def describe_slot(slot: Any) -> str:
+    """``L['self'].count`` for an attribute, the source for what a container or cell holds."""
+    holder = owner(slot)
+    name = holder.source.name if holder.source is not None else holder.cls.__name__
+    return f"{name}.{slot[1]}" if isinstance(slot, tuple) else name
 
 
 __all__ = ["RESULT", "Captured", "Compilation", "NotConstant", "ObservedException", "Policy", "compile_frame", "inspect"]

@@ -13,7 +13,7 @@ from .config import Config
 from .creation import Creation
 from .dynamic import DynamicShapes
 from .effects import Effects, Identity
-from .errors import GraphBreak
+from .errors import GraphBreak, UserError
 from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .graph import GraphBuilder, is_in_place
 from .guards import Guards, ShapeGuards
@@ -96,6 +96,17 @@ class Context(Creation, Calls):
             used |= guard.expr.free_symbols
         symbols = {symbol: source for symbol, source in self.symbol_sources.items() if symbol in used}
         return ShapeGuards(symbols, guards)
+
+    def check_marks(self) -> None:
+        """Raise UserError when the program needs one certain size in a dimension that ``mark_dynamic`` named."""
+        for symbol, name in self.dynamic.marked.items():
+            low, high = self.env.bounds(symbol)
+            if low == high:
+                lines = [guard.provenance for guard in self.env.guards if symbol in guard.expr.free_symbols]
+                raise UserError(
+                    f"mark_dynamic: {name} was marked dynamic, but the program works for {low} only. "
+                    f"It was specialised by: {'; '.join(lines) or 'an equality with another size'}"
+                )
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .source import ItemSource, LocalSource, Source
+from .source import ItemSource, LocalSource, SizeSource, Source
 
 if TYPE_CHECKING:
     from .context import Context
 
 DYNAMIC_MARK = "_bytecode_dynamo_dynamic"
 STATIC_MARK = "_bytecode_dynamo_static"
+UNBACKED_MARK = "_bytecode_dynamo_unbacked"
 
 
 class _Changed:
@@ -56,6 +57,8 @@ class DynamicShapes:
     dynamic: bool | None
     seen: Seen
     made: dict[Source, Any] = field(default_factory=dict)
+    marked: dict[Any, str] = field(default_factory=dict)
+    """Symbols of dimensions that the program marked, with the text of their source."""
 
     def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
         """The dimensions that get symbols; sizes 0 and 1 never do."""
@@ -63,12 +66,29 @@ class DynamicShapes:
         fixed = getattr(value, STATIC_MARK, ())
         merged = self.seen.merge_sizes(source.name, tuple(value.shape))
         candidates = []
+        unbacked = self.unbacked(value)
         for dim, size in enumerate(value.shape):
-            if size < 2 or dim in fixed:
+            if dim in unbacked:
+                candidates.append(dim)
+            if size < 2 or dim in fixed or dim in unbacked:
                 continue
             if dim in marked or (not static and self._wanted(merged[dim])):
                 candidates.append(dim)
         return candidates
+
+    def unbacked(self, value: torch.Tensor) -> set[int]:
+        """The dimensions that ``mark_unbacked`` named."""
+        return getattr(value, UNBACKED_MARK, set())
+
+    def new_size(self, ctx: Context, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
+        """The symbol of a dimension."""
+        dim = source.dim
+        if dim in self.unbacked(value):
+            return ctx.env.create_unbacked(0, source=source.name)
+        size = ctx.env.create_symbol(value.shape[dim], source.name, *self.range_of(value, dim))
+        if dim in getattr(value, DYNAMIC_MARK, {}):
+            self.marked[size.node.expr] = source.name
+        return size
 
     def _wanted(self, merged: Any) -> bool:
         if self.dynamic is None:

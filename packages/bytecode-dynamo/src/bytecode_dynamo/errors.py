@@ -41,6 +41,10 @@ class Unsupported(DynamoError):
         self.id = record.id
 
 
+class RecompileError(DynamoError, RuntimeError):
+    """Something would have to be compiled under ``set_stance("fail_on_recompile")``."""
+
+
 class ContractError(DynamoError):
     """A captured graph violates a clause of C1."""
 
@@ -117,6 +121,8 @@ class GraphBreak(DynamoError):
         self.reason = reason
         self.hint = BREAKS[id][1] if hint is None else hint
         self.stack: tuple[Place, ...] = ()
+        self.strict = False
+        """Whether the program is where breaks are errors (``error_on_graph_break``)."""
 
     def record(self) -> BreakRecord:
         """The break as a value."""

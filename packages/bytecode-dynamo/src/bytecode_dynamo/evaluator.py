@@ -75,8 +75,7 @@ def run_inlined(ctx: Context, frame: Frame) -> FrameExit:
                 if not handle(ctx, frame, raised):
                     raise
     except GraphBreak as error:
-        if not error.stack:
-            error.stack = place_stack(frame)
+        _place(ctx, frame, error)
         raise
     finally:
         ctx.frame = before
@@ -120,10 +119,16 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
                 return _break(ctx, frame, handler_entry, uncaught(ctx, frame, raised))
             frame.steps += 1
         except GraphBreak as error:
-            if not error.stack:
-                error.stack = place_stack(frame)
+            _place(ctx, frame, error)
             # What is being handled can't be rebuilt: break where the exception was raised instead.
             return _break(ctx, frame, handler_entry or point, error)
+
+
+def _place(ctx: Context, frame: Frame, error: GraphBreak) -> None:
+    """Note where a break happened, innermost frame first to know."""
+    if not error.stack:
+        error.stack = place_stack(frame)
+        error.strict = ctx.modes.strict(ctx)
 
 
 def _in_handler(frame: Frame) -> bool:

@@ -38,6 +38,7 @@ try:
         FrameView,
         Region,
         get_region,
+        set_force_eager,
         set_region,
         skip_code,
         status,
@@ -60,6 +61,7 @@ __all__ = [
     "activate",
     "get_region",
     "never_intercept",
+    "set_force_eager",
     "set_region",
     "status",
 ]

@@ -69,7 +69,9 @@ def is_disabled(function: Any) -> bool:
 def check_inlining(function: types.FunctionType) -> None:
     """Break the graph at functions that must not be looked into."""
     if function.__dict__ and DISABLED in function.__dict__:
-        raise GraphBreak("BD010", f"call of {function.__qualname__}, which is disabled")
+        reason = function.__dict__[DISABLED]
+        why = f" ({reason})" if isinstance(reason, str) else ""
+        raise GraphBreak("BD010", f"call of {function.__qualname__}, which is disabled{why}")
     filename = function.__code__.co_filename
     if filename.startswith(_STDLIB) and not filename.startswith(_SITE):
         module = filename[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")

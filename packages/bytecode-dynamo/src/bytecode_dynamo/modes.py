@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .stance import breaks_are_errors
+
 if TYPE_CHECKING:
     from .context import Context
     from .variables.context import AutocastVariable, ModeContextVariable
 
-_GRAD, _ACTIVE, _AUTOCASTS = object(), object(), object()
+_GRAD, _ACTIVE, _AUTOCASTS, _STRICT = object(), object(), object(), object()
 
 
 class Modes:
@@ -22,6 +24,7 @@ class Modes:
         ctx.effects.set_initial(_GRAD, self.entry_grad)
         ctx.effects.set_initial(_ACTIVE, ())
         ctx.effects.set_initial(_AUTOCASTS, ())
+        ctx.effects.set_initial(_STRICT, breaks_are_errors())
 
     # -- traced changes ---------------------------------------------------------------------------------------------
 
@@ -36,6 +39,14 @@ class Modes:
             ctx.graph.calls -= 1
             ctx.effects.write(_GRAD, enabled)
             torch._C._set_grad_enabled(enabled)
+
+    def strict(self, ctx: Context) -> bool:
+        """Whether graph breaks are errors at this point of the program."""
+        return ctx.effects.read(_STRICT)
+
+    def set_strict(self, ctx: Context, strict: bool) -> None:
+        """Say whether graph breaks are errors from here on."""
+        ctx.effects.write(_STRICT, strict)
 
     def push(self, ctx: Context, manager: ModeContextVariable) -> None:
         """Note that a context manager was entered."""

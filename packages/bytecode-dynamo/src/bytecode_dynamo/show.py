@@ -41,6 +41,11 @@ def _target(target: Any) -> str:
     return f"{home}.{name}"
 
 
+def format_source(gm: GraphModule) -> str:
+    """A graph as Python source: ``forward`` as a function, runnable where the names of its calls are in scope."""
+    return gm.code.strip()
+
+
 def format_graph(gm: GraphModule) -> str:
     """A captured graph, one line per node, with the sources of inputs and the values' metadata."""
     lines = []

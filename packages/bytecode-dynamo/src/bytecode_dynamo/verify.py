@@ -11,8 +11,10 @@ from symshapes import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from .builtins.registry import FUNCTIONS
 from .errors import ContractError
 from .graph import free_symbols
+from .opaque import OpaqueCall
 
 _MODES = (torch._C._set_grad_enabled, torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast)
 
@@ -91,6 +93,8 @@ def _check_call(node: Node) -> None:
 def is_torch_level(target: Any) -> bool:
     """Whether a call target may stand in a captured graph."""
     if target in _MODES or isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if isinstance(target, OpaqueCall) or FUNCTIONS.is_overridden(target):
         return True
     module = getattr(target, "__module__", None) or ""
     if module == "_operator" or target in vars(operator).values():

@@ -11,7 +11,9 @@ import torch
 from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent
 from torch.utils import _pytree as pytree
 
+from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.opaque import as_target
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.sequence import TupleVariable
@@ -72,15 +74,36 @@ def is_graph_function(function: Any) -> bool:
         _collect()
     if id(function) in _graph_functions:
         return True
-    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) or id(function) in _allowed
+    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
 
 
-_allowed: dict[int, Any] = {}
+def allowed_rule(function: Any) -> Any:
+    """The rule of a function whose calls are recorded without looking into it."""
+    target = as_target(function)
+    return lambda ctx, *args, **kwargs: call(ctx, "call_function", target, list(args), kwargs)
 
 
-def allow_in_graph(function: Any) -> None:
-    """Record calls of a function without looking into it."""
-    _allowed[id(function)] = function
+def constant_result_rule(function: Any) -> Any:
+    """The rule of a function that is called while capturing, with the real values of its arguments."""
+
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        result = function(*(real_value(ctx, arg) for arg in args), **{k: real_value(ctx, v) for k, v in kwargs.items()})
+        return ctx.create(result)
+
+    return rule
+
+
+def real_value(ctx: Context, value: VariableTracker) -> Any:
+    """The object that a tracker stands for, when it exists while capturing."""
+    if isinstance(value, TensorVariable):
+        found = ctx.example_of(value)
+        if found is not None:
+            return found
+        raise GraphBreak("BD007", f"the value of {value.describe()} is not known while capturing")
+    key = value.identity()
+    if isinstance(key, Identity) and key.exists:
+        return key.value
+    return ctx.constant_of(value, "an argument whose value must be known")
 
 
 # Answered while capturing; what the answer depends on is guarded (by the guard on torch's state where nothing else is said).
@@ -221,21 +244,24 @@ def _is_unbacked(ctx: Context, value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat)) and value.node.expr in ctx.env.unbacked
 
 
-def _select(ctx: Context, node: Any, path: tuple[int, ...]) -> Any:
+def _select(ctx: Context, node: Any, path: tuple[Any, ...]) -> Any:
     for index in path:
         node = _item(ctx, node, index)
     return node
 
 
-def _leaves(value: Any, path: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:
+def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     if isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
             yield from _leaves(item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
     else:
         yield value, path
 
 
-def _item(ctx: Context, node: Any, index: int) -> Any:
+def _item(ctx: Context, node: Any, index: Any) -> Any:
     for user in node.users:
         if user.op == "call_function" and user.target is operator.getitem and user.args == (node, index):
             return user
@@ -254,16 +280,19 @@ def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
         ctx.remember_tensor(tracker)
         return tracker
     if isinstance(result, (tuple, list)):
-        items = [
-            wrap_result(ctx, _item(ctx, node, index), item) if _has_tensor(item) else ctx.create(item)
-            for index, item in enumerate(result)
-        ]
+        items = [_wrap_item(ctx, node, index, item) for index, item in enumerate(result)]
         if isinstance(result, list):
             return ctx.create_list(items)
         return TupleVariable(tuple(items), type(result))
+    if isinstance(result, dict) and _has_tensor(result):
+        return ctx.create_dict([(ctx.create(key), _wrap_item(ctx, node, key, item)) for key, item in result.items()])
     if isinstance(result, torch.Tensor):
         raise GraphBreak("BD011", f"{node.target} gave a real tensor while capturing")
     return ctx.create(result)
+
+
+def _wrap_item(ctx: Context, node: Any, key: Any, item: Any) -> VariableTracker:
+    return wrap_result(ctx, _item(ctx, node, key), item) if _has_tensor(item) else ctx.create(item)
 
 
 def _has_tensor(value: Any) -> bool:

@@ -351,6 +351,8 @@ static Region *activate(Region *region) {
     return before;
 }
 
+static int force_eager; /* Activated objects call without a region */
+
 /* Activated(function, region): calls `function` with the region active. */
 typedef struct {
     PyObject_HEAD
@@ -363,7 +365,7 @@ typedef struct {
 static PyObject *activated_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *keywords) {
     Activated *self = (Activated *)callable;
     PyObject *function = Py_NewRef(self->function);
-    Region *before = activate((Region *)Py_XNewRef((PyObject *)self->region));
+    Region *before = activate(force_eager ? NULL : (Region *)Py_XNewRef((PyObject *)self->region));
     PyObject *result = PyObject_Vectorcall(function, args, nargsf, keywords);
     Py_XDECREF((PyObject *)activate(before));
     Py_DECREF(function);
@@ -475,6 +477,14 @@ static PyObject *set_in_place(PyObject *module, PyObject *value) {
     Py_RETURN_NONE;
 }
 
+static PyObject *set_force_eager(PyObject *module, PyObject *value) {
+    int truth = PyObject_IsTrue(value);
+    if (truth < 0)
+        return NULL;
+    force_eager = truth;
+    Py_RETURN_NONE;
+}
+
 static PyObject *status(PyObject *module, PyObject *ignored) {
     int installed = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook;
     return Py_BuildValue("{s:i,s:O,s:k}", "threads", active_threads, "installed", installed ? Py_True : Py_False,
@@ -486,6 +496,7 @@ static PyMethodDef methods[] = {
     {"get_region", get_region, METH_NOARGS, "This thread's active region, or None."},
     {"skip_code", skip_code, METH_VARARGS, "skip_code(code, skip=True): never intercept this code object, in any region."},
     {"set_in_place", set_in_place, METH_O, "False: run replacements as functions of their own (for tests)."},
+    {"set_force_eager", set_force_eager, METH_O, "True: Activated objects call their functions without a region, in all threads."},
     {"status", status, METH_NOARGS, "Whether the hook is installed, how many threads have a region, calls of the fallback."},
     {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_hook",

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, Source
+from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
 
 from .base import Args, Kwargs, VariableTracker
 from .wrap import tracker_for
@@ -179,6 +181,54 @@ def wrap_autocast(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class StrictVariable(ModeContextVariable):
+    """``error_on_graph_break(error)``."""
+
+    error: bool = True
+
+    def enter(self, ctx: Context) -> None:
+        ctx.effects.write((self.key, "before"), ctx.modes.strict(ctx))
+        ctx.modes.set_strict(ctx, self.error)
+
+    def exit(self, ctx: Context) -> None:
+        ctx.modes.set_strict(ctx, ctx.effects.read((self.key, "before")))
+
+    def fresh(self) -> VariableTracker:
+        return StrictVariable(Identity(self.key.cls), self.error)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(error_on_graph_break)
+        gen.load_const(self.error)
+        gen.emitter.call(1)
+
+
+@tracker_for(error_on_graph_break)
+def wrap_strict(ctx: Context, value: error_on_graph_break, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    for name in ("error", "before"):
+        ctx.guards.require(AttrSource(source, name), GuardKind.EQUALS, getattr(value, name))
+    key = Identity(type(value), value, source)
+    ctx.effects.set_initial((key, "before"), value.before)
+    return ctx.effects.remember(value, StrictVariable(key, value.error, source=source))
+
+
+@evaluates_call(error_on_graph_break.__enter__)
+def enter_strict(ctx: Context, manager: VariableTracker) -> VariableTracker:
+    return manager.call_method(ctx, "__enter__", [], {})
+
+
+@evaluates_call(error_on_graph_break.__exit__)
+def exit_strict(ctx: Context, manager: VariableTracker, *exception: VariableTracker) -> VariableTracker:
+    return manager.call_method(ctx, "__exit__", [], {})
+
+
+@evaluates_code(STRICT_WRAPPER)
+def call_strictly(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    manager = StrictVariable(Identity(error_on_graph_break), function.value.__dict__["_error_on_graph_break"])
+    return DecoratedVariable(manager, ctx.get_attr(function, "__wrapped__")).call(ctx, args, kwargs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NullContextVariable(ModeContextVariable):
     """A context manager without effect on the graph: ``profiler.record_function``."""
 
@@ -205,6 +255,8 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         ctx.effects.write((mode.key, "prev"), ctx.modes.grad_enabled(ctx))
         ctx.modes.set_grad(ctx, mode.enabled)
         return SetGradVariable(mode.key, mode.enabled)
+    if cls is error_on_graph_break:
+        return StrictVariable(Identity(cls), ctx.constant_of(args[0], "the argument of error_on_graph_break"))
     if cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):
         return _make_autocast(ctx, cls, args, kwargs)
     return None

@@ -268,7 +268,7 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
     symbols: dict[int, torch.SymInt] = {}
     dims = ctx.dynamic.dims(value, source, static)
     for dim in dims:
-        symbols[dim] = ctx.env.create_symbol(value.shape[dim], SizeSource(source, dim).name, *ctx.dynamic.range_of(value, dim))
+        symbols[dim] = ctx.dynamic.new_size(ctx, value, SizeSource(source, dim))
     try:
         fake = ctx.mode.from_real(value, source=source.name, symbols=symbols)
     except FakeTensorError as error:

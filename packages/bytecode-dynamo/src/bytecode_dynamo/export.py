@@ -1,0 +1,304 @@
+"""``export``: a whole program as one GraphModule with the signature of the original."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.graph import CodeGen
+from torch.utils import _pytree as pytree
+
+from .api import optimize
+from .capture import Captured
+from .errors import UserError
+from .guards import GuardRecord
+
+
+class ExportResult(NamedTuple):
+    """What ``export(fn)(*args)`` gives."""
+
+    graph_module: GraphModule
+    guards: tuple[GuardRecord, ...]
+
+
+class _Output(NamedTuple):
+    """Stands for an output of the graph while the result is built."""
+
+    place: int
+
+
+def export(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., ExportResult]:
+    """``export(fn)(*args, **kwargs)`` captures all of ``fn`` as one graph, without running it or changing its arguments.
+
+    The GraphModule has the parameters of ``fn``; arguments and result are nested as in the example call. Parameters and buffers
+    of a module keep their names, other tensors that the program reads are attributes. Numbers and other plain arguments must be
+    those of the example, and so must sizes, unless ``dynamic`` or ``mark_dynamic`` made them symbolic.
+    A tensor that is passed twice counts as two. The guards say what else the program assumed.
+
+    Raises Unsupported, with the line, for a program that would break the graph, and UserError for one that changes Python
+    state, or whose result holds something that is neither a tensor nor a constant.
+    """
+
+    def exported(*args: Any, **kwargs: Any) -> ExportResult:
+        args, kwargs = distinct((args, kwargs))
+        captures: list[Captured] = []
+        examples: dict[Node, Any] = {}
+
+        def on_capture(found: Captured) -> None:
+            if found.changes:
+                raise UserError(f"export: the program changes Python state, which no graph shows: {', '.join(found.changes)}")
+            captures.append(found)
+
+        def backend(gm: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+            examples.update(zip(gm.graph.find_nodes(op="placeholder"), example_inputs))
+            count = len(gm.graph.output_node().args[0])  # pyright: ignore[reportArgumentType]
+            return lambda *inputs: tuple(map(_Output, range(count)))
+
+        result = optimize(backend, fullgraph=True, dynamic=dynamic, on_capture=on_capture)(fn)(*args, **kwargs)
+        graphs = [found for found in captures if found.graph is not None]
+        if len(graphs) > 1:
+            raise UserError(f"export: {len(graphs)} frames were captured; pass a Python function or module")
+        inputs = Inputs(fn, args, kwargs)
+        guards = tuple(guard for found in captures for guard in found.guards)
+        exporter = Exporter(fn, inputs, graphs[0].graph if graphs else None, examples)
+        return ExportResult(exporter.build(result), guards)
+
+    return exported
+
+
+def distinct(arguments: Any) -> Any:
+    """The arguments with a copy in place of every tensor that came before: the graph is for different tensors."""
+    seen: set[int] = set()
+
+    def copy(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    return pytree.tree_map(copy, arguments)
+
+
+class Inputs:
+    """The arguments of the example call: bound to the parameters, flattened, and named as sources name them."""
+
+    def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        self.arguments = dict(bound.arguments)
+        paths, self.spec = pytree.tree_flatten_with_path(self.arguments)
+        self.leaves = [leaf for _, leaf in paths]
+        self.names = [_path_name(path) for path, _ in paths]
+        self.places = {name: index for index, name in enumerate(self.names)}
+        by_position = {f"L['args'][{i}]": value for i, value in enumerate(args)}
+        for name, value in (by_position | {f"L['kwargs'][{key!r}]": value for key, value in kwargs.items()}).items():
+            for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+                found = next((i for i, other in enumerate(self.leaves) if other is leaf), None)
+                if found is not None:
+                    self.places.setdefault(name + "".join(map(_step, path)), found)
+
+    def find(self, value: Any) -> int | None:
+        """The position of a tensor among the leaves."""
+        return next((i for i, leaf in enumerate(self.leaves) if leaf is value), None)
+
+
+def _path_name(path: tuple[Any, ...]) -> str:
+    return f"L[{path[0].key!r}]" + "".join(map(_step, path[1:]))
+
+
+def _step(key: Any) -> str:
+    if isinstance(key, pytree.GetAttrKey):
+        return f".{key.name}"
+    return f"[{key.idx if isinstance(key, pytree.SequenceKey) else key.key!r}]"
+
+
+class Exporter:
+    """Copies a captured graph into one whose placeholders are the leaves of the arguments."""
+
+    def __init__(self, fn: Any, inputs: Inputs, captured: GraphModule | None, examples: dict[Node, Any]) -> None:
+        self.inputs = inputs
+        self.examples = examples
+        self.captured = captured
+        self.graph = Graph()
+        owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+        self.root = owner if isinstance(owner, torch.nn.Module) else torch.nn.Module()
+        named = [*self.root.named_parameters(remove_duplicate=False), *self.root.named_buffers(remove_duplicate=False)]
+        self.owned = {id(value): name for name, value in reversed(named)}
+        self.attributes: dict[str, Any] = {}
+        self.nodes = [self._placeholder(name, leaf) for name, leaf in zip(inputs.names, inputs.leaves)]
+        self.symbolic: set[int] = set()
+
+    def _placeholder(self, name: str, leaf: Any) -> Node:
+        label = re.sub(r"\W+", "_", name.replace("L[", "", 1)).strip("_") or "input"
+        node = self.graph.placeholder(label)
+        node.meta.update(source=name, val=leaf)
+        return node
+
+    def build(self, result: Any) -> GraphModule:
+        """The module that computes ``result``, in which ``_Output`` stands for outputs of the captured graph."""
+        outputs = self._copy() if self.captured is not None else ()
+        leaves, spec = pytree.tree_flatten(result, is_leaf=lambda value: isinstance(value, _Output))
+        values = [self._leaf(leaf, outputs) for leaf in leaves]
+        self.graph.output(tuple(values))
+        self.graph.set_codegen(_Signature(self._example_checks(), self.inputs, spec))
+        root = {name: value for name, value in self.attributes.items()}
+        for node in self.graph.find_nodes(op="get_attr"):
+            if node.target not in root:
+                root[str(node.target)] = _fetch(self.root, str(node.target))
+        return GraphModule(root, self.graph, "ExportedGraph")
+
+    def _copy(self) -> tuple[Any, ...]:
+        assert self.captured is not None
+        mapping: dict[Node, Node] = {}
+        nodes = list(self.captured.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        for node in sorted(placeholders, key=lambda node: not isinstance(node.meta["val"], torch.Tensor)):
+            mapping[node] = self._input(node)
+        for node in nodes:
+            if node.op == "get_attr":
+                self.attributes[node.target] = getattr(self.captured, node.target)
+            if node.op not in ("placeholder", "output"):
+                mapping[node] = self.graph.node_copy(node, mapping.__getitem__)
+        return tuple(mapping[out] if isinstance(out, Node) else out for out in nodes[-1].args[0])
+
+    def _input(self, node: Node) -> Node:
+        source, val = node.meta["source"], node.meta["val"]
+        if isinstance(val, torch.Tensor):
+            place = self.inputs.find(self.examples[node])
+            if place is None:
+                return self._attribute(self.examples[node], source)
+            self.nodes[place].meta["val"] = val
+            return self.nodes[place]
+        place = self.inputs.places.get(source)
+        if place is not None:
+            self.symbolic.add(place)
+            return self.nodes[place]
+        found = re.fullmatch(r"(.*)\.size\((\d+)\)", source)
+        place = self.inputs.places.get(found[1]) if found else None
+        if found is None or place is None:
+            raise UserError(f"export: the number {source} is not an argument, nor a size of one")
+        self.symbolic.add(place)
+        return self.graph.call_method("size", (self.nodes[place], int(found[2])))
+
+    def _attribute(self, value: Any, source: str) -> Node:
+        name = self.owned.get(id(value))
+        if name is None:
+            name = f"constant_{len(self.attributes)}"
+            self.attributes[name] = value
+        node = self.graph.create_node("get_attr", name)
+        node.meta.update(source=source, val=value)
+        return node
+
+    def _leaf(self, leaf: Any, outputs: tuple[Any, ...]) -> Any:
+        if isinstance(leaf, _Output):
+            return outputs[leaf.place]
+        if isinstance(leaf, torch.Tensor):
+            place = self.inputs.find(leaf)
+            return self.nodes[place] if place is not None else self._attribute(leaf, "result")
+        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool) and self.symbolic:
+            raise UserError(f"export: the result holds the number {leaf}, which may depend on a symbolic size; return a tensor")
+        if leaf is None or isinstance(leaf, (bool, int, float, complex, str, torch.dtype, torch.device)):
+            return leaf
+        raise UserError(f"export: the result holds a {type(leaf).__name__}; return tensors and constants, nested as pytrees")
+
+    def _example_checks(self) -> list[Callable[[Any], str | None]]:
+        return [
+            _check_leaf(name, node.meta["val"], index in self.symbolic)
+            for index, (name, node) in enumerate(zip(self.inputs.names, self.nodes))
+        ]
+
+
+def _fetch(root: torch.nn.Module, name: str) -> Any:
+    owner, _, last = name.rpartition(".")
+    return getattr(root.get_submodule(owner), last)
+
+
+def _check_leaf(name: str, example: Any, symbolic: bool) -> Callable[[Any], str | None]:
+    if isinstance(example, torch.Tensor):
+        sizes: Any = example.shape
+        fixed = tuple(size if isinstance(size, int) else None for size in sizes)
+
+        def check_tensor(value: Any) -> str | None:
+            if not isinstance(value, torch.Tensor) or value.dtype != example.dtype or value.dim() != len(fixed):
+                return f"{name} must be a {len(fixed)}-dimensional tensor of {example.dtype}"
+            wrong = [d for d, size in enumerate(fixed) if size is not None and value.shape[d] != size]
+            return f"{name}.size({wrong[0]}) was {fixed[wrong[0]]}, now {value.shape[wrong[0]]}" if wrong else None
+
+        return check_tensor
+
+    def check_constant(value: Any) -> str | None:
+        same = value is example or (type(value) is type(example) and (symbolic or value == example))
+        return None if same else f"{name} was {example!r}, now {value!r}"
+
+    return check_constant
+
+
+class _Text(str):
+    """Text that stands for a default value in a printed signature."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class _Signature(CodeGen):
+    """Writes ``forward`` with the parameters of the original, flattens arguments and nests results."""
+
+    def __init__(self, checks: list[Callable[[Any], str | None]], inputs: Inputs, result: pytree.TreeSpec) -> None:
+        super().__init__()
+        self.checks = checks
+        self.inputs = inputs
+        self.result = result
+
+    def _globals(self) -> Mapping[str, Any]:
+        defaults = {
+            f"_default_{name}": parameter.default
+            for name, parameter in self.inputs.signature.parameters.items()
+            if parameter.default is not parameter.empty
+        }
+        return {"_flatten": self.flatten, "_nest": self.nest, **defaults}
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        return list(self._globals().items())
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **options: Any) -> str:
+        signature = self.inputs.signature
+        parameters = [
+            parameter.replace(annotation=parameter.empty, default=_Text(f"_default_{parameter.name}"))
+            if parameter.default is not parameter.empty
+            else parameter.replace(annotation=parameter.empty)
+            for parameter in signature.parameters.values()
+        ]
+        text = str(signature.replace(parameters=parameters, return_annotation=signature.empty)).removeprefix("(")
+        given = ", ".join(f"{name!r}: {name}" for name in self.inputs.arguments)
+        names = "".join(f"{variable.split(':')[0].strip()}, " for variable in free_vars)
+        separator = "" if text.startswith(")") else ", "
+        header = f"def forward(self{separator}{text}{maybe_return_annotation}:\n    "
+        return header + (f"{names}= _flatten({{{given}}})" if names else f"_flatten({{{given}}})")
+
+    def generate_output(self, output_args: Any, **options: Any) -> str:
+        return f"return _nest({output_args!r})"
+
+    def flatten(self, arguments: dict[str, Any]) -> list[Any]:
+        """The leaves of the arguments; raises UserError where they differ from the example in what the graph assumed."""
+        leaves, spec = pytree.tree_flatten(arguments)
+        if spec != self.inputs.spec:
+            raise UserError(f"arguments are nested differently from the example call: {spec} instead of {self.inputs.spec}")
+        for check, leaf in zip(self.checks, leaves):
+            problem = check(leaf)
+            if problem is not None:
+                raise UserError(f"not the exported program: {problem}")
+        return leaves
+
+    def nest(self, outputs: Any) -> Any:
+        """The result as the original nests it."""
+        return pytree.tree_unflatten(list(outputs), self.result)
+
+
+__all__ = ["ExportResult", "export"]
