@@ -1,6 +1,6 @@
 """Runs benchmarks next to torch.compile in this process and prints a table.
 
-usage: python benchmarks/run.py [SUITE...=overhead compile_time] [--save]     suites: overhead, compile_time, steady
+usage: python benchmarks/run.py [SUITE...=overhead compile_time] [--save]     suites: autograd, overhead, compile_time, steady
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import compile_time, overhead, steady
+from benchmarks import autograd, compile_time, overhead, steady
 from benchmarks.measure import environment
 
-SUITES = {"overhead": overhead.CASES, "compile_time": compile_time.CASES, "steady": steady.CASES}
+SUITES = {"autograd": autograd.CASES, "overhead": overhead.CASES, "compile_time": compile_time.CASES, "steady": steady.CASES}
 
 
 def main() -> None:
