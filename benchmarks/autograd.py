@@ -143,7 +143,11 @@ def _step(call: Callable[..., torch.Tensor], batch: tuple[torch.Tensor, ...]) ->
 
 def _training(model: nn.Module, batch: tuple[torch.Tensor, ...]) -> dict[str, Any]:
     models = {"eager": model, "ours": copy.deepcopy(model), "torch.compile": copy.deepcopy(model)}
-    calls = {"eager": models["eager"], "ours": ours(models["ours"]), "torch.compile": torch.compile(models["torch.compile"], backend=INCUMBENT)}
+    calls = {
+        "eager": models["eager"],
+        "ours": ours(models["ours"]),
+        "torch.compile": torch.compile(models["torch.compile"], backend=INCUMBENT),
+    }
     saved = {}
     for name, call in calls.items():
         _step(call, batch)

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from aotgrad import aot_backend, aot_function, partition_default, partition_min_cut, run_eager
+from aotgrad import UserError, aot_backend, aot_function, memory_pareto, partition_default, partition_min_cut, run_eager
 from aotgrad.mincut import sink_side
 
 
@@ -125,3 +125,120 @@ def test_minimum_cut_equals_brute_force(seed):
 def test_a_network_without_a_finite_cut_is_an_error():
     with pytest.raises(ValueError, match="must not be cut"):
         sink_side([(0, 1, None)], 0, 1)
+
+
+def gradients(f, inputs, **choices):
+    """Saved bytes beyond parameters, recomputed ops, gradients."""
+    texts = {}
+    compiled = aot_function(f, forward_compiler=run_eager, on_artifact=texts.__setitem__, **choices)
+    torch.manual_seed(1)
+    return texts, torch.autograd.grad(compiled(*inputs).sum(), inputs)
+
+
+def deep(x, *weights):
+    for w in weights:
+        x = F.layer_norm(F.gelu(x @ w), x.shape[-1:])
+    return x
+
+
+def saved_bytes(texts):
+    return int(texts["partition"].split(": ")[1].split(" ")[0])
+
+
+def test_memory_budget_trades_bytes_for_time():
+    inputs = [randn(64, 32), *(torch.nn.Parameter(randn(32, 32)) for _ in range(8))]
+    full, expected = gradients(deep, inputs)
+    previous = saved_bytes(full)
+    for budget in (0.75, 0.5, 0.25, 0.0):
+        texts, found = gradients(deep, inputs, activation_memory_budget=budget)
+        assert saved_bytes(texts) < previous
+        assert budget == 0 or saved_bytes(texts) <= budget * saved_bytes(full)
+        previous = saved_bytes(texts)
+        assert "<- chosen" in texts["partition"] and f"memory budget {budget:g}" in texts["partition"]
+        for a, b in zip(found, expected):
+            torch.testing.assert_close(a, b)
+
+
+def test_pareto_curve_falls_in_bytes_and_rises_in_cost():
+    curves = []
+
+    def partition(view):
+        curves.append(memory_pareto(view))
+        return partition_min_cut(view)
+
+    gradients(deep, [randn(64, 32), *(torch.nn.Parameter(randn(32, 32)) for _ in range(8))], partition=partition)
+    (curve,) = curves
+    assert len(curve) >= 3
+    heavy = curve[1:]  # the first is the default, which repeats normalisations more cheaply
+    assert [c.cost for c in heavy] == sorted(c.cost for c in heavy)
+
+
+@pytest.mark.parametrize("budget", [0, 0.5])
+def test_dropout_below_the_budget_draws_the_same_mask_again(budget):
+    inputs = [randn(64, 32), torch.nn.Parameter(randn(32, 32))]
+
+    def f(x, w):
+        return F.dropout((x @ w).sin() @ w, 0.5).square()
+
+    compiled = aot_function(f, forward_compiler=run_eager, activation_memory_budget=budget)
+    y = compiled(*inputs)
+    mask = (y != 0).to(y.dtype)
+    (expected,) = torch.autograd.grad((((inputs[0] @ inputs[1]).sin() @ inputs[1]) * mask * 2).square().sum(), inputs[0])
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), inputs[0])[0], expected)
+
+
+@pytest.mark.parametrize("budget", [-0.1, 1.1, "half", True])
+def test_a_budget_outside_its_range_is_an_error(budget):
+    with pytest.raises(UserError, match=r"activation_memory_budget is .* from 0 .* to 1"):
+        aot_backend(run_eager, activation_memory_budget=budget)
+
+
+def test_a_budget_needs_the_minimum_cut():
+    with pytest.raises(UserError, match="needs partition 'min_cut', not 'default'"):
+        aot_backend(run_eager, partition="default", activation_memory_budget=0.5)
+
+
+def test_unknown_partitioner_is_an_error():
+    with pytest.raises(UserError, match=r"unknown partition 'best'; choose one of \['default', 'min_cut'\]"):
+        aot_backend(run_eager, partition="best")
+
+
+def checkpointed(gm):
+    """Marks everything up to the last matrix product as one checkpoint."""
+    calls = [n for n in gm.graph.nodes if n.op == "call_function" and not n.meta.get("is_backward")]
+    last = max(i for i, n in enumerate(calls) if n.target is torch.ops.aten.mm.default)
+    for node in calls[:last]:
+        node.meta["recompute"] = 7
+
+
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+@pytest.mark.parametrize("fallback_random", [False, True])
+def test_checkpoints_are_computed_again(partition, fallback_random):
+    def f(x, w):
+        return F.dropout(torch.sigmoid(x @ w) @ w, 0.5).exp() @ w
+
+    inputs = [randn(16, 16), torch.nn.Parameter(randn(16, 16))]
+    texts, found = gradients(f, inputs, partition=partition, passes=[checkpointed], fallback_random=fallback_random)
+    assert "recomputed: mm_default" in texts["partition"] and "mm_default_2" not in texts["partition"]
+    assert ("random_seed" in texts["partition"]) is not fallback_random
+    if fallback_random:
+        torch.manual_seed(1)
+        for a, b in zip(found, torch.autograd.grad(f(*inputs).sum(), inputs)):
+            torch.testing.assert_close(a, b)
+
+
+def test_a_checkpointed_mask_is_the_same_in_backward():
+    def f(x):
+        return F.dropout(x.sin(), 0.5).square() @ torch.eye(16, dtype=x.dtype)
+
+    x = randn(16, 16)
+    compiled = aot_function(f, forward_compiler=run_eager, passes=[checkpointed])
+    y = compiled(x)
+    mask = (y != 0).to(y.dtype)
+    expected = torch.autograd.grad((x.sin() * mask * 2).square().sum(), x)[0]
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], expected)
+
+
+def test_small_statistics_are_kept_rather_than_reduced_again():
+    _, cut = partitions(lambda x: x / x.square().mean(-1, keepdim=True).sqrt(), randn(8, 4096))
+    assert not any("mean" in name for name in cut.recomputed)

@@ -1,6 +1,7 @@
 """Ahead-of-time autograd: forward and backward graphs in functional ATen form."""
 
 from .api import aot_backend, aot_function, aot_module, run_eager, trace_functional
+from .budget import memory_pareto, partition_within
 from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
 from .fallback import FallbackWarning, counters
 from .joint import Joint, trace_joint
@@ -23,8 +24,10 @@ __all__ = [
     "aot_module",
     "check_functional",
     "counters",
+    "memory_pareto",
     "partition_default",
     "partition_min_cut",
+    "partition_within",
     "run_eager",
     "trace_functional",
     "trace_joint",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import torch
 from symshapes import FakeTensor, FakeTensorMode, ShapeEnv
 
+from .budget import check_budget, partition_within
 from .capture import captured_compilation, captured_program
 from .compilation import fresh_fake
 from .compile import Options
@@ -34,6 +36,8 @@ class Choices(TypedDict, total=False):
         inference_compiler: compiles graphs without backward; the forward compiler by default.
         passes: run in order on the joint graph; each edits it or returns a new one with the same placeholders and outputs.
         partition: ``"min_cut"`` (default), ``"default"``, or a callable that chooses what is saved for backward.
+        activation_memory_budget: with ``"min_cut"``, the share of its saved bytes that may be kept, from 1 (default) to 0
+            (recompute all that may be): below 1, heavy ops are repeated, and random ones from a kept seed.
         fallback_random: keeps every random op, used or not, so that eager's random sequence is reproduced exactly.
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs and the runtime code.
     """
@@ -41,6 +45,7 @@ class Choices(TypedDict, total=False):
     inference_compiler: Compiler | None
     passes: Sequence[JointPass]
     partition: str | Partitioner
+    activation_memory_budget: float
     fallback_random: bool
     on_artifact: Callable[[str, str], None] | None
 
@@ -110,18 +115,24 @@ def trace_functional(program: Callable[..., Any], inputs: Sequence[Any]) -> torc
 
 
 def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Choices]) -> Options:
+    budget = check_budget(choices.get("activation_memory_budget", 1.0))
     return Options(
         forward,
         backward or forward,
         choices.get("inference_compiler") or forward,
         tuple(choices.get("passes", ())),
-        _partitioner(choices.get("partition", "min_cut")),
+        _partitioner(choices.get("partition", "min_cut"), budget),
         choices.get("fallback_random", False),
         choices.get("on_artifact"),
+        budget < 1,
     )
 
 
-def _partitioner(partition: str | Partitioner) -> Partitioner:
+def _partitioner(partition: str | Partitioner, budget: float) -> Partitioner:
+    if budget < 1:
+        if partition != "min_cut":
+            raise UserError(f"activation_memory_budget {budget:g} needs partition 'min_cut', not {partition!r}")
+        return partial(partition_within, budget=budget)
     if callable(partition):
         return partition
     if partition not in PARTITIONERS:

@@ -14,11 +14,12 @@ from .errors import AotError, CompilerError
 from .fallback import Fallback
 from .joint import Joint
 from .partition import Partitioner
-from .passes import clean, separate_outputs
+from .passes import clean, is_random, separate_outputs
 from .plan import Slot, View
 from .runtime import Runtime, build_inference, build_training
+from .seeded import restore_random, seed_random
 from .show import graph_text
-from .split import JointView, extract_forward, split_joint
+from .split import JointView, Split, extract_forward, split_joint
 from .verify import check_functional
 from .views import view_root
 
@@ -34,6 +35,7 @@ class Options:
     partition: Partitioner
     fallback_random: bool
     on_artifact: Callable[[str, str], None] | None
+    repeats_random: bool = False
 
     def report(self, name: str, text: Callable[[], str]) -> None:
         """Hands an artifact to the listener; texts nobody listens to are not made."""
@@ -73,10 +75,7 @@ def compile_joint(joint: Joint, run: Runtime, options: Options) -> Callable[...,
         forward = _compile(options.inference_compiler, extract_forward(joint, nodes), "inference", options, bool(nodes))
         call, text = build_inference(run, tuple(nodes), forward)
     else:
-        view = JointView.of(joint)
-        partition = options.partition(view)
-        options.report("partition", lambda: str(partition))
-        split = split_joint(view, partition.saved)
+        split = _partitioned(joint, options)
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
         if not run.lifted and DoubleBackward.applies_to(joint):
@@ -84,6 +83,17 @@ def compile_joint(joint: Joint, run: Runtime, options: Options) -> Callable[...,
         call, text = build_training(run, split, forward, backward)
     options.report("runtime", lambda: text)
     return call
+
+
+def _partitioned(joint: Joint, options: Options) -> Split:
+    """The split that the partitioner chooses; random ops that it repeats draw from a kept seed."""
+    may_repeat = [] if options.fallback_random else [n for n in joint.gm.graph.nodes if is_random(n)]
+    seeded = seed_random(n for n in may_repeat if options.repeats_random or "recompute" in n.meta)
+    view = JointView.of(joint)
+    partition = options.partition(view)
+    options.report("partition", lambda: str(partition))
+    restore_random(n for n in seeded if n.name not in partition.recomputed and n.args[0] not in partition.saved)
+    return split_joint(view, partition.saved)
 
 
 def _compile(compiler: Callable[..., Any], gm: torch.fx.GraphModule, what: str, options: Options, wanted: bool) -> Any:

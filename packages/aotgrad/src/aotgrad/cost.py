@@ -1,9 +1,10 @@
-"""What a value costs to keep, and whether it may be computed twice."""
+"""What a value costs to keep and to compute again, and whether that is allowed."""
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from symshapes import DataDependentError, hint_of, is_symbolic
 
 from .passes import is_random
+from .seeded import is_seeded
 from .views import view_source
 
 aten = torch.ops.aten
@@ -21,7 +23,8 @@ class Recompute(Enum):
 
     FREE = auto()  # views and size arithmetic: nothing is computed
     CHEAP = auto()  # elementwise work, fills, casts, short reductions: fuses into its consumer
-    NEVER = auto()  # random, or as heavy as the layer itself
+    HEAVY = auto()  # as heavy as the layer itself: only for a memory budget or a checkpoint
+    NEVER = auto()  # random, of a size that depends on data, or an op we know nothing about
 
 
 _CHEAP_OPS = frozenset(
@@ -67,6 +70,8 @@ _CHEAP_OPS = frozenset(
     ]
 )
 _UNKNOWN_SIZE = 4096  # elements assumed along an unbacked dimension
+_FLOPS_PER_BYTE = 64  # arithmetic in the time that one byte travels: about 10 on a CPU core, 200 on a tensor core
+_UNREPEATABLE = frozenset([torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_bitwise, torch.Tag.data_dependent_output])
 
 
 def recompute_class(node: torch.fx.Node) -> Recompute:
@@ -77,9 +82,10 @@ def recompute_class(node: torch.fx.Node) -> Recompute:
         return Recompute.NEVER
     if view_source(node, unsafe=True) is not None:
         return Recompute.FREE
-    if torch.Tag.pointwise in node.target.tags or node.target.overloadpacket in _CHEAP_OPS:
+    if torch.Tag.pointwise in node.target.tags or node.target.overloadpacket in _CHEAP_OPS or is_seeded(node):
         return Recompute.CHEAP
-    return Recompute.NEVER
+    is_pure = node.target.namespace == "aten" and not _UNREPEATABLE.intersection(node.target.tags)
+    return Recompute.HEAVY if is_pure and node.op != "get_attr" else Recompute.NEVER
 
 
 def _class_of_producer(node: torch.fx.Node) -> Recompute:
@@ -91,8 +97,45 @@ def size_in_bytes(value: Any) -> int:
     """Bytes of a fake tensor's elements, by hints; the lowest cost for a number."""
     if not isinstance(value, torch.Tensor):
         return 8
-    elements = math.prod((_hint(s) for s in value.shape), start=1)
-    return elements * value.element_size()
+    return _elements(value) * value.element_size()
+
+
+def recompute_cost(node: torch.fx.Node) -> int:
+    """An estimate of the time to compute a node again, as the bytes that could be moved meanwhile."""
+    kind = recompute_class(node)
+    if kind is Recompute.FREE or node.target is operator.getitem:
+        return 0
+    read = max(
+        (size_in_bytes(a.meta["val"]) for a in node.all_input_nodes if isinstance(a.meta["val"], torch.Tensor)), default=0
+    )
+    moved = max(read, sum(size_in_bytes(t) for t in _tensors(node.meta["val"])))
+    return moved if kind is Recompute.CHEAP else moved + _flops(node) // _FLOPS_PER_BYTE
+
+
+def _flops(node: torch.fx.Node) -> int:
+    """Arithmetic of a matrix product, convolution or attention; 0 for others."""
+    packet = node.target.overloadpacket  # type: ignore[union-attr]
+    operands = [a.meta["val"] for a in node.args if isinstance(a, torch.fx.Node)]
+    out = next(_tensors(node.meta["val"]), None)
+    if out is None or not operands:
+        return 0
+    elements = _elements(out)
+    if packet in (aten.mm, aten.bmm, aten.addmm, aten.baddbmm):
+        return 2 * elements * _hint(operands[-1].shape[-2])
+    if packet is aten.convolution:
+        weight = operands[1]
+        return 2 * elements * _elements(weight) // max(_hint(weight.shape[0]), 1)
+    if "attention" in str(packet) and len(operands) >= 3:
+        return 4 * elements * _hint(operands[1].shape[-2])
+    return 0
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    return (v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, torch.Tensor))
+
+
+def _elements(tensor: torch.Tensor) -> int:
+    return math.prod((_hint(s) for s in tensor.shape), start=1)
 
 
 def _hint(size: Any) -> int:

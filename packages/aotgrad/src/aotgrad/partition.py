@@ -1,4 +1,4 @@
-"""Which forward values are kept for backward: everything it reads, or a minimum cut by bytes."""
+"""Which forward values are kept for backward: everything it reads, or a minimum cut by bytes kept and time repeated."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ from dataclasses import dataclass
 
 import torch
 
-from .cost import Recompute, recompute_class, size_in_bytes
+from .cost import Recompute, recompute_class, recompute_cost, size_in_bytes
 from .joint import Joint
 from .mincut import Edge, sink_side
 from .split import JointView
-from .views import view_root
 
 Partitioner = Callable[[JointView], "Partition"]
+TENSOR_OVERHEAD = 64  # bytes charged per saved tensor beside its elements
+_DEFAULT_PRICE = 1 / 64  # bytes that may be kept to spare one byte of cheap recomputation
+MAX_CHAIN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to partition, of those that were considered.
+
+    Attributes:
+        saved_bytes: kept beyond the inputs.
+        cost: of what backward repeats, in bytes that could be moved meanwhile.
+    """
+
+    saved_bytes: int
+    cost: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,73 +40,116 @@ class Partition:
         name: of the partitioner.
         saved_bytes: bytes kept beyond the inputs, by hints.
         recomputed: names of the forward nodes that backward computes again (views left out).
+        cost: estimate of the time that takes, as bytes that could be moved meanwhile.
+        pareto: the choices that a memory budget was chosen from, by falling bytes.
     """
 
     saved: tuple[torch.fx.Node, ...]
     name: str
     saved_bytes: int
     recomputed: tuple[str, ...]
+    cost: int = 0
+    pareto: tuple[Choice, ...] = ()
 
     def __str__(self) -> str:
-        kept = "\n".join(f"  {s.name}: {size_in_bytes(s.meta['val'])}" for s in self.saved)
-        again = ", ".join(self.recomputed) or "nothing"
-        return f"partition {self.name}: {self.saved_bytes} bytes saved beyond the inputs\n{kept}\nrecomputed: {again}"
+        lines = [f"partition {self.name}: {self.saved_bytes} bytes saved beyond the inputs, recompute cost {self.cost}"]
+        lines += [f"  {s.name}: {size_in_bytes(s.meta['val'])}" for s in self.saved]
+        lines.append(f"recomputed: {', '.join(self.recomputed) or 'nothing'}")
+        for c in self.pareto:
+            mark = "  <- chosen" if (c.saved_bytes, c.cost) == (self.saved_bytes, self.cost) else ""
+            lines.append(f"pareto: {c.saved_bytes} bytes, recompute cost {c.cost}{mark}")
+        return "\n".join(lines)
 
 
 def partition_default(joint: Joint | JointView) -> Partition:
-    """Saves what backward reads, as eager autograd does; only views are recomputed."""
+    """Saves what backward reads, as eager autograd does; only views and checkpoints are recomputed."""
     view = joint if isinstance(joint, JointView) else JointView.of(joint)
-    return _report(view, _read_by_backward(view), "default")
+    return report(view, _read_by_backward(view), "default")
 
 
-def partition_min_cut(joint: Joint | JointView, *, max_chain: int = 16, tensor_overhead: int = 64) -> Partition:
+def partition_min_cut(joint: Joint | JointView, *, max_chain: int = MAX_CHAIN) -> Partition:
     """Saves the fewest bytes from which backward can be computed without repeating heavy or random ops.
 
     Args:
         joint: the joint graph.
         max_chain: longest chain of cheap ops that backward may repeat.
-        tensor_overhead: bytes charged per saved tensor beside its elements.
 
     An output, or an input that is no parameter, is kept only where eager autograd keeps it too: the caller may write to it.
     """
-    view = joint if isinstance(joint, JointView) else JointView.of(joint)
-    eager = set(_read_by_backward(view))
-    view.add_substitutes()
-    output_roots = {view_root(v, unsafe=True) for v in view.values if isinstance(v, torch.fx.Node)}
-    placeholders = view.joint.gm.graph.find_nodes(op="placeholder")
-    static = {p for p, spec in zip(placeholders, view.joint.inputs) if spec.static}
-    candidates = [
-        n for n in view.joint.gm.graph.nodes if n in view.needed and n not in view.from_tangent and not view.is_size(n)
-    ]
-    index = {n: i for i, n in enumerate(candidates)}  # node i is the edge from 2 * i to 2 * i + 1
-    source, sink = 2 * len(candidates), 2 * len(candidates) + 1
-
-    def capacity(node: torch.fx.Node) -> int | None:
-        if not view.can_save(node):
-            return None
-        if node.op == "placeholder" and node not in view.written:
-            return 0 if node in static or node in eager else None
-        if node in output_roots and node not in eager and node not in view.written:
-            return None
-        size = size_in_bytes(node.meta["val"])
-        # forward does not need what only backward computes: keeping that instead of its operand must pay
-        return size + tensor_overhead + (size // 8 + 1 if node.meta.get("is_backward") else 0)
-
-    edges: list[Edge] = [(source, 2 * index[n], None) for n in _must_run_in_forward(view, candidates, max_chain)]
-    for node, i in index.items():
-        edges.append((2 * i, 2 * i + 1, 0 if node.op == "get_attr" else capacity(node)))
-        edges += [(2 * index[a] + 1, 2 * i, None) for a in view.inputs_again(node) if a in index]
-    edges += [(2 * index[a] + 1, sink, None) for a in _read_with_tangents(view) if a in index]
-    late = sink_side(edges, source, sink)
-    saved = [n for n, i in index.items() if 2 * i not in late and 2 * i + 1 in late and n.op != "get_attr"]
-    return _report(view, saved, "min_cut")
+    return MinCut(joint, max_chain).choose(_DEFAULT_PRICE, "min_cut")
 
 
 PARTITIONERS: dict[str, Partitioner] = {"default": partition_default, "min_cut": partition_min_cut}
 
 
+class MinCut:
+    """Minimum cuts of one joint graph at different prices of recomputation.
+
+    A node is computed in backward if it lies behind the cut, and kept if the cut goes through it. The cut pays for the bytes
+    of the latter and the recompute cost of the former, so that it is the best choice there is at a price.
+
+    Args:
+        joint: the joint graph.
+        max_chain: longest chain of ops that backward may repeat, checkpoints excepted.
+        heavy: whether matrix products and the like may be repeated, too.
+    """
+
+    def __init__(self, joint: Joint | JointView, max_chain: int, *, heavy: bool = False) -> None:
+        self.view = view = joint if isinstance(joint, JointView) else JointView.of(joint)
+        eager = set(_read_by_backward(view))
+        view.substitutes = {}
+        if not heavy:  # repeating the op itself gives the same bits, on which whole layers may build
+            view.add_substitutes()
+        candidates = [
+            n for n in view.joint.gm.graph.nodes if n in view.needed and n not in view.from_tangent and not view.is_size(n)
+        ]
+        self._index = {n: i for i, n in enumerate(candidates)}  # node i is the edge from 2 * i to 2 * i + 1
+        self._banned = _must_run_in_forward(view, candidates, max_chain, heavy)
+        self._capacity = [self._bytes_to_keep(n, eager) for n in candidates]
+        self._cost = [
+            0 if n.meta.get("is_backward") and not n.meta.get("is_substitute") else _cost(view, n) for n in candidates
+        ]
+
+    def choose(self, price: float, name: str) -> Partition:
+        """The best partition when a unit of recompute cost is worth ``price`` bytes."""
+        view, index = self.view, self._index
+        source, sink = 2 * len(index), 2 * len(index) + 1
+        edges: list[Edge] = []
+        for node, i in index.items():
+            if node in self._banned:
+                edges.append((source, 2 * i, None))
+            elif self._cost[i]:
+                # of equal layers the first ones go first, so that neighbouring prices differ by one layer
+                edges.append((source, 2 * i, int(self._cost[i] * price * (1 + i / len(index) / 4)) + 1))
+            edges.append((2 * i, 2 * i + 1, self._capacity[i]))
+            edges += [(2 * index[a] + 1, 2 * i, None) for a in view.inputs_again(node) if a in index]
+        edges += [(2 * index[a] + 1, sink, None) for a in _read_with_tangents(view) if a in index]
+        late = sink_side(edges, source, sink)
+        saved = [n for n, i in index.items() if 2 * i not in late and 2 * i + 1 in late and n.op != "get_attr"]
+        return report(view, saved, name)
+
+    def _bytes_to_keep(self, node: torch.fx.Node, eager: set[torch.fx.Node]) -> int | None:
+        view = self.view
+        if node.op == "get_attr":
+            return 0
+        if not view.can_save(node):
+            return None
+        if node.op == "placeholder" and node not in view.written:
+            return 0 if node in view.static or node in eager else None
+        if node in view.exposed and node not in eager and node not in view.written:
+            return None
+        size = size_in_bytes(node.meta["val"])
+        # forward does not need what only backward computes: keeping that instead of its operand must pay
+        return size + TENSOR_OVERHEAD + (size // 8 + 1 if node.meta.get("is_backward") else 0)
+
+
+def _cost(view: JointView, node: torch.fx.Node) -> int:
+    belongs_there = node.meta.get("is_backward") and not node.meta.get("is_substitute")
+    return 0 if belongs_there or node in view.substitutes or node.op != "call_function" else recompute_cost(node)
+
+
 def _read_by_backward(view: JointView) -> list[torch.fx.Node]:
-    """Memory that eager's backward reads: what its nodes use, traced through views to the owner."""
+    """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints to the owner."""
     in_backward = {n for n in view.needed if n in view.from_tangent or n.meta.get("is_backward")}
     found: dict[torch.fx.Node, None] = {}
     stack = [a for n in in_backward for a in n.all_input_nodes if a not in in_backward]
@@ -116,29 +174,35 @@ def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:
     return {a for n in readers for a in n.all_input_nodes} | gradients - view.from_tangent
 
 
-def _must_run_in_forward(view: JointView, candidates: Iterable[torch.fx.Node], max_chain: int) -> list[torch.fx.Node]:
+def _must_run_in_forward(
+    view: JointView, candidates: Iterable[torch.fx.Node], max_chain: int, heavy: bool
+) -> set[torch.fx.Node]:
     replaced = {n.all_input_nodes[0] for n in view.substitutes}  # their statistics are kept instead
     depth: dict[torch.fx.Node, int] = {}
-    banned = []
+    banned = set()
     for node in candidates:
+        if node in view.interior:
+            depth[node] = 0
+            continue
         is_substituted = node in view.substitutes or node.meta.get("is_substitute")
         kind = Recompute.FREE if is_substituted else recompute_class(node)
-        kind = Recompute.NEVER if node in replaced else kind
         below = max((depth.get(a, 0) for a in view.inputs_again(node)), default=0)
-        depth[node] = below + (kind is Recompute.CHEAP)
+        depth[node] = below + (kind in (Recompute.CHEAP, Recompute.HEAVY))
         if node.meta.get("is_backward") or node.op == "get_attr":
             continue
-        if kind is Recompute.NEVER or node.op == "placeholder" or depth[node] > max_chain:
+        is_dear = kind is Recompute.NEVER or (not heavy and (kind is Recompute.HEAVY or node in replaced))
+        if is_dear or node.op == "placeholder" or depth[node] > max_chain:
             depth[node] = 0
-            banned.append(node)
+            banned.add(node)
     return banned
 
 
-def _report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Partition:
+def report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Partition:
+    """A partition with what it keeps and repeats, counted."""
     saved = tuple(saved)
     kept = sum(size_in_bytes(s.meta["val"]) for s in saved if s.op != "placeholder" or s in view.written)
     cut = set(saved)
-    again: dict[str, None] = {}
+    again: dict[torch.fx.Node, None] = {}
     stack = [a for n in view.needed if n in view.from_tangent for a in n.all_input_nodes]
     seen: set[torch.fx.Node] = set()
     while stack:
@@ -147,6 +211,8 @@ def _report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Parti
             continue
         seen.add(node)
         stack.extend(view.inputs_again(node))
-        if not node.meta.get("is_backward") and recompute_class(node) is not Recompute.FREE:
-            again[node.name] = None
-    return Partition(saved, name, kept, tuple(sorted(again)))
+        is_repeated = not node.meta.get("is_backward") or node.meta.get("is_substitute")
+        if is_repeated and recompute_class(node) is not Recompute.FREE:
+            again[node] = None
+    names = sorted(n.name for n in again if not n.meta.get("is_substitute"))
+    return Partition(saved, name, kept, tuple(names), sum(_cost(view, n) for n in again))

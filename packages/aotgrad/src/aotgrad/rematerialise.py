@@ -20,7 +20,7 @@ def add_substitutes(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]
     found: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in list(graph.nodes):
         rule = _RULES.get(node.target)
-        if rule is None or node.meta.get("is_backward"):
+        if rule is None or node.meta.get("is_backward") or "recompute" in node.meta:
             continue
         parts = {user.args[1]: user for user in node.users}
         if not {0, 1, 2} <= parts.keys() or not _is_precise(parts[1].meta["val"]):

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from symshapes import expr_of, is_symbolic
 
+from .cost import Recompute, recompute_class
 from .joint import Joint
 from .passes import size_symbols
 from .rematerialise import add_substitutes
-from .views import view_source
+from .views import view_root, view_source
 
 aten = torch.ops.aten
 
@@ -28,7 +29,10 @@ class JointView:
         from_tangent: nodes that depend on a tangent; these run in backward.
         needed: ancestors of a gradient, the gradients included.
         written: placeholders that the epilogue overwrites.
+        static: placeholders of parameters and buffers.
+        exposed: nodes whose memory the caller gets to hold.
         substitutes: for some nodes a cheaper way to compute them again in backward.
+        interior: values inside a checkpoint, which must be computed again (P1).
     """
 
     joint: Joint
@@ -37,7 +41,10 @@ class JointView:
     from_tangent: set[torch.fx.Node]
     needed: set[torch.fx.Node]
     written: set[torch.fx.Node]
+    static: set[torch.fx.Node]
+    exposed: set[torch.fx.Node]
     substitutes: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
+    interior: set[torch.fx.Node] = field(default_factory=set)
 
     @staticmethod
     def of(joint: Joint) -> JointView:
@@ -52,7 +59,10 @@ class JointView:
             if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
                 from_tangent.add(node)
         needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node))
-        return JointView(joint, values, gradients, from_tangent, needed, written)
+        static = {p for p, spec in zip(placeholders, joint.inputs) if spec.static}
+        exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
+        interior = interior_of_checkpoints(graph, values)
+        return JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, {}, interior)
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""
@@ -72,7 +82,29 @@ class JointView:
         """Whether a node stands for memory of its own that can be handed to backward."""
         if not isinstance(node.meta["val"], torch.Tensor) or node.op == "get_attr" or node.meta.get("is_substitute"):
             return False
+        if node in self.interior:
+            return False
         return view_source(node, unsafe=True) is None
+
+
+def interior_of_checkpoints(graph: torch.fx.Graph, values: Iterable[Any]) -> set[torch.fx.Node]:
+    """Nodes tagged with a region that only their own region and backward read, and that can be computed again."""
+    held = {v for v in values if isinstance(v, torch.fx.Node)}
+    found: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        region = node.meta.get("recompute")
+        if region is None or node in held or recompute_class(node) is Recompute.NEVER:
+            continue
+        readers = [u for u in node.users if not u.meta.get("is_backward")]
+        outside = [u for u in readers if u.meta.get("recompute") != region and u.op != "output"]
+        # a view made in the region and read outside keeps the memory behind it
+        exported = any(view_source(u, unsafe=True) is not None and u not in found for u in readers)
+        if not outside and not exported:
+            found.add(node)
+    for node in graph.nodes:  # keeping what backward alone computes from them would be a way around
+        if node.meta.get("is_backward") and any(a in found for a in node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def ancestors(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
