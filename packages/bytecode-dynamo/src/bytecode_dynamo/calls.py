@@ -14,7 +14,7 @@ import torch
 
 from . import hook_policy
 from .builtins import construct, operators, torch_functions
-from .builtins.registry import CODE_RULES, FUNCTIONS
+from .builtins.registry import CODE_RULES, FUNCTIONS, apply_rule
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
 from .effects import Identity
 from .errors import GraphBreak, NotConstant, ObservedException
@@ -23,12 +23,13 @@ from .evaluator import run_inlined
 from .frame import Frame, GlobalNames, decoded
 from .source import AttrSource, ConstSource
 from .variables.base import VariableTracker
-from .variables.callable import CallableVariable, SuperVariable
+from .variables.callable import CallableVariable, ClassVariable, SuperVariable
 from .variables.constant import ConstantVariable
+from .variables.derived import native
 from .variables.function import CellVariable, FunctionVariable
 from .variables.generator import GeneratorVariable
 from .variables.mapping import DictVariable, SetVariable, pairs_of
-from .variables.sequence import ListVariable, SequenceVariable
+from .variables.sequence import ListVariable, SequenceVariable, TupleVariable
 from .variables.tensor import TensorVariable
 from .variables.userobject import UserObjectVariable
 
@@ -47,6 +48,14 @@ class Calls:
         if name == "__class__":
             return self.constant_class(owner.python_type())
         return owner.get_attr(self, name)
+
+    def less(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
+        """``left < right`` as a Python bool."""
+        return operators.compare(self, "<", left, right).truth(self)
+
+    def alike(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
+        """``left is right or left == right``: how containers compare."""
+        return operators.is_same(self, left, right) or self.equal(left, right)
 
     def equal(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
         """``left == right`` as a Python bool."""
@@ -80,7 +89,7 @@ class Calls:
         if function.value is not None:
             rule = FUNCTIONS.find(function.value)
             if rule is not None:
-                return rule(self, *args, **kwargs) or self.none
+                return apply_rule(function.value, rule, self, args, kwargs)
             if torch_functions.is_graph_function(function.value):
                 return self.call_known(function.value, args, kwargs)
             hook_policy.check_inlining(function.value)
@@ -151,7 +160,7 @@ class Calls:
         """A call of a built-in or torch function."""
         rule = FUNCTIONS.find(function)
         if rule is not None:
-            return rule(self, *args, **kwargs) or self.none
+            return apply_rule(function, rule, self, args, kwargs)
         if isinstance(function, type):
             return self.construct(function, args, kwargs)
         if torch_functions.is_graph_function(function):
@@ -174,13 +183,22 @@ class Calls:
         self: Context, function: Any, owner: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
     ) -> VariableTracker:
         """``list.append(xs, x)``: a method of a class, called with its object."""
-        first, *rest = args
-        if isinstance(first, UserObjectVariable) and not first.key.cls.__module__.startswith("torch.nn"):
-            raise GraphBreak("BD007", f"{owner.__name__}.{function.__name__} of {first.describe()}")
         name = function.__name__
-        if isinstance(first, (SequenceVariable, DictVariable, SetVariable)) and not first.has_method(name):
+        first, rest = native(args[0]), list(args[1:])
+        if isinstance(first, ClassVariable) and owner is type and name == "__call__":
+            return construct.construct_user(self, first.value, rest, dict(kwargs))
+        if isinstance(first, UserObjectVariable) and not first.key.cls.__module__.startswith("torch.nn"):
+            raise GraphBreak("BD007", f"{owner.__name__}.{name} of {first.describe()}")
+        rule = None if isinstance(first, UserObjectVariable) else operators.DUNDERS.get(name)
+        if rule is not None:
+            result = apply_rule(function, rule, self, [first, *rest], kwargs)
+        elif isinstance(first, (SequenceVariable, DictVariable, SetVariable)) and not first.has_method(name):
+            if not isinstance(first, TupleVariable):
+                raise GraphBreak("BD007", f"{owner.__name__}.{name} of {first.describe()}")
             return self.fold(function, args, kwargs)
-        return first.call_method(self, name, list(rest), dict(kwargs))
+        else:
+            result = first.call_method(self, name, rest, dict(kwargs))
+        return args[0] if result is first else result
 
     def torch_call(
         self: Context, op: str, target: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
@@ -197,6 +215,10 @@ class Calls:
     def new_object(self: Context, cls: type) -> VariableTracker:
         """``object.__new__(cls)``."""
         return construct.new_object(self, cls)
+
+    def apply_rule(self: Context, name: str, rule: Any, args: Sequence[VariableTracker], kwargs: Any) -> VariableTracker:
+        """Evaluate a method by its rule."""
+        return apply_rule(name, rule, self, args, kwargs)
 
     # -- protocols --------------------------------------------------------------------------------------------------
 
@@ -224,14 +246,9 @@ class Calls:
             return None
         return self.get_attr(owner, name)
 
-    def subscript_method(self: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]) -> VariableTracker:
+    def special_method(self: Context, owner: VariableTracker, name: str, args: Sequence[VariableTracker]) -> VariableTracker:
         """``owner.__getitem__(key)`` and its relatives, by the capability of the tracker."""
-        if name == "__getitem__":
-            return owner.get_item(self, args[0])
-        if name == "__contains__":
-            return ConstantVariable(owner.contains(self, args[0]))
-        owner.set_item(self, args[0], args[1])
-        return self.none
+        return operators.DUNDERS[name](self, owner, *args) or self.none
 
 
 def bind_arguments(

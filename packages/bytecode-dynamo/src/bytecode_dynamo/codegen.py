@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import operator
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +20,11 @@ from .source import ClosureCellSource, ConstSource, LocalSource, Source, SourceE
 from .variables.base import LazyVariable, NullVariable, VariableTracker
 from .variables.callable import KnownObjectVariable
 from .variables.constant import ConstantVariable
+from .variables.derived import DerivedVariable, native_base
 from .variables.function import CellVariable, FunctionVariable
 from .variables.iterator import IteratorVariable
 from .variables.mapping import DictVariable, SetVariable
-from .variables.sequence import ListVariable
+from .variables.sequence import ListVariable, TupleVariable
 from .variables.userobject import ExceptionVariable, UserObjectVariable
 
 if TYPE_CHECKING:
@@ -56,7 +58,9 @@ class Codegen:
             value.reconstruct(self)
             return
         key = value.identity() if not isinstance(value, LazyVariable) else None
-        if isinstance(key, Identity) and key in self._built:
+        if isinstance(key, Identity) and key.shell is not None:
+            self(key.shell)
+        elif isinstance(key, Identity) and key in self._built:
             self.emitter.load_fast(self._built[key])
         elif value.source is not None:
             self.load_source(value.source)
@@ -160,16 +164,19 @@ class Codegen:
         else:
             self.emitter.load_callee_const(value.key.cls)
             self.build_tuple(items)
-            self.emitter.call(1)
+            self.load_const(value.maxlen)
+            self.emitter.call(2)
         self._keep(value.key)
 
     def push_dict(self, value: DictVariable) -> None:
         """Push a plain dict with the entries of a dict."""
-        entries = value.entries(self.ctx)
+        self.emitter.build_dict(self._push_entries(value.entries(self.ctx)))
+
+    def _push_entries(self, entries: Any) -> int:
         for key, held in entries.values():
             self(key)
             self(held)
-        self.emitter.build_dict(len(entries))
+        return len(entries)
 
     def build_dict(self, value: DictVariable) -> None:
         """Push a new dict, OrderedDict or defaultdict."""
@@ -253,16 +260,50 @@ class Codegen:
 
     def build_object(self, value: UserObjectVariable) -> None:
         """Push a new object; its attributes are set later."""
-        self.emitter.load_callee_const(value.key.cls.__new__)
+        self.emitter.load_callee_const(native_base(value.key.cls).__new__)
         self.load_const(value.key.cls)
         self.emitter.call(1)
         self._keep(value.key)
         self._fill_attributes(value.key)
 
+    def build_derived(self, value: DerivedVariable) -> None:
+        """Push a new object of a class that extends a built-in one; contents and attributes are filled in later."""
+        base, cls = native_base(value.key.cls), value.key.cls
+        self._guard_cycle(value.key)
+        self.emitter.load_callee_const(base.__new__)
+        self.load_const(cls)
+        if isinstance(value.contents, TupleVariable):
+            self.build_tuple(value.contents.items)
+        self.emitter.call(1 + isinstance(value.contents, TupleVariable))
+        self._keep(value.key)
+        self._fill_attributes(value.key)
+        name, held = self._built[value.key], value.contents.identity()
+        if isinstance(held, Identity):
+            self._pending.append(lambda: self._fill_contents(name, held))
+
+    def _fill_contents(self, name: str, key: Identity) -> None:
+        contents = self.ctx.effects.read(key)
+        if isinstance(contents, dict) and issubclass(key.cls, dict):
+            factory = key.shell.contents.factory
+            if factory is not None:
+                self._store_attribute(name, "default_factory", factory)
+            items = self.temporary()
+            self.emitter.build_dict(self._push_entries(contents))
+        else:
+            values = contents.values() if isinstance(contents, dict) else contents
+            items = self.temporary()
+            self.emitter.build_list(self.push_all(values))
+        self.emitter.store_fast(items)
+        self.emitter.load_callee_const(CONTENTS_WRITERS[key.cls])
+        self.emitter.load_fast(name)
+        self.emitter.load_fast(items)
+        self.emitter.call(2)
+        self.emitter.pop()
+
     def build_exception(self, value: ExceptionVariable) -> None:
         """Push a new exception object."""
         arguments = value.arguments(self.ctx)
-        self.emitter.load_callee_const(value.key.cls.__new__)
+        self.emitter.load_callee_const(native_base(value.key.cls).__new__)
         self.load_const(value.key.cls)
         self.push_all(arguments)
         self.emitter.call(1 + len(arguments))
@@ -313,19 +354,14 @@ class Codegen:
                 return lambda: self._call_on(clear_cell, key)
             name = self.spill(now)
             return lambda: self._call_on(set_cell, key, name)
-        if key.cls in (list, collections.deque):
-            self.emitter.build_list(self.push_all(now))
-            return self._writer(replace_list if key.cls is list else replace_deque, key)
+        writer = CONTENTS_WRITERS.get(key.cls)
+        if writer is None:
+            raise GraphBreak("BD020", f"a changed {key.cls.__name__}")
         if issubclass(key.cls, dict):
-            for item, held in now.values():
-                self(item)
-                self(held)
-            self.emitter.build_dict(len(now))
-            return self._writer(replace_dict, key)
-        if issubclass(key.cls, set):
-            self.emitter.build_tuple(self.push_all(now.values()))
-            return self._writer(replace_set, key)
-        raise GraphBreak("BD020", f"a changed {key.cls.__name__}")
+            self.emitter.build_dict(self._push_entries(now))
+        else:
+            self.emitter.build_list(self.push_all(now.values() if isinstance(now, dict) else now))
+        return self._writer(writer, key)
 
     def _writer(self, function: Callable[..., None], key: Identity) -> Callable[[], None]:
         name = self.temporary()
@@ -348,7 +384,7 @@ class Codegen:
     def _attribute_writer(self, key: Identity, attribute: str, now: Any) -> Callable[[], None]:
         self._owner(key)
         if now is DELETED:
-            return lambda: self._set(delete_item if key.cls is dict else object.__delattr__, key, attribute, None)
+            return lambda: self._set(delete_item if key.cls is dict else delete_attribute, key, attribute, None)
         name = self.spill(now)
         if key.cls is dict:
             function: Any = set_item
@@ -436,28 +472,39 @@ def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: An
 
 def replace_list(target: list[Any], items: list[Any]) -> None:
     """Let a list hold these items."""
-    target[:] = items
+    list.__setitem__(target, slice(None), items)
 
 
 def replace_deque(target: Any, items: list[Any]) -> None:
     """Let a deque hold these items."""
-    target.clear()
-    target.extend(items)
+    collections.deque.clear(target)
+    collections.deque.extend(target, items)
 
 
 def replace_dict(target: dict[Any, Any], entries: dict[Any, Any]) -> None:
     """Let a dict hold these entries, in this order, with as few writes as possible."""
-    if list(entries)[: len(target)] != list(target):
-        target.clear()
+    base: Any = collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
+    if list(entries)[: dict.__len__(target)] != list(base.__iter__(target)):
+        base.clear(target)
     for key, value in entries.items():
-        if key not in target or target[key] is not value:
-            target[key] = value
+        if not dict.__contains__(target, key) or dict.__getitem__(target, key) is not value:
+            base.__setitem__(target, key, value)
 
 
-def replace_set(target: set[Any], items: tuple[Any, ...]) -> None:
+def replace_set(target: set[Any], items: list[Any]) -> None:
     """Let a set hold these items."""
-    target.clear()
-    target.update(items)
+    set.clear(target)
+    set.update(target, items)
+
+
+CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
+    list: replace_list,
+    collections.deque: replace_deque,
+    dict: replace_dict,
+    collections.OrderedDict: replace_dict,
+    collections.defaultdict: replace_dict,
+    set: replace_set,
+}
 
 
 def set_cell(cell: Any, value: Any) -> None:
@@ -476,8 +523,14 @@ def set_item(target: dict[str, Any], name: str, value: Any) -> None:
 
 
 def delete_item(target: dict[str, Any], name: str) -> None:
-    """Delete a global variable."""
-    del target[name]
+    """Delete a global variable; it may have been made and deleted in the same graph."""
+    target.pop(name, None)
+
+
+def delete_attribute(target: Any, name: str) -> None:
+    """Delete an attribute; it may have been made and deleted in the same graph."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(target, name)
 
 
 __all__ = ["RESULT", "ClosureCellSource", "Codegen", "ConstSource", "NullVariable", "Op", "graph_call"]

@@ -9,6 +9,7 @@ import collections
 import enum
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -23,12 +24,13 @@ from .variables.attribute import load_class_attribute
 from .variables.base import LazyVariable, VariableTracker
 from .variables.callable import BoundRuleVariable, CallableVariable, ClassVariable, NamespaceVariable
 from .variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
+from .variables.derived import wrap_derived
 from .variables.iterator import ItemsIterator, ListIterator, RangeIterator
 from .variables.mapping import DictVariable, SetVariable
 from .variables.module import PythonModuleVariable
 from .variables.sequence import ListVariable, RangeVariable, TupleVariable
 from .variables.tensor import TensorVariable
-from .variables.userobject import ExceptionVariable
+from .variables.userobject import ExceptionVariable, UserObjectVariable
 from .variables.wrap import TRACKERS
 
 if TYPE_CHECKING:
@@ -61,6 +63,12 @@ class Creation:
     def wrap_object(self: Context, value: Any, source: Source) -> VariableTracker:
         """An object by its attributes only."""
         return TRACKERS.find(object)(self, value, source)
+
+    def derived(self: Context, value: Any, source: Source, contents: VariableTracker, base: type) -> VariableTracker:
+        """An existing object with contents: those themselves when its class is a built-in one."""
+        if type(value) is not base:
+            return wrap_derived(self, value, source, contents)
+        return self.effects.remember(value, replace(contents, source=source))
 
     def wrap_callable(self: Context, value: Any, source: Source) -> VariableTracker:
         """A function written in C."""
@@ -150,15 +158,21 @@ class Creation:
         """A new tuple."""
         return TupleVariable(tuple(items), cls)
 
-    def create_list(self: Context, items: Sequence[VariableTracker], cls: type = list) -> ListVariable:
+    def create_list(
+        self: Context, items: Sequence[VariableTracker], cls: type = list, maxlen: int | None = None
+    ) -> ListVariable:
         """A new list (or deque)."""
         key = Identity(cls)
         self.effects.write(key, tuple(items))
-        return ListVariable(key)
+        return ListVariable(key, maxlen)
 
     def create_dict(self: Context, pairs: Sequence[tuple[VariableTracker, VariableTracker]], cls: type = dict) -> DictVariable:
-        """A new dict."""
-        return self.new_dict({key.hash_key(self): (key, value) for key, value in pairs}, cls)
+        """A new dict; of equal keys the first stays, with the last value."""
+        entries: dict[Hashable, tuple[VariableTracker, VariableTracker]] = {}
+        for key, value in pairs:
+            hashed = key.hash_key(self)
+            entries[hashed] = (entries[hashed][0] if hashed in entries else key, value)
+        return self.new_dict(entries, cls)
 
     def new_dict(self: Context, entries: Mapping[Hashable, Any], cls: type, factory: Any = None) -> DictVariable:
         """A new dict from entries."""
@@ -208,7 +222,17 @@ class Creation:
 
     def raise_observed(self: Context, cls: type, args: Sequence[VariableTracker]) -> NoReturn:
         """Raise an exception in the evaluated program."""
-        raise ObservedException(self.new_exception(cls, args))
+        raise self.observed(self.new_exception(cls, args))
+
+    def observed(self: Context, error: VariableTracker) -> ObservedException:
+        """The raise of an exception object: what is being handled becomes its context."""
+        frame = self.frame
+        while frame is not None and not frame.handled:
+            frame = frame.parent
+        handled = frame.handled[-1] if frame is not None else None
+        if handled is not None and handled is not error and isinstance(error, ExceptionVariable):
+            self.effects.write((error.key, "__context__"), handled)
+        return ObservedException(error)
 
     def raise_error(self: Context, cls: type, *args: Any) -> NoReturn:
         """Raise an exception with constant arguments in the evaluated program."""
@@ -243,10 +267,9 @@ class Creation:
         """An index into a Python sequence: an int or slice."""
         if isinstance(key, TensorVariable):
             return self.decide(lambda: key.fake.__index__(), f"{key.describe()} as an index")
-        value = self.constant_of(key, "an index")
-        if not isinstance(value, (int, slice)):
-            self.raise_error(TypeError, f"indices must be integers or slices, not {type(value).__name__}")
-        return value
+        if isinstance(key, UserObjectVariable) and key.special(self, "__index__") is not None:
+            key = key.call_method(self, "__index__", [], {})
+        return self.constant_of(key, "an index")
 
     def decide(self: Context, compute: Callable[[], Any], what: str) -> Any:
         """A Python value computed from fake values: may add guards on sizes, or break the graph."""
@@ -255,7 +278,7 @@ class Creation:
                 return compute()
         except (DataDependentError, GuardOnDataDependent):
             raise GraphBreak("BD001", f"the value of {what} decides what happens next") from None
-        except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError) as error:
             return self.raise_error(type(error), *error.args)
 
 

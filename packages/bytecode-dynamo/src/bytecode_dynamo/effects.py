@@ -29,12 +29,14 @@ _NO_SLOT: Any = _Missing()
 class Identity:
     """One mutable object: an existing one (``value`` and ``source``), or one created while evaluating."""
 
-    __slots__ = ("cls", "source", "value")
+    __slots__ = ("cls", "shell", "source", "value")
 
     def __init__(self, cls: type, value: Any = MISSING, source: Source | None = None) -> None:
         self.cls = cls
         self.value = value
         self.source = source
+        self.shell: Any = None
+        """The tracker of the object whose built-in part this is (of a subclass of a built-in type)."""
 
     @property
     def exists(self) -> bool:

@@ -247,7 +247,7 @@ def _sequence_item(paths: PathBuilder, base: Node, index: Any) -> Node:
 def _item(paths: PathBuilder, source: ItemSource) -> Node:
     base = paths.node(source.base)
     value = base.value
-    lookup = find_in_class(type(value), "__getitem__")
+    lookup = source.lookup or find_in_class(type(value), "__getitem__")
     if isinstance(value, list | tuple) and lookup in (list.__getitem__, tuple.__getitem__):
         return _sequence_item(paths, base, source.key)
     if isinstance(value, dict) and lookup is dict.__dict__["__getitem__"]:
@@ -270,7 +270,7 @@ def _attribute(paths: PathBuilder, source: AttrSource) -> Node:
         return _attribute_of_class(paths, base, name)
     if type(value) is ModuleType:
         return paths.item(paths.instance_dict(base), name)
-    return _attribute_of_object(paths, base, name)
+    return _attribute_of_object(paths, base, name, source.generic)
 
 
 def _attribute_of_class(paths: PathBuilder, base: Node, name: str) -> Node:
@@ -283,11 +283,11 @@ def _attribute_of_class(paths: PathBuilder, base: Node, name: str) -> Node:
     return paths.step(base, found, "CLASS_LOOKUP", None, name)
 
 
-def _attribute_of_object(paths: PathBuilder, base: Node, name: str) -> Node:
+def _attribute_of_object(paths: PathBuilder, base: Node, name: str, chosen: bool) -> Node:
     """Python's rules for an object whose class does not change them, and for ``nn.Module``."""
     value = base.value
     cls = type(value)
-    generic = _hook.has_generic_getattr(cls)
+    generic = chosen or _hook.has_generic_getattr(cls)
     if not generic and paths.require_class(cls, "__getattribute__") is not object.__getattribute__:
         raise NoNativePath(f"{cls.__name__} has its own __getattribute__")
     if name == "__class__":

@@ -228,9 +228,10 @@ class ChainedSource(Source):
 
 @dataclass(frozen=True)
 class AttrSource(ChainedSource):
-    """``base.attribute``, by the ordinary rules of attribute access."""
+    """``base.attribute``, by the ordinary rules of attribute access; ``generic``: whatever ``__getattribute__`` says."""
 
     attribute: str
+    generic: bool = False
 
     @property
     def name(self) -> str:
@@ -239,29 +240,48 @@ class AttrSource(ChainedSource):
         return f"getattr({self.base.name}, {self.attribute!r})"
 
     def step(self, value: Any) -> Any:
-        return getattr(value, self.attribute)
+        return object.__getattribute__(value, self.attribute) if self.generic else getattr(value, self.attribute)
 
     def emit(self, emitter: SourceEmitter) -> None:
+        if not self.generic:
+            self.base.emit(emitter)
+            emitter.load_attr(self.attribute)
+            return
+        emitter.load_callee_const(object.__getattribute__)
         self.base.emit(emitter)
-        emitter.load_attr(self.attribute)
+        emitter.load_const(self.attribute)
+        emitter.call(2)
 
 
 @dataclass(frozen=True)
 class ItemSource(ChainedSource):
-    """``base[key]`` of an exact list, tuple or dict (or a subclass that keeps their lookup); ``key`` is a constant."""
+    """``base[key]`` of a list, tuple or dict; ``key`` is a constant. ``lookup`` is what subclasses with another
+    ``__getitem__`` hide, such as ``dict.__getitem__``."""
 
     key: Any
+    lookup: Any = None
 
     @property
     def name(self) -> str:
         return f"{self.base.name}[{self.key!r}]"
 
     def step(self, value: Any) -> Any:
-        return value[self.key]
+        return value[self.key] if self.lookup is None else self.lookup(value, self.key)
 
     def emit(self, emitter: SourceEmitter) -> None:
+        if self.lookup is None:
+            self.base.emit(emitter)
+            emitter.load_item(self.key)
+            return
+        emitter.load_callee_const(self.lookup)
         self.base.emit(emitter)
-        emitter.load_item(self.key)
+        emitter.load_const(self.key)
+        emitter.call(2)
+
+
+def hidden_lookup(cls: type, base: type) -> Any:
+    """The ``lookup`` of items of objects of a class whose contents are those of a built-in one."""
+    return None if cls.__getitem__ is base.__getitem__ else base.__getitem__  # pyright: ignore
 
 
 @dataclass(frozen=True)

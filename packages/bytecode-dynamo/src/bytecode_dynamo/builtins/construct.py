@@ -21,6 +21,7 @@ from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
 from bytecode_dynamo.variables.context import make_context
+from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
 from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
 from bytecode_dynamo.variables.iterator import (
     ChainIterator,
@@ -35,12 +36,13 @@ from bytecode_dynamo.variables.iterator import (
 )
 from bytecode_dynamo.variables.mapping import DictVariable, members_of
 from bytecode_dynamo.variables.module import NNModuleVariable
-from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable
+from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from . import torch_functions
 from .python import text_rule
+from .registry import apply_rule
 
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
@@ -65,7 +67,13 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
     """``cls(*args, **kwargs)``."""
     rule = CONSTRUCTORS.get(cls)
     if rule is not None:
-        return rule(ctx, *args, **kwargs)
+        return apply_rule(cls, rule, ctx, args, kwargs)
+    if isinstance(find_in_class(type(cls), "__call__")[1], types.FunctionType) and not issubclass(cls, enum.Enum):
+        return (
+            ctx.get_attr(ClassVariable(cls), "__class__")
+            .get_attr(ctx, "__call__")
+            .call(ctx, [ClassVariable(cls), *args], kwargs)
+        )
     made = make_context(ctx, cls, args, kwargs)
     if made is not None:
         return made
@@ -80,29 +88,34 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
 
 def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """An object of a class written in Python."""
-    meta_call = find_in_class(type(cls), "__call__")[1]
-    if meta_call is not type.__call__ and type(cls).__call__ is not type.__call__:
-        raise GraphBreak("BD019", f"{cls.__qualname__} has a metaclass with its own __call__")
     if find_in_class(cls, "__del__")[0] >= 0:
         raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
+    if getattr(cls, "__abstractmethods__", None):
+        ctx.fold(cls, [], {})  # raises the TypeError that names them
     maker = cls.__new__
-    if maker is object.__new__:
-        made = new_object(ctx, cls)
-    elif isinstance(maker, types.FunctionType):
+    base = native_base(cls)
+    if isinstance(maker, types.FunctionType):
         made = ctx.get_attr(ClassVariable(cls), "__new__").call(ctx, [ClassVariable(cls), *args], kwargs)
         if not issubclass(made.python_type(), cls):
             return made
+    elif base in (int, float, str) and not isinstance(cls.__init__, types.FunctionType):
+        return ctx.fold(cls, args, kwargs)
+    elif maker is base.__new__:
+        made = new_object(ctx, cls, args)
     else:
         raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
-    if isinstance(cls.__init__, types.FunctionType):
+    if isinstance(cls.__init__, types.FunctionType) or isinstance(made, DerivedVariable):
         ctx.get_attr(made, "__init__").call(ctx, args, kwargs)
+    elif (args or kwargs) and base is object and maker is object.__new__:
+        ctx.raise_error(TypeError, f"{cls.__name__}() takes no arguments")
     return made
 
 
-def new_object(ctx: Context, cls: type) -> VariableTracker:
-    """``object.__new__(cls)``."""
-    if cls.__new__ is not object.__new__ and not isinstance(cls.__new__, types.FunctionType):
-        raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
+def new_object(ctx: Context, cls: type, args: Args | None = None) -> VariableTracker:
+    """``base.__new__(cls, *args)`` of the first base that is written in C."""
+    base = native_base(cls)
+    if base is not object:
+        return new_derived(ctx, cls, base, args or [])
     kind = NNModuleVariable if issubclass(cls, torch.nn.Module) else UserObjectVariable
     return kind(Identity(cls))
 
@@ -151,10 +164,10 @@ def make_list(ctx: Context, *items: VariableTracker) -> VariableTracker:
 
 
 @constructs(collections.deque)
-def make_deque(ctx: Context, *items: VariableTracker, **options: VariableTracker) -> VariableTracker:
-    if options or len(items) > 1:
-        raise GraphBreak("BD019", "a deque with maxlen")
-    return ctx.create_list(items[0].unpack(ctx) if items else [], collections.deque)
+def make_deque(ctx: Context, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None) -> VariableTracker:
+    longest = None if maxlen is None else ctx.constant_of(maxlen, "the length of a deque")
+    items = collections.deque(iterable.unpack(ctx) if iterable is not None else [], longest)
+    return ctx.create_list(list(items), collections.deque, longest)
 
 
 @constructs(tuple)
@@ -168,7 +181,7 @@ def make_size(ctx: Context, *items: VariableTracker) -> VariableTracker:
 
 
 def _make_dict(cls: type) -> Constructor:
-    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    def rule(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
         made = ctx.create_dict([], cls)
         if args or named:
             made.call_method(ctx, "update", list(args), named)
@@ -182,7 +195,7 @@ constructs(collections.OrderedDict)(_make_dict(collections.OrderedDict))
 
 
 @constructs(collections.defaultdict)
-def make_defaultdict(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+def make_defaultdict(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
     factory = args[0] if args and not (isinstance(args[0], ConstantVariable) and args[0].value is None) else None
     made = ctx.new_dict({}, collections.defaultdict, factory)
     if len(args) > 1 or named:
@@ -255,9 +268,12 @@ constructs(int)(_make_number(int))
 constructs(float)(_make_number(float))
 
 
-@constructs(complex, bytes, bytearray)
-def make_plain(ctx: Context, *args: VariableTracker) -> VariableTracker:
-    raise GraphBreak("BD019", "complex, bytes or bytearray")
+def _folded(cls: type) -> Constructor:
+    return lambda ctx, *args, **named: ctx.fold(cls, args, named)
+
+
+for _cls in (complex, bytes, torch.device, torch.finfo, torch.iinfo):
+    constructs(_cls)(_folded(_cls))
 
 
 @constructs(str)
@@ -265,21 +281,6 @@ def make_str(ctx: Context, *args: VariableTracker) -> VariableTracker:
     if not args:
         return ConstantVariable("")
     return text_rule(str)(ctx, *args)
-
-
-@constructs(torch.device)
-def make_device(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-    return ctx.fold(torch.device, args, named)
-
-
-@constructs(torch.finfo)
-def make_finfo(ctx: Context, *args: VariableTracker) -> VariableTracker:
-    return ctx.fold(torch.finfo, args, {})
-
-
-@constructs(torch.iinfo)
-def make_iinfo(ctx: Context, *args: VariableTracker) -> VariableTracker:
-    return ctx.fold(torch.iinfo, args, {})
 
 
 @constructs(torch.Tensor)
@@ -296,7 +297,9 @@ def make_descriptor(ctx: Context, *args: VariableTracker, **named: VariableTrack
 
 
 @constructs(functools.partial)
-def make_partial(ctx: Context, function: VariableTracker, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+def make_partial(
+    ctx: Context, function: VariableTracker, /, *args: VariableTracker, **named: VariableTracker
+) -> VariableTracker:
     return PartialVariable(function, args, tuple(named.items()))
 
 
@@ -438,7 +441,7 @@ for _getter in (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
 @constructs(types.SimpleNamespace)
-def make_namespace(ctx: Context, **named: VariableTracker) -> VariableTracker:
+def make_namespace(ctx: Context, /, **named: VariableTracker) -> VariableTracker:
     made = UserObjectVariable(Identity(types.SimpleNamespace))
     for name, value in named.items():
         made.store(ctx, name, value)
@@ -449,12 +452,16 @@ def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs:
     """``dict.fromkeys`` and other class methods written in C."""
     if function.__name__ == "fromkeys" and issubclass(cls, dict):
         value = args[1] if len(args) > 1 else ctx.none
-        return ctx.create_dict([(key, value) for key in args[0].unpack(ctx)], cls)
+        made = construct(ctx, cls, [], {})
+        for key in args[0].unpack(ctx):
+            made.set_item(ctx, key, value)
+        return made
     if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):
-        if cls is object:
-            return new_object(ctx, args[0].value)
-        if cls is tuple:
-            return ctx.create_tuple(args[1].unpack(ctx), args[0].value)
+        made: type = args[0].value
+        if cls is tuple and is_plain_tuple(made):
+            return ctx.create_tuple(args[1].unpack(ctx), made)
+        if cls is object or native_base(made) is cls:
+            return construct(ctx, made, args[1:], kwargs) if made is cls else new_object(ctx, made, args[1:])
     if cls.__module__ in ("builtins", "torch"):
         return ctx.fold(function, args, kwargs)
     raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.derived import native, native_base
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable, SetVariable, members_of
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -98,11 +100,15 @@ def is_number(value: VariableTracker) -> bool:
 
 
 def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any) -> VariableTracker:
+    right = native(right)
     if in_place and isinstance(left, ListVariable) and symbol == "+":
         left.call_method(ctx, "extend", [right], {})
         return left
-    if in_place and isinstance(left, (DictVariable, SetVariable)) and symbol == "|":
+    if in_place and symbol == "|" and isinstance(left, (DictVariable, SetVariable)) and left.key.cls is not frozenset:
         left.call_method(ctx, "update", [right], {})
+        return left
+    if in_place and isinstance(left, SetVariable) and left.key.cls is set and symbol in _SET_UPDATES:
+        left.call_method(ctx, _SET_UPDATES[symbol], [right], {})
         return left
     if symbol == "+" and _can_join(left, right):
         return _join(ctx, left, right)
@@ -124,6 +130,9 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
         TypeError,
         f"unsupported operand type(s) for {symbol}: {left.python_type().__name__!r} and {right.python_type().__name__!r}",
     )
+
+
+_SET_UPDATES = {"&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
 
 
 def _join(ctx: Context, left: Any, right: Any) -> VariableTracker:
@@ -184,14 +193,15 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
 
 def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
     """``left == right`` for anything but tensors, numbers and objects with ``__eq__``."""
+    left, right = native(left), native(right)
     if isinstance(left, SequenceVariable) and isinstance(right, SequenceVariable):
         if isinstance(left, ListVariable) is not isinstance(right, ListVariable):
             return False
         a, b = left.unpack(ctx), right.unpack(ctx)
-        return len(a) == len(b) and all(is_same(ctx, x, y) or ctx.equal(x, y) for x, y in zip(a, b))
+        return len(a) == len(b) and all(ctx.alike(x, y) for x, y in zip(a, b))
     if isinstance(left, DictVariable) and isinstance(right, DictVariable):
         a, b = left.entries(ctx), right.entries(ctx)
-        return a.keys() == b.keys() and all(ctx.equal(ctx.real(a[key][1]), ctx.real(b[key][1])) for key in a)
+        return a.keys() == b.keys() and all(ctx.alike(ctx.real(a[key][1]), ctx.real(b[key][1])) for key in a)
     if isinstance(left, (SetVariable, DictViewVariable)) and isinstance(right, (SetVariable, DictViewVariable)):
         return set(members_of(ctx, left)) == set(members_of(ctx, right))
     if isinstance(left, (ConstantVariable, KnownObjectVariable)) and isinstance(right, (ConstantVariable, KnownObjectVariable)):
@@ -275,6 +285,65 @@ def index(ctx: Context, value: VariableTracker) -> VariableTracker:
     if isinstance(value, (ConstantVariable, SymbolicVariable)):
         return value
     return value.call_method(ctx, "__index__", [], {})
+
+
+# -- special methods of built-in types ------------------------------------------------------------------------------------
+
+
+def _matching(rule: Any, name: str) -> Any:
+    """A binary special method: NotImplemented for an operand that the built-in type does not know."""
+
+    def special(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+        if isinstance(left, ConstantVariable):
+            return ctx.fold(getattr(left.python_type(), name), [left, right], {})
+        if _family(left) is not _family(right) and not (isinstance(left, SequenceVariable) and name.endswith("mul__")):
+            return ConstantVariable(NotImplemented)
+        return rule(ctx, left, native(right))
+
+    return special
+
+
+def _family(value: VariableTracker) -> type | None:
+    base = native_base(value.python_type())
+    return next((kind for kind in (dict, list, tuple, set) if issubclass(base, kind)), set if base is frozenset else base)
+
+
+DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
+    "__len__": lambda ctx, value: value.length(ctx),
+    "__bool__": truth,
+    "__getitem__": getitem,
+    "__setitem__": setitem,
+    "__delitem__": lambda ctx, value, key: value.del_item(ctx, key),
+    "__contains__": contains,
+    "__iter__": lambda ctx, value: value.iterate(ctx),
+    "__next__": lambda ctx, value: ctx.next_or_raise(value),
+    "__reversed__": lambda ctx, value: ctx.call_known(reversed, [value], {}),
+    "__hash__": lambda ctx, value: ctx.call_known(hash, [value], {}),
+    "__repr__": lambda ctx, value: ctx.call_known(repr, [value], {}),
+    "__str__": lambda ctx, value: ctx.call_known(str, [value], {}),
+    "__format__": lambda ctx, value, spec: ctx.call_known(format, [value, spec], {}),
+    "__init__": lambda ctx, value, *args, **named: initialize(ctx, value, args, named),
+    **{method: _matching(_compare_rule(symbol), method) for symbol, (_, method, _) in COMPARE.items()},
+    **{f"__{name}__": _matching(_binary_rule(symbol), f"__{name}__") for symbol, (_, _, name) in BINARY.items()},
+    **{f"__i{name}__": _binary_rule(symbol + "=") for symbol, (_, _, name) in BINARY.items()},
+    **{
+        f"__r{name}__": _matching(lambda ctx, left, right, symbol=symbol: binary(ctx, symbol, right, left), f"__r{name}__")
+        for symbol, (_, _, name) in BINARY.items()
+    },
+    **{method: _unary_rule(symbol) for symbol, (_, method) in UNARY.items()},
+}
+
+
+def initialize(ctx: Context, value: VariableTracker, args: Sequence[VariableTracker], named: dict[str, Any]) -> None:
+    """``list.__init__(self, items)`` and its relatives."""
+    if isinstance(value, DictVariable):
+        if value.key.cls is collections.defaultdict and args:
+            raise GraphBreak("BD019", "a subclass of defaultdict with a factory")
+        value.call_method(ctx, "update", list(args), named)
+    elif isinstance(value, ListVariable):
+        value.replace(ctx, args[0].unpack(ctx) if args else ())
+    elif isinstance(value, SetVariable) and args:
+        ctx.effects.write(value.key, members_of(ctx, args[0]))
 
 
 __all__ = ["ObservedException", "TupleVariable", "binary", "compare", "is_number", "is_same", "same_value", "unary"]

@@ -7,12 +7,15 @@ import functools
 import inspect
 import itertools
 import operator
+import threading
 import types
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
+from bytecode_dynamo.variables.attribute import load_attribute
 from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.callable import NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.iterator import ChainIterator
@@ -116,6 +119,8 @@ def object_delattr(ctx: Context, owner: Value, name: Value) -> None:
 
 @evaluates_call(object.__getattribute__)
 def object_getattribute(ctx: Context, owner: Value, name: Value) -> Value:
+    if isinstance(owner, UserObjectVariable):
+        return load_attribute(ctx, owner, owner.key, name.as_constant(ctx))
     return owner.get_attr(ctx, name.as_constant(ctx))
 
 
@@ -144,7 +149,16 @@ def exception_init(ctx: Context, error: Value, *args: Value) -> None:
     error.set_attr(ctx, "args", ctx.create_tuple(args))
 
 
-@evaluates_call(BaseException.__str__)
+@evaluates_call(KeyError.__str__)
+def key_error_str(ctx: Context, error: Value) -> Value:
+    args = ctx.get_attr(error, "args").unpack(ctx)
+    return ctx.call_known(repr, [args[0]], {}) if len(args) == 1 else exception_str(ctx, error)
+
+
+@evaluates_call(
+    BaseException.__str__,
+    *{error.__str__ for error in (AttributeError, NameError, ImportError, OSError, SyntaxError)} - {BaseException.__str__},
+)
 def exception_str(ctx: Context, error: Value) -> Value:
     args = ctx.get_attr(error, "args").unpack(ctx)
     if not args:
@@ -291,11 +305,16 @@ def abs_(ctx: Context, value: Value) -> Value:
 def round_(ctx: Context, value: Value, *digits: Value) -> Value:
     if isinstance(value, TensorVariable):
         return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
+    if isinstance(value, UserObjectVariable):
+        return value.call_method(ctx, "__round__", list(digits), {})
     return ctx.fold(round, [value, *digits], {})
 
 
 @evaluates_call(divmod)
 def divmod_(ctx: Context, left: Value, right: Value) -> Value:
+    for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
+        if isinstance(owner, UserObjectVariable) and hasattr(owner.python_type(), name):
+            return owner.call_method(ctx, name, [other], {})
     return ctx.create_tuple([operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)])
 
 
@@ -313,8 +332,14 @@ def text_rule(function: Any) -> Any:
         name = {repr: "__repr__", str: "__str__", format: "__format__"}.get(function, "__repr__")
         if isinstance(value, TensorVariable):
             raise GraphBreak("BD004", f"text of {value.describe()}")
-        if isinstance(value, UserObjectVariable) and getattr(value.python_type(), name) is not getattr(object, name):
-            return value.call_method(ctx, name, list(args), {})
+        if isinstance(value, UserObjectVariable):
+            cls = value.python_type()
+            if name == "__format__" and cls.__format__ is object.__format__:
+                name, args = "__str__", ()
+            if name == "__str__" and cls.__str__ is object.__str__:
+                name = "__repr__"
+            if getattr(cls, name) is not getattr(object, name):
+                return value.call_method(ctx, name, list(args), {})
         try:
             return ctx.fold(function, [value, *args], {})
         except NotConstant:
@@ -336,7 +361,12 @@ def hash_(ctx: Context, value: Value) -> Value:
 
 @evaluates_call(id)
 def id_(ctx: Context, value: Value) -> Value:
-    raise GraphBreak("BD007", f"id of {value.describe()}")
+    return NumberOfVariable(id, (value,))
+
+
+@evaluates_call(threading.get_ident)
+def get_ident(ctx: Context) -> Value:
+    return NumberOfVariable(threading.get_ident)
 
 
 @evaluates_call(print, input, open, builtins.breakpoint)

@@ -140,7 +140,7 @@ static int check_keys(Step *step, PyObject *dict) {
         return 0;
     if (PyTuple_GET_SIZE(step->object) == 0)
         return PyDict_GET_SIZE(dict) == 0;
-    if (PyODict_CheckExact(dict))     /* its order changes without a new version */
+    if (PyODict_Check(dict))          /* its order changes without a new version */
         return same_keys(dict, step->object);
     uint64_t version = dict_version(dict);
     if (dict == step->last && version == step->version && version != 0)

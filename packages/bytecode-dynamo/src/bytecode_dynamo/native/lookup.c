@@ -147,8 +147,8 @@ int same_keys(PyObject *dict, PyObject *keys) {
     PyObject *key, *value;
     if (PyDict_GET_SIZE(dict) != count)
         return 0;
-    if (PyODict_CheckExact(dict)) {
-        PyObject *iterator = PyObject_GetIter(dict);
+    if (PyODict_Check(dict)) {
+        PyObject *iterator = PyODict_Type.tp_iter(dict);
         int same = iterator != NULL;
         while (same && (key = PyIter_Next(iterator)) != NULL) {
             same = i < count && same_key(key, PyTuple_GET_ITEM(keys, i));

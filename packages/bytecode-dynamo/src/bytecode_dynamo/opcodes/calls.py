@@ -54,10 +54,8 @@ def call_function_ex(ctx: Context, frame: Frame, instruction: Instruction) -> No
     function, receiver = pop_callable(frame)
     keywords: dict[str, VariableTracker] = {}
     if named is not None:
-        if not isinstance(named, DictVariable):
-            raise GraphBreak("BD007", f"** of {named.describe()}")
-        for key, value in named.entries(ctx).values():
-            keywords[ctx.real(key).as_constant(ctx)] = ctx.real(value)
+        for key, value in ctx.pairs_of(named):
+            keywords[key.as_constant(ctx)] = ctx.real(value)
     frame.push(function.call(ctx, [*receiver, *args], keywords))
 
 

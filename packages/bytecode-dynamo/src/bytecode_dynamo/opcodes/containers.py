@@ -8,8 +8,9 @@ from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
+from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.mapping import DictVariable, SetVariable, dict_update, pairs_of, set_add, set_update
-from bytecode_dynamo.variables.sequence import ListVariable, SequenceVariable, list_append, list_extend
+from bytecode_dynamo.variables.sequence import ListVariable, list_append, list_extend
 
 from .table import evaluates
 
@@ -151,6 +152,7 @@ def unpack_ex(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     frame.stack += reversed([*items[:before], ctx.create_list(items[before:end]), *items[end:]])
 
 
+SEQUENCE_FLAG, MAPPING_FLAG = 1 << 5, 1 << 6
 # -- pattern matching -----------------------------------------------------------------------------------------------------
 
 
@@ -161,18 +163,17 @@ def get_len(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 @evaluates(Op.MATCH_SEQUENCE)
 def match_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    value = frame.stack[-1]
-    frame.push(ConstantVariable(isinstance(value, SequenceVariable)))
+    frame.push(ConstantVariable(bool(frame.stack[-1].python_type().__flags__ & SEQUENCE_FLAG)))
 
 
 @evaluates(Op.MATCH_MAPPING)
 def match_mapping(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ConstantVariable(isinstance(frame.stack[-1], DictVariable)))
+    frame.push(ConstantVariable(bool(frame.stack[-1].python_type().__flags__ & MAPPING_FLAG)))
 
 
 @evaluates(Op.MATCH_KEYS)
 def match_keys(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    subject, keys = frame.stack[-2], frame.stack[-1]
+    subject, keys = native(frame.stack[-2]), frame.stack[-1]
     if not isinstance(subject, DictVariable):
         raise GraphBreak("BD007", f"mapping pattern on {subject.describe()}")
     values = [subject.get(ctx, key) for key in keys.unpack(ctx)]

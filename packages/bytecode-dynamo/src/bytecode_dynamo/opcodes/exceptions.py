@@ -30,7 +30,7 @@ def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         is_none = isinstance(cause, ConstantVariable) and cause.value is None
         error.set_attr(ctx, "__cause__", cause if is_none else as_exception(ctx, cause))
         error.set_attr(ctx, "__suppress_context__", ConstantVariable(True))
-    raise ObservedException(error)
+    raise ctx.observed(error)
 
 
 def as_exception(ctx: Context, value: VariableTracker) -> VariableTracker:

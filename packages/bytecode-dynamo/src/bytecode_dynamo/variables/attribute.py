@@ -148,18 +148,27 @@ def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableT
         return written
     if not key.exists or key.source is None:
         return None
-    held = getattr(key.value, "__dict__", None)
+    held = instance_dict(key.value)
     if held is None:
         return None
+    hidden = isinstance(key.cls.__getattribute__, types.FunctionType)
     if name not in held:
-        ctx.guards.require(AttrSource(key.source, "__dict__"), GuardKind.DICT_KEYS, tuple(held))
+        ctx.guards.require(AttrSource(key.source, "__dict__", hidden), GuardKind.NO_ATTR, name)
         return None
-    return ctx.wrap(held[name], AttrSource(key.source, name))
+    return ctx.wrap(held[name], AttrSource(key.source, name, hidden))
+
+
+def instance_dict(value: object) -> dict[str, Any] | None:
+    """``value.__dict__``, whatever its class makes of attribute access."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
 
 
 def instance_names(ctx: Context, key: Identity) -> list[str]:
     """The keys of the instance dict now."""
-    names: dict[str, None] = dict.fromkeys(getattr(key.value, "__dict__", ())) if key.exists else {}
+    names: dict[str, None] = dict.fromkeys(instance_dict(key.value) or ()) if key.exists else {}
     for name, value in ctx.effects.attributes(key).items():
         if value is DELETED:
             names.pop(name, None)

@@ -93,23 +93,23 @@ class VariableTracker:
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         """``value[key]``."""
-        return self.call_method(ctx, "__getitem__", [key], {})
+        raise GraphBreak("BD007", f"an item of {self.describe()}")
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         """``self[key] = value``."""
-        self.call_method(ctx, "__setitem__", [key, value], {})
+        raise GraphBreak("BD020", f"assignment to an item of {self.describe()}")
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         """``del self[key]``."""
-        self.call_method(ctx, "__delitem__", [key], {})
+        raise GraphBreak("BD020", f"deletion of an item of {self.describe()}")
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         """``item in value``."""
-        return any(ctx.equal(element, item) for element in self.unpack(ctx))
+        return any(ctx.alike(element, item) for element in self.unpack(ctx))
 
     def length(self, ctx: Context) -> VariableTracker:
         """``len(value)``."""
-        return self.call_method(ctx, "__len__", [], {})
+        raise GraphBreak("BD007", f"the length of {self.describe()}")
 
     def iterate(self, ctx: Context) -> VariableTracker:
         """``iter(value)``."""
@@ -181,6 +181,10 @@ class MethodTable:
             return rule
 
         return add
+
+    def rule(self, name: str) -> MethodImplementation:
+        """The rule of a method of this table."""
+        return self._rules[name]
 
     def find(self, name: str) -> MethodImplementation | None:
         """The rule of a method, here or in the parent table."""

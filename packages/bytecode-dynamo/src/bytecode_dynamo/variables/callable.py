@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import types
 import typing
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,12 @@ class ClassVariable(KnownObjectVariable):
         if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
             value = getattr(self.value, name)
             return CallableVariable(value) if value is found else ctx.create(value)
-        return ctx.wrap(found, source)
+        made = ctx.wrap(found, source)
+        if isinstance(found, types.FunctionType) or not isinstance(
+            find_in_class(type(found), "__get__")[1], types.FunctionType
+        ):
+            return made
+        return made.call_method(ctx, "__get__", [ctx.constant(None), self], {})
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if type(self.value) is not type or name.startswith("__"):
@@ -129,19 +135,42 @@ class ClassVariable(KnownObjectVariable):
             return ctx.create_list([ctx.constant_class(base) for base in self.value.__mro__])
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
+    def _of_metaclass(self, ctx: Context, name: str, args: Args) -> VariableTracker | None:
+        """What a special method of a metaclass written in Python gives."""
+        if isinstance(self.value, enum.EnumMeta) or not isinstance(
+            find_in_class(type(self.value), name)[1], types.FunctionType
+        ):
+            return None
+        return self._from_metaclass(ctx, name).call(ctx, args, {})
+
+    def truth(self, ctx: Context) -> bool:
+        made = self._of_metaclass(ctx, "__bool__", []) or self._of_metaclass(ctx, "__len__", [])
+        return True if made is None else made.truth(ctx)
+
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        index, _ = find_in_class(type(self.value), "__getitem__")
-        if index >= 0:
+        made = self._of_metaclass(ctx, "__getitem__", [key])
+        if made is not None:
+            return made
+        if find_in_class(type(self.value), "__getitem__")[0] >= 0:
             return ctx.fold(lambda cls, item: cls[item], [self, key], {})
-        return KnownObjectVariable(self.value[key.as_constant(ctx)])
+        if "__class_getitem__" in dir(self.value):
+            return ctx.wrap(self.value[key.as_constant(ctx)], ConstSource(self.value[key.as_constant(ctx)]))
+        return ctx.raise_error(TypeError, f"type {self.value.__name__!r} is not subscriptable")
 
     def iterate(self, ctx: Context) -> VariableTracker:
+        made = self._of_metaclass(ctx, "__iter__", [])
+        if made is not None:
+            return made
         return ctx.iterator([ctx.constant(member) for member in ctx.enum_members(self.value)])
 
     def length(self, ctx: Context) -> VariableTracker:
-        return ctx.constant(len(ctx.enum_members(self.value)))
+        made = self._of_metaclass(ctx, "__len__", [])
+        return ctx.constant(len(ctx.enum_members(self.value))) if made is None else made
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        made = self._of_metaclass(ctx, "__contains__", [item])
+        if made is not None:
+            return made.truth(ctx)
         return item.as_constant(ctx) in ctx.enum_members(self.value)
 
 
@@ -202,6 +231,24 @@ class NamespaceVariable(KnownObjectVariable):
             return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
         return ctx.create(found)
 
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        origin = typing.get_origin(self.value)
+        if not isinstance(origin, type):
+            return KnownObjectVariable.call(self, ctx, args, kwargs)
+        made = ctx.construct(origin, args, kwargs)
+        if isinstance(self.value, _TYPING._GenericAlias) and origin.__dictoffset__:
+            made.set_attr(ctx, "__orig_class__", self)
+        return made
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return ctx.fold(lambda value, item: value[item], [self, key], {})
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return ctx.fold(lambda value, part: part in value, [self, item], {}).truth(ctx)
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return ctx.fold(len, [self], {})
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundRuleVariable(VariableTracker):
@@ -229,6 +276,36 @@ class BoundRuleVariable(VariableTracker):
     def reconstruct(self, gen: Codegen) -> None:
         gen(self.owner)
         gen.emitter.load_attr(self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberOfVariable(VariableTracker):
+    """A number that only stands for something: ``id(value)``, or the number of this thread."""
+
+    function: Callable[..., int]
+    args: tuple[VariableTracker, ...] = ()
+
+    def python_type(self) -> type:
+        return int
+
+    def identity(self) -> object:
+        return self
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return (self.function, *map(_identity_key, self.args))
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(self.function)
+        gen.push_all(self.args)
+        gen.emitter.call(len(self.args))
+
+
+def _identity_key(value: VariableTracker) -> Hashable:
+    held = value.identity()
+    return id(held) if not isinstance(held, (int, float, str)) else (type(held), held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

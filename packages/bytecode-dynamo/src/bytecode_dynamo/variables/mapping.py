@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source
+from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
 
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
-from .userobject import wrap_opaque
+from .userobject import UserObjectVariable, wrap_opaque
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]
-DICT_TYPES = (dict, collections.OrderedDict, collections.defaultdict)
+DICT_TYPES = (collections.OrderedDict, collections.defaultdict, dict)
 DICT_METHODS = MethodTable("dict")
 SET_METHODS = MethodTable("set")
 
@@ -61,6 +60,9 @@ class DictVariable(VariableTracker):
         pairs = self.entries(ctx).values()
         return {ctx.real(key).as_constant(ctx): ctx.real(value).as_fake(ctx) for key, value in pairs}
 
+    def hash_key(self, ctx: Context) -> Hashable:
+        return ctx.raise_error(TypeError, f"unhashable type: {self.key.cls.__name__!r}")
+
     def has_method(self, name: str) -> bool:
         """Whether there is a rule for a method."""
         return DICT_METHODS.find(name) is not None
@@ -80,6 +82,8 @@ class DictVariable(VariableTracker):
         found = self.get(ctx, key)
         if found is not None:
             return found
+        if self.key.shell is not None and hasattr(self.key.shell.python_type(), "__missing__"):
+            return self.key.shell.call_method(ctx, "__missing__", [key], {})
         if self.factory is not None:
             made = self.factory.call(ctx, [], {})
             self.set_item(ctx, key, made)
@@ -119,7 +123,7 @@ class DictVariable(VariableTracker):
         rule = DICT_METHODS.find(name)
         if rule is None:
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
-        return rule(ctx, self, *args, **kwargs) or ctx.none
+        return ctx.apply_rule(name, rule, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.build_dict(self)
@@ -187,7 +191,7 @@ class SetVariable(VariableTracker):
 
     def hash_key(self, ctx: Context) -> Hashable:
         if self.key.cls is not frozenset:
-            raise GraphBreak("BD007", "a set as a key")
+            return ctx.raise_error(TypeError, "unhashable type: 'set'")
         return frozenset(self.members(ctx))
 
     def has_method(self, name: str) -> bool:
@@ -224,7 +228,7 @@ class SetVariable(VariableTracker):
         rule = SET_METHODS.find(name)
         if rule is None:
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
-        return rule(ctx, self, *args, **kwargs) or ctx.none
+        return ctx.apply_rule(name, rule, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.build_set(self)
@@ -235,20 +239,20 @@ class SetVariable(VariableTracker):
 
 @tracker_for(dict)
 def wrap_dict(ctx: Context, value: dict[Any, Any], source: Source) -> VariableTracker:
-    if type(value) not in DICT_TYPES:
-        return ctx.wrap_object(value, source)
+    base = next(kind for kind in DICT_TYPES if isinstance(value, kind))
+    lookup = hidden_lookup(type(value), dict)
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    ctx.guards.require(source, GuardKind.DICT_KEYS, tuple(value))
-    key = Identity(type(value), value, source)
+    ctx.guards.require(source, GuardKind.DICT_KEYS, tuple(base.__iter__(value)))
+    key = Identity(base, value, source)
     entries: Entries = {}
-    for item, held in value.items():
+    for item, held in base.items(value):
         name = wrap_key(ctx, item)
-        entries[name.hash_key(ctx)] = (name, LazyVariable(held, source=ItemSource(source, item)))
+        entries[name.hash_key(ctx)] = (name, LazyVariable(held, source=ItemSource(source, item, lookup)))
     ctx.effects.set_initial(key, entries)
     factory = None
     if isinstance(value, collections.defaultdict) and value.default_factory is not None:
         factory = ctx.wrap(value.default_factory, AttrSource(source, "default_factory"))
-    return ctx.effects.remember(value, DictVariable(key, factory, source=source))
+    return ctx.derived(value, source, DictVariable(key, factory), base)
 
 
 def wrap_key(ctx: Context, key: Any) -> VariableTracker:
@@ -262,14 +266,17 @@ def wrap_key(ctx: Context, key: Any) -> VariableTracker:
 
 @tracker_for(set, frozenset)
 def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
-    if type(value) not in (set, frozenset):
-        return ctx.wrap_object(value, source)
     if not all(is_constant_value(item) for item in value):
         return wrap_opaque(ctx, value, source, "a set of objects")
-    ctx.guards.require(source, GuardKind.EQUALS, type(value)(value))
-    key = Identity(type(value), value, source)
+    base = set if isinstance(value, set) else frozenset
+    if type(value) is base:
+        ctx.guards.require(source, GuardKind.EQUALS, base(value))
+    else:
+        held = frozenset(base.__iter__(value))
+        ctx.guards.require(source, GuardKind.CUSTOM, lambda now: held == frozenset(base.__iter__(now)))
+    key = Identity(base, value, source)
     ctx.effects.set_initial(key, {item: ConstantVariable(item) for item in value})
-    return ctx.effects.remember(value, SetVariable(key, source=source))
+    return ctx.derived(value, source, SetVariable(key), base)
 
 
 # -- dict methods -----------------------------------------------------------------------------------------------------
@@ -286,36 +293,6 @@ def _view(kind: str) -> Callable[[Context, DictVariable], VariableTracker]:
 
 for _kind in ("keys", "values", "items"):
     DICT_METHODS.register(_kind)(_view(_kind))
-
-
-@DICT_METHODS.register("__getitem__")
-def dict_getitem(ctx: Context, self: DictVariable, key: VariableTracker) -> VariableTracker:
-    return self.get_item(ctx, key)
-
-
-@DICT_METHODS.register("__setitem__")
-def dict_setitem(ctx: Context, self: DictVariable, key: VariableTracker, value: VariableTracker) -> None:
-    self.set_item(ctx, key, value)
-
-
-@DICT_METHODS.register("__delitem__")
-def dict_delitem(ctx: Context, self: DictVariable, key: VariableTracker) -> None:
-    self.del_item(ctx, key)
-
-
-@DICT_METHODS.register("__contains__")
-def dict_contains(ctx: Context, self: DictVariable, key: VariableTracker) -> VariableTracker:
-    return ConstantVariable(self.contains(ctx, key))
-
-
-@DICT_METHODS.register("__len__")
-def dict_len(ctx: Context, self: DictVariable) -> VariableTracker:
-    return self.length(ctx)
-
-
-@DICT_METHODS.register("__iter__")
-def dict_iter(ctx: Context, self: DictVariable) -> VariableTracker:
-    return self.iterate(ctx)
 
 
 @DICT_METHODS.register("setdefault")
@@ -384,6 +361,8 @@ def constant_pairs(named: Kwargs) -> Iterable[tuple[VariableTracker, VariableTra
 
 def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
     """Entries of a mapping, or of an iterable of pairs."""
+    if isinstance(value, UserObjectVariable) and value.python_type().__iter__ is dict.__iter__:  # pyright: ignore
+        value = value.contents  # pyright: ignore
     if isinstance(value, DictVariable):
         return [(ctx.real(key), held) for key, held in value.entries(ctx).values()]
     keys = ctx.find_method(value, "keys")
@@ -447,16 +426,6 @@ def set_copy(ctx: Context, self: SetVariable) -> VariableTracker:
     return ctx.new_set(self.members(ctx), self.key.cls)
 
 
-@SET_METHODS.register("__contains__")
-def set_contains(ctx: Context, self: SetVariable, item: VariableTracker) -> VariableTracker:
-    return ConstantVariable(self.contains(ctx, item))
-
-
-@SET_METHODS.register("__len__")
-def set_len(ctx: Context, self: SetVariable) -> VariableTracker:
-    return self.length(ctx)
-
-
 def _combine(keep: Callable[[Hashable, dict[Hashable, VariableTracker], dict[Hashable, VariableTracker]], bool]) -> Any:
     def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> VariableTracker:
         members = self.members(ctx)
@@ -473,6 +442,29 @@ SET_METHODS.register("union", "__or__")(_combine(lambda key, left, right: True))
 SET_METHODS.register("intersection", "__and__")(_combine(lambda key, left, right: key in left and key in right))
 SET_METHODS.register("difference", "__sub__")(_combine(lambda key, left, right: key in left and key not in right))
 SET_METHODS.register("symmetric_difference", "__xor__")(_combine(lambda key, left, right: (key in left) != (key in right)))
+
+
+def _updating(name: str) -> Any:
+    combine = SET_METHODS.rule(name)
+
+    def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> None:
+        combined = cast(SetVariable, combine(ctx, self, *others))
+        ctx.effects.write(self.key, combined.members(ctx))
+
+    return rule
+
+
+for _name in ("intersection", "difference", "symmetric_difference"):
+    SET_METHODS.register(f"{_name}_update")(_updating(_name))
+
+
+@SET_METHODS.register("pop")
+def set_pop(ctx: Context, self: SetVariable) -> VariableTracker:
+    items = self.unpack(ctx)
+    if not items:
+        return ctx.raise_error(KeyError, "pop from an empty set")
+    set_discard(ctx, self, items[0])
+    return items[0]
 
 
 def _compare(holds: Callable[[set[Hashable], set[Hashable]], bool]) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import collections
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bytecode_dynamo.effects import Identity
-from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import ItemSource, Source
+from bytecode_dynamo.source import AttrSource, ItemSource, Source, hidden_lookup
 
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker, no_keywords
 from .constant import ConstantVariable, SliceVariable
@@ -39,6 +38,10 @@ class SequenceVariable(VariableTracker):
     def same_kind(self, ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
         """A new sequence of the built-in base type: what slicing and adding give."""
         raise NotImplementedError
+
+    def native(self, items: Items) -> Any:
+        """The items in a built-in sequence, which says what is wrong with an index as the program's would."""
+        return items
 
     def methods(self) -> MethodTable:
         """Methods of the type."""
@@ -75,16 +78,16 @@ class SequenceVariable(VariableTracker):
         rule = self.methods().find(name)
         if rule is None:
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
-        return rule(ctx, self, *args, **kwargs) or ctx.none
+        return ctx.apply_rule(name, rule, [self, *args], kwargs)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        items = self.elements(ctx)
+        items = self.native(self.elements(ctx))
         index = ctx.index(key)
-        if isinstance(index, slice):
-            return self.same_kind(ctx, items[index])
-        if not -len(items) <= index < len(items):
-            return ctx.raise_error(IndexError, f"{self.python_type().__name__} index out of range")
-        return ctx.real(items[index])
+        try:
+            found = items[index]
+        except (IndexError, TypeError, ValueError) as error:
+            return ctx.raise_error(type(error), *error.args)
+        return self.same_kind(ctx, found) if isinstance(index, slice) else ctx.real(found)  # pyright: ignore
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,6 +180,7 @@ class ListVariable(SequenceVariable):
     """A list or deque: the contents are in the effects."""
 
     key: Identity
+    maxlen: int | None = None
 
     def python_type(self) -> type:
         return self.key.cls
@@ -184,37 +188,49 @@ class ListVariable(SequenceVariable):
     def identity(self) -> object:
         return self.key
 
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "maxlen" and self.key.cls is collections.deque:
+            return ConstantVariable(self.maxlen)
+        return SequenceVariable.get_attr(self, ctx, name)
+
     def methods(self) -> MethodTable:
         return LIST_METHODS if self.key.cls is not collections.deque else DEQUE_METHODS
 
     def elements(self, ctx: Context) -> Items:
         return ctx.effects.read(self.key)
 
-    def replace(self, ctx: Context, items: Sequence[VariableTracker]) -> None:
+    def native(self, items: Items) -> Any:
+        return self.key.cls(items)
+
+    def replace(self, ctx: Context, items: Iterable[VariableTracker]) -> None:
         """Let the list hold other items."""
         ctx.effects.write(self.key, tuple(items))
 
     def same_kind(self, ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
         return ctx.create_list(items)
 
+    def hash_key(self, ctx: Context) -> Hashable:
+        return ctx.raise_error(TypeError, f"unhashable type: {self.key.cls.__name__!r}")
+
     def iterate(self, ctx: Context) -> VariableTracker:
         return ctx.list_iterator(self)
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
-        items = list(self.elements(ctx))
+        items = self.native(self.elements(ctx))
         index = ctx.index(key)
         try:
-            items[index] = value.unpack(ctx) if isinstance(index, slice) else value  # pyright: ignore
-        except (IndexError, ValueError) as error:
+            items[index] = value.unpack(ctx) if isinstance(index, slice) else value
+        except (IndexError, TypeError, ValueError) as error:
             ctx.raise_error(type(error), *error.args)
         self.replace(ctx, items)
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
-        items = list(self.elements(ctx))
+        items = self.native(self.elements(ctx))
+        index = ctx.index(key)
         try:
-            del items[ctx.index(key)]
-        except IndexError as error:
-            ctx.raise_error(IndexError, *error.args)
+            del items[index]
+        except (IndexError, TypeError) as error:
+            ctx.raise_error(type(error), *error.args)
         self.replace(ctx, items)
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -269,40 +285,54 @@ class RangeVariable(SequenceVariable):
 # -- wrapping ---------------------------------------------------------------------------------------------------------
 
 
-def lazy_items(value: Sequence[Any], source: Source) -> Items:
+def lazy_items(value: Iterable[Any], source: Source, lookup: Any = None) -> Items:
     """Items that are looked at when they are used."""
-    return tuple(LazyVariable(item, source=ItemSource(source, index)) for index, item in enumerate(value))
+    return tuple(LazyVariable(item, source=ItemSource(source, index, lookup)) for index, item in enumerate(value))
+
+
+def require_length(ctx: Context, value: Any, source: Source, base: Any) -> None:
+    """Guard on the number of items of the built-in part."""
+    length = base.__len__(value)
+    if type(value).__len__ is base.__len__:
+        ctx.guards.require(source, GuardKind.LENGTH, length)
+    else:
+        ctx.guards.require(source, GuardKind.CUSTOM, lambda now: base.__len__(now) == length)
+
+
+def is_plain_tuple(cls: type) -> bool:
+    """Whether a tuple of this class has no attributes of its own: a named tuple's methods are looked up on its class."""
+    return cls in (tuple, torch.Size) or cls.__module__ == "torch.return_types" or cls.__dictoffset__ == 0
 
 
 @tracker_for(list)
 def wrap_list(ctx: Context, value: list[Any], source: Source) -> VariableTracker:
-    if type(value) is not list:
-        return ctx.wrap_object(value, source)
-    ctx.guards.require(source, GuardKind.TYPE_IS, list)
-    ctx.guards.require(source, GuardKind.LENGTH, len(value))
-    key = Identity(list, value, source)
-    ctx.effects.set_initial(key, lazy_items(value, source))
-    return ctx.effects.remember(value, ListVariable(key, source=source))
+    return _wrap_sequence(ctx, list, value, source)
 
 
 @tracker_for(collections.deque)
 def wrap_deque(ctx: Context, value: collections.deque[Any], source: Source) -> VariableTracker:
-    if type(value) is not collections.deque or value.maxlen is not None:
-        return ctx.wrap_object(value, source)
-    ctx.guards.require(source, GuardKind.TYPE_IS, collections.deque)
-    ctx.guards.require(source, GuardKind.LENGTH, len(value))
-    key = Identity(collections.deque, value, source)
-    ctx.effects.set_initial(key, lazy_items(value, source))
-    return ctx.effects.remember(value, ListVariable(key, source=source))
+    ctx.guards.require(AttrSource(source, "maxlen"), GuardKind.EQUALS, value.maxlen)
+    return _wrap_sequence(ctx, collections.deque, value, source)
+
+
+def _wrap_sequence(ctx: Context, base: type, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    require_length(ctx, value, source, base)
+    key = Identity(base, value, source)
+    items = lazy_items(base.__iter__(value), source, hidden_lookup(type(value), base))
+    ctx.effects.set_initial(key, items)
+    contents = ListVariable(key, getattr(value, "maxlen", None))
+    return ctx.derived(value, source, contents, base)
 
 
 @tracker_for(tuple)
 def wrap_tuple(ctx: Context, value: tuple[Any, ...], source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    ctx.guards.require(source, GuardKind.LENGTH, len(value))
-    if type(value) is not tuple and type(value) is not torch.Size and not hasattr(type(value), "_fields"):
-        return ctx.wrap_object(value, source)
-    return ctx.effects.remember(value, TupleVariable(lazy_items(value, source), type(value), source=source))
+    items = lazy_items(tuple.__iter__(value), source, hidden_lookup(type(value), tuple))
+    require_length(ctx, value, source, tuple)
+    if is_plain_tuple(type(value)):
+        return ctx.effects.remember(value, TupleVariable(items, type(value), source=source))
+    return ctx.derived(value, source, TupleVariable(items), tuple)
 
 
 @tracker_for(range)
@@ -314,29 +344,9 @@ def wrap_range(ctx: Context, value: range, source: Source) -> VariableTracker:
 # -- methods ----------------------------------------------------------------------------------------------------------
 
 
-@SEQUENCE_METHODS.register("__len__")
-def sequence_len(ctx: Context, self: SequenceVariable) -> VariableTracker:
-    return self.length(ctx)
-
-
-@SEQUENCE_METHODS.register("__getitem__")
-def sequence_getitem(ctx: Context, self: SequenceVariable, key: VariableTracker) -> VariableTracker:
-    return self.get_item(ctx, key)
-
-
-@SEQUENCE_METHODS.register("__contains__")
-def sequence_contains(ctx: Context, self: SequenceVariable, item: VariableTracker) -> VariableTracker:
-    return ConstantVariable(self.contains(ctx, item))
-
-
-@SEQUENCE_METHODS.register("__iter__")
-def sequence_iter(ctx: Context, self: SequenceVariable) -> VariableTracker:
-    return self.iterate(ctx)
-
-
 @SEQUENCE_METHODS.register("count")
 def sequence_count(ctx: Context, self: SequenceVariable, item: VariableTracker) -> VariableTracker:
-    return ConstantVariable(sum(ctx.equal(element, item) for element in self.unpack(ctx)))
+    return ConstantVariable(sum(ctx.alike(element, item) for element in self.unpack(ctx)))
 
 
 @SEQUENCE_METHODS.register("index")
@@ -345,63 +355,64 @@ def sequence_index(ctx: Context, self: SequenceVariable, item: VariableTracker, 
         len(self.elements(ctx))
     ) if bounds else (0, len(self.elements(ctx)), 1)  # fmt: skip
     for index, element in enumerate(self.unpack(ctx)[low:high]):
-        if ctx.equal(element, item):
+        if ctx.alike(element, item):
             return ConstantVariable(low + index)
-    return ctx.raise_error(ValueError, f"{item.describe()} is not in {self.python_type().__name__}")
+    what = "tuple.index(x): x not in tuple" if self.python_type() is tuple else f"{item.describe()} is not in {_kind(self)}"
+    return ctx.raise_error(ValueError, what)
 
 
-@LIST_METHODS.register("append")
-def list_append(ctx: Context, self: ListVariable, item: VariableTracker) -> None:
-    self.replace(ctx, (*self.elements(ctx), item))
+def _kind(self: SequenceVariable) -> str:
+    return self.python_type().__name__
 
 
-@LIST_METHODS.register("extend", "__iadd__")
-def list_extend(ctx: Context, self: ListVariable, items: VariableTracker) -> None:
-    self.replace(ctx, (*self.elements(ctx), *items.unpack(ctx)))
+# Methods that only move items are run on the trackers: "i" is an item, "s" an iterable, "n" a number.
+_MOVING = {
+    "append": "i", "appendleft": "i", "extend": "s", "extendleft": "s", "insert": "ni", "pop": "n", "popleft": "",
+    "rotate": "n", "clear": "", "reverse": "",
+}  # fmt: skip
 
 
-@LIST_METHODS.register("insert")
-def list_insert(ctx: Context, self: ListVariable, index: VariableTracker, item: VariableTracker) -> None:
-    items = list(self.elements(ctx))
-    items.insert(index.as_constant(ctx), item)
-    self.replace(ctx, items)
+def _moving(name: str) -> Callable[..., VariableTracker | None]:
+    def rule(ctx: Context, self: ListVariable, *args: VariableTracker) -> VariableTracker | None:
+        base = self.key.cls
+        items = list(self.elements(ctx)) if base is list else collections.deque(self.elements(ctx), self.maxlen)
+        kinds = _MOVING[name].ljust(len(args), "i")
+        given = [_argument(ctx, arg, kind) for arg, kind in zip(args, kinds)]
+        try:
+            result = getattr(base, name)(items, *given)
+        except (IndexError, TypeError) as error:
+            ctx.raise_error(type(error), *error.args)
+        self.replace(ctx, items)
+        return result if result is None else ctx.real(result)
+
+    return rule
 
 
-@LIST_METHODS.register("pop")
-def list_pop(ctx: Context, self: ListVariable, index: VariableTracker | None = None) -> VariableTracker:
-    items = list(self.elements(ctx))
-    at = -1 if index is None else index.as_constant(ctx)
-    if not -len(items) <= at < len(items):
-        return ctx.raise_error(IndexError, "pop from empty list" if not items else "pop index out of range")
-    item = items.pop(at)
-    self.replace(ctx, items)
-    return ctx.real(item)
+def _argument(ctx: Context, value: VariableTracker, kind: str) -> Any:
+    if kind == "i":
+        return value
+    return value.unpack(ctx) if kind == "s" else ctx.constant_of(value, "an index")
+
+
+for _name in _MOVING:
+    LIST_METHODS.register(_name)(_moving(_name)) if hasattr(list, _name) else None
+list_append, list_extend = (LIST_METHODS.rule(name) for name in ("append", "extend"))
 
 
 @LIST_METHODS.register("remove")
 def list_remove(ctx: Context, self: ListVariable, item: VariableTracker) -> None:
     items = list(self.elements(ctx))
     for index, element in enumerate(items):
-        if ctx.equal(ctx.real(element), item):
+        if ctx.alike(ctx.real(element), item):
             del items[index]
             self.replace(ctx, items)
             return
     ctx.raise_error(ValueError, "list.remove(x): x not in list")
 
 
-@LIST_METHODS.register("clear")
-def list_clear(ctx: Context, self: ListVariable) -> None:
-    self.replace(ctx, ())
-
-
-@LIST_METHODS.register("reverse")
-def list_reverse(ctx: Context, self: ListVariable) -> None:
-    self.replace(ctx, self.elements(ctx)[::-1])
-
-
 @LIST_METHODS.register("copy", "__copy__")
 def list_copy(ctx: Context, self: ListVariable) -> VariableTracker:
-    return ctx.create_list(self.elements(ctx), self.key.cls)
+    return ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen)
 
 
 @LIST_METHODS.register("sort")
@@ -409,57 +420,34 @@ def list_sort(ctx: Context, self: ListVariable, **options: VariableTracker) -> N
     self.replace(ctx, sort_items(ctx, self.unpack(ctx), options))
 
 
-@LIST_METHODS.register("__setitem__")
-def list_setitem(ctx: Context, self: ListVariable, key: VariableTracker, value: VariableTracker) -> None:
-    self.set_item(ctx, key, value)
-
-
-@LIST_METHODS.register("__delitem__")
-def list_delitem(ctx: Context, self: ListVariable, key: VariableTracker) -> None:
-    self.del_item(ctx, key)
-
-
 DEQUE_METHODS = MethodTable("deque", LIST_METHODS)
+for _name in _MOVING:
+    if hasattr(collections.deque, _name):
+        DEQUE_METHODS.register(_name)(_moving(_name))
 
 
-@DEQUE_METHODS.register("appendleft")
-def deque_appendleft(ctx: Context, self: ListVariable, item: VariableTracker) -> None:
-    self.replace(ctx, (item, *self.elements(ctx)))
+class Comparable:
+    """A tracker under the program's own ``<``."""
 
+    __slots__ = ("ctx", "value")
 
-@DEQUE_METHODS.register("popleft")
-def deque_popleft(ctx: Context, self: ListVariable) -> VariableTracker:
-    if not self.elements(ctx):
-        return ctx.raise_error(IndexError, "pop from an empty deque")
-    return list_pop(ctx, self, ConstantVariable(0))  # pyright: ignore[reportReturnType]
+    def __init__(self, ctx: Context, value: VariableTracker) -> None:
+        self.ctx, self.value = ctx, value
 
-
-@DEQUE_METHODS.register("extendleft")
-def deque_extendleft(ctx: Context, self: ListVariable, items: VariableTracker) -> None:
-    self.replace(ctx, (*reversed(items.unpack(ctx)), *self.elements(ctx)))
-
-
-@DEQUE_METHODS.register("rotate")
-def deque_rotate(ctx: Context, self: ListVariable, count: VariableTracker | None = None) -> None:
-    rotated = collections.deque(self.elements(ctx))
-    rotated.rotate(1 if count is None else count.as_constant(ctx))
-    self.replace(ctx, tuple(rotated))
+    def __lt__(self, other: Comparable) -> bool:
+        return self.ctx.less(self.value, other.value)
 
 
 def sort_items(ctx: Context, items: list[VariableTracker], options: Kwargs) -> list[VariableTracker]:
-    """Sort by keys that are known constants; the order of anything else depends on data."""
+    """Sort by keys, compared as the program compares them."""
     no_keywords({name: value for name, value in options.items() if name not in ("key", "reverse")}, "sort")
     key = options.get("key")
     reverse = "reverse" in options and options["reverse"].truth(ctx)
     by: Callable[[VariableTracker], VariableTracker] = lambda item: item  # noqa: E731
     if key is not None and not (isinstance(key, ConstantVariable) and key.value is None):
         by = lambda item: key.call(ctx, [item], {})  # noqa: E731
-    keys = [ctx.constant_of(by(item), "a sort key") for item in items]
-    try:
-        order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
-    except TypeError as error:
-        ctx.raise_error(TypeError, *error.args)
-        raise GraphBreak("BD007", "sort") from error
+    keys = [Comparable(ctx, by(item)) for item in items]
+    order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
     return [items[index] for index in order]
 
 

@@ -154,16 +154,8 @@ class TensorVariable(VariableTracker):
         if name == "item" and not ctx.config.capture_scalar_outputs:
             raise GraphBreak("BD004", f"{self.describe()}.item()", "set config.capture_scalar_outputs, or keep it a tensor")
         if name in ("__getitem__", "__setitem__", "__len__", "__iter__"):
-            return self._special(ctx, name, args)
+            return ctx.special_method(self, name, args)
         return ctx.torch_call("call_method", name, [self, *args], kwargs)
-
-    def _special(self, ctx: Context, name: str, args: Args) -> VariableTracker:
-        if name == "__getitem__":
-            return self.get_item(ctx, args[0])
-        if name == "__setitem__":
-            self.set_item(ctx, *args)
-            return ctx.none
-        return self.length(ctx) if name == "__len__" else self.iterate(ctx)
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.load_graph_value(self.node)

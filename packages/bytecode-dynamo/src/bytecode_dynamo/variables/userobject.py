@@ -7,8 +7,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
-from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, Source
 
@@ -31,7 +33,22 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 
-PLAIN_GETTERS = (object.__getattribute__, BaseException.__getattribute__, types.SimpleNamespace.__getattribute__)
+OPAQUE_GETTERS = (types.ModuleType.__getattribute__, super.__getattribute__)
+
+
+class ObjectKey:
+    """An object in a dict or set, under its own ``__hash__`` and ``__eq__``."""
+
+    __slots__ = ("ctx", "hash", "value")
+
+    def __init__(self, ctx: Context, value: VariableTracker, hash: int) -> None:
+        self.ctx, self.value, self.hash = ctx, value, hash
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectKey) and self.ctx.alike(self.value, other.value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +74,15 @@ class UserObjectVariable(VariableTracker):
         return self.key.value
 
     def hash_key(self, ctx: Context) -> Hashable:
-        if self.key.cls.__hash__ is not object.__hash__:
-            method = find_in_class(self.key.cls, "__hash__")[1]
-            if not isinstance(method, types.FunctionType) or method.__module__ != "torch.nn.modules.module":
-                raise GraphBreak("BD007", f"{self.describe()} as a key: its class defines __hash__")
-        return self.key
+        cls = self.key.cls
+        if cls.__hash__ is None:
+            return ctx.raise_error(TypeError, f"unhashable type: {cls.__name__!r}")
+        if (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__) or issubclass(cls, torch.nn.Module):
+            return self.key
+        hashed = self.call_method(ctx, "__hash__", [], {})
+        if not isinstance(hashed, ConstantVariable):
+            raise GraphBreak("BD007", f"{self.describe()} as a key: its hash is not known")
+        return ObjectKey(ctx, self, hash(hashed.value))
 
     def truth(self, ctx: Context) -> bool:
         for name in ("__bool__", "__len__"):
@@ -87,9 +108,21 @@ class UserObjectVariable(VariableTracker):
         if name == "__dict__":
             return InstanceDictVariable(self)
         getter = find_in_class(self.key.cls, "__getattribute__")[1]
-        if getter not in PLAIN_GETTERS:
+        if isinstance(getter, types.FunctionType):
+            return self._intercepted(ctx, name)
+        if getter in OPAQUE_GETTERS:
             raise GraphBreak("BD014", f"{self.describe()} has its own __getattribute__")
         return load_attribute(ctx, self, self.key, name)
+
+    def _intercepted(self, ctx: Context, name: str) -> VariableTracker:
+        getter, fallback = self.special(ctx, "__getattribute__"), self.special(ctx, "__getattr__")
+        assert getter is not None
+        try:
+            return getter.call(ctx, [ConstantVariable(name)], {})
+        except ObservedException as raised:
+            if fallback is None or not issubclass(raised.value.python_type(), AttributeError):
+                raise
+            return fallback.call(ctx, [ConstantVariable(name)], {})
 
     def missing_attribute(self, ctx: Context, name: str) -> VariableTracker | None:
         """What ``__getattr__`` gives, or None when the class has none."""
@@ -118,7 +151,7 @@ class UserObjectVariable(VariableTracker):
                 ctx.wrap(found, source).call_method(ctx, "__set__", [self, value], {})
                 return
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
-        if index < 0 and not hasattr(self.key.cls, "__dict__") and self.key.cls.__dictoffset__ == 0:
+        if index < 0 and self.key.cls.__dictoffset__ == 0:
             ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
         ctx.effects.write((self.key, name), value)
 
@@ -131,6 +164,21 @@ class UserObjectVariable(VariableTracker):
 
     def remove(self, ctx: Context, name: str) -> None:
         """``object.__delattr__``."""
+        index, found = find_in_class(self.key.cls, name)
+        deleter = getattr(type(found), "__delete__", None) if index >= 0 else None
+        if isinstance(found, property) or isinstance(deleter, types.FunctionType):
+            source = class_source(ctx, self.key.cls, index, name)
+            if not isinstance(found, property):
+                ctx.wrap(found, source).call_method(ctx, "__delete__", [self], {})
+            elif found.fdel is None:
+                ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__name__!r} object has no deleter")
+            else:
+                ctx.wrap(found.fdel, AttrSource(source, "fdel")).call(ctx, [self], {})
+            return
+        if isinstance(found, types.MemberDescriptorType):
+            bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+            ctx.effects.write((self.key, name), DELETED)
+            return
         if load_instance_attribute(ctx, self.key, name) is None:
             ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
         ctx.effects.write((self.key, name), DELETED)
@@ -242,7 +290,7 @@ class InstanceDictVariable(VariableTracker):
             self.del_item(ctx, args[0])
             return found
         if name in ("__getitem__", "__contains__", "__setitem__"):
-            return ctx.subscript_method(self, name, args)
+            return ctx.special_method(self, name, args)
         raise GraphBreak("BD007", f"__dict__.{name}")
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
@@ -274,6 +322,10 @@ class ExceptionVariable(UserObjectVariable):
             return next(iter(self.arguments(ctx)), ctx.none)
         if name == "with_traceback":
             return ctx.bound_rule(self, name)
+        found = find_in_class(self.key.cls, name)[1]
+        written = ctx.effects.read((self.key, name)) is not MISSING
+        if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)) and not written:
+            raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
         return UserObjectVariable.get_attr(self, ctx, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:

@@ -1,0 +1,109 @@
+"""Objects of Python classes that extend a built-in container, number or text: an object with contents."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import Source
+
+from .base import NULL, VariableTracker
+from .constant import ConstantVariable
+from .mapping import DictVariable, SetVariable
+from .sequence import ListVariable, TupleVariable
+from .userobject import UserObjectVariable
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+HEAP_TYPE = 1 << 9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DerivedVariable(UserObjectVariable):
+    """An object with attributes of its own whose built-in part is another tracker."""
+
+    contents: VariableTracker = NULL
+
+    def as_constant(self, ctx: Context) -> Any:
+        if self.key.exists and isinstance(self.contents, (ConstantVariable, TupleVariable)):
+            return self.key.value
+        return VariableTracker.as_constant(self, ctx)
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return self.contents.as_proxy(ctx)
+
+    def as_fake(self, ctx: Context) -> Any:
+        return self.contents.as_fake(ctx)
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        if self.key.cls.__hash__ is native_base(self.key.cls).__hash__:
+            return self.contents.hash_key(ctx)
+        return UserObjectVariable.hash_key(self, ctx)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_derived(self)
+
+
+def native_base(cls: type) -> type:
+    """The first class of the resolution order that is written in C."""
+    return next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+
+
+def native(value: VariableTracker) -> VariableTracker:
+    """The built-in part of an object, or the value itself."""
+    return value.contents if isinstance(value, DerivedVariable) else value
+
+
+def wrap_derived(ctx: Context, value: Any, source: Source, contents: VariableTracker) -> VariableTracker:
+    """An existing object whose contents were wrapped."""
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    key = Identity(type(value), value, source)
+    made = DerivedVariable(key, contents, source=source)
+    _link(contents, made)
+    return ctx.effects.remember(value, made)
+
+
+def new_derived(ctx: Context, cls: type, base: type, args: list[VariableTracker]) -> VariableTracker:
+    """``base.__new__(cls, *args)``."""
+    maker = _MAKERS.get(base)
+    if maker is None:
+        raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
+    contents = maker(ctx, args)
+    made = DerivedVariable(Identity(cls), contents)
+    _link(contents, made)
+    return made
+
+
+def _link(contents: VariableTracker, owner: DerivedVariable) -> None:
+    key = contents.identity()
+    if isinstance(key, Identity):
+        key.shell = owner
+
+
+_MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]] = {
+    dict: lambda ctx, args: ctx.create_dict([]),
+    collections.OrderedDict: lambda ctx, args: ctx.create_dict([], collections.OrderedDict),
+    collections.defaultdict: lambda ctx, args: ctx.create_dict([], collections.defaultdict),
+    list: lambda ctx, args: ctx.create_list([]),
+    collections.deque: lambda ctx, args: ctx.create_list([], collections.deque),
+    set: lambda ctx, args: ctx.new_set({}, set),
+    tuple: lambda ctx, args: ctx.create_tuple(args[0].unpack(ctx) if args else []),
+}
+
+__all__ = [
+    "DerivedVariable",
+    "DictVariable",
+    "ListVariable",
+    "SetVariable",
+    "native",
+    "native_base",
+    "new_derived",
+    "wrap_derived",
+]
