@@ -457,11 +457,11 @@ def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs:
             made.set_item(ctx, key, value)
         return made
     if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):
-        made: type = args[0].value
-        if cls is tuple and is_plain_tuple(made):
-            return ctx.create_tuple(args[1].unpack(ctx), made)
-        if cls is object or native_base(made) is cls:
-            return construct(ctx, made, args[1:], kwargs) if made is cls else new_object(ctx, made, args[1:])
+        wanted: type = args[0].value
+        if cls is tuple and is_plain_tuple(wanted):
+            return ctx.create_tuple(args[1].unpack(ctx), wanted)
+        if cls is object or native_base(wanted) is cls:
+            return construct(ctx, wanted, args[1:], kwargs) if wanted is cls else new_object(ctx, wanted, args[1:])
     if cls.__module__ in ("builtins", "torch"):
         return ctx.fold(function, args, kwargs)
     raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")

@@ -150,14 +150,14 @@ def exception_init(ctx: Context, error: Value, *args: Value) -> None:
 
 
 @evaluates_call(KeyError.__str__)
-def key_error_str(ctx: Context, error: Value) -> Value:
+def key_error_str(ctx: Context, error: Value) -> Value | None:
     args = ctx.get_attr(error, "args").unpack(ctx)
     return ctx.call_known(repr, [args[0]], {}) if len(args) == 1 else exception_str(ctx, error)
 
 
 @evaluates_call(
     BaseException.__str__,
-    *{error.__str__ for error in (AttributeError, NameError, ImportError, OSError, SyntaxError)} - {BaseException.__str__},
+    *{error.__str__ for error in (AttributeError, NameError, ImportError)} - {BaseException.__str__},
 )
 def exception_str(ctx: Context, error: Value) -> Value:
     args = ctx.get_attr(error, "args").unpack(ctx)

@@ -239,7 +239,7 @@ class SetVariable(VariableTracker):
 
 @tracker_for(dict)
 def wrap_dict(ctx: Context, value: dict[Any, Any], source: Source) -> VariableTracker:
-    base = next(kind for kind in DICT_TYPES if isinstance(value, kind))
+    base: Any = next(kind for kind in DICT_TYPES if isinstance(value, kind))
     lookup = hidden_lookup(type(value), dict)
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     ctx.guards.require(source, GuardKind.DICT_KEYS, tuple(base.__iter__(value)))
