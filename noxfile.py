@@ -139,6 +139,15 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def opinfo(session: nox.Session) -> None:
+    """First and second derivatives of every operator in torch's database through aotgrad; writes docs/aotgrad_opinfo.md."""
+    install(session, "aotgrad")
+    session.run(
+        "python", "-W", "ignore", "-m", "packages.aotgrad.tests.opinfo", "--table", "docs/aotgrad_opinfo.md", *session.posargs
+    )
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """The documentation site, links checked."""
     session.install("mkdocs-material>=9.5,<10")

@@ -47,14 +47,6 @@ def test_compiled_calls_are_not_counted():
     assert not counters
 
 
-def test_create_graph_is_counted():
-    compiled = aot_function(lambda x: x.sin(), forward_compiler=run_eager)
-    x = torch.randn(3, requires_grad=True)
-    with pytest.warns(FallbackWarning, match="create_graph=True"):
-        torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
-    assert counters == {"fallbacks": 1, "create_graph=True runs the program again": 1}
-
-
 def overwrite_saved(x):
     y = x.exp()
     return y.add_(1)  # backward would need y as it was: an error in eager, too, but only when backward runs

@@ -12,8 +12,9 @@ from symshapes import FakeTensor, FakeTensorMode, SymbolicError
 from .compile import Options, compile_joint, optimise_joint
 from .errors import CompilerError, Unsupported
 from .fallback import Fallback
-from .joint import Joint, Program, trace_joint
+from .joint import Program
 from .plan import InputSpec
+from .recipe import Recipe
 from .runtime import Runtime
 
 
@@ -45,15 +46,10 @@ class Compilation:
             self._compiled[grad_enabled] = self._compile(grad_enabled)
         return self._compiled[grad_enabled]
 
-    def trace(self, grad_enabled: bool) -> Joint:
-        """The joint graph of the program started in a grad mode."""
-        with torch.inference_mode(False):
-            joint = trace_joint(self.program, self.make_inputs(), self.fake_mode, grad_enabled=grad_enabled)
-        self.out_spec = joint.out_spec
-        return joint
-
     def _compile(self, grad_enabled: bool) -> Callable[..., Any]:
-        joint = self.trace(grad_enabled)
+        recipe = Recipe(self.program, self.make_inputs, self.fake_mode, grad_enabled)
+        joint = recipe.trace()
+        self.out_spec = joint.out_spec
         optimise_joint(joint, self.options)
         depends_on_mode = any(s.requires_grad for s in joint.inputs)
 
@@ -63,7 +59,7 @@ class Compilation:
         other = other_mode if depends_on_mode else None
         in_autocast = torch._C._is_any_autocast_enabled()
         run = Runtime(joint, self.lifted, self.eager, other, grad_enabled, in_autocast)
-        return compile_joint(joint, run, self.options)
+        return compile_joint(joint, run, recipe, self.options)
 
     def _variant_or_eager(self, grad_enabled: bool) -> Callable[..., Any]:
         """``variant`` for a caller that has taken its guards already and cannot run the program in another way."""

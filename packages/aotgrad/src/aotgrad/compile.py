@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import torch
 
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
-from .fallback import Fallback
 from .joint import Joint
 from .partition import Partitioner
 from .passes import clean, is_random, separate_outputs
 from .plan import Slot, View
+from .recipe import Recipe
 from .runtime import Runtime, build_inference, build_training
 from .seeded import restore_random, seed_random
 from .show import graph_text
@@ -67,7 +67,7 @@ def _owned_slots(joint: Joint) -> list[int]:
     return sorted(held | set(plan.differentiable))
 
 
-def compile_joint(joint: Joint, run: Runtime, options: Options) -> Callable[..., Any]:
+def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) -> Callable[..., Any]:
     """The callable of a joint graph that ``optimise_joint`` has seen."""
     if not joint.has_backward:
         values = joint.gm.graph.output_node().args[0]
@@ -78,8 +78,9 @@ def compile_joint(joint: Joint, run: Runtime, options: Options) -> Callable[...,
         split = _partitioned(joint, options)
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
-        if not run.lifted and DoubleBackward.applies_to(joint):
-            run.double = DoubleBackward(joint, Fallback(run.eager, "create_graph=True runs the program again"))
+        run.double = DoubleBackward(
+            joint, recipe, split, lambda again, its_recipe: _compile_gradient(again, its_recipe, options)
+        )
         call, text = build_training(run, split, forward, backward)
     options.report("runtime", lambda: text)
     return call
@@ -94,6 +95,20 @@ def _partitioned(joint: Joint, options: Options) -> Split:
     options.report("partition", lambda: str(partition))
     restore_random(n for n in seeded if n.name not in partition.recomputed and n.args[0] not in partition.saved)
     return split_joint(view, partition.saved)
+
+
+def _compile_gradient(joint: Joint, recipe: Recipe, options: Options) -> Callable[..., Any]:
+    """The callable of a program that is the gradient of another."""
+    listener = options.on_artifact
+    if listener is not None:
+        options = replace(options, on_artifact=lambda name, text: listener(f"gradient {name}", text))
+    optimise_joint(joint, options)
+    run = Runtime(joint, (), _never, None, True, True)
+    return compile_joint(joint, run, recipe, options)
+
+
+def _never(*inputs: Any) -> NoReturn:
+    raise AssertionError("a gradient writes to nothing")
 
 
 def _compile(compiler: Callable[..., Any], gm: torch.fx.GraphModule, what: str, options: Options, wanted: bool) -> Any:

@@ -1,84 +1,145 @@
-"""Backward of backward: when backward itself must be differentiable, the program runs again under autograd."""
+"""Backward of backward: the gradient computation as a program of its own, compiled when it is first asked for."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from symshapes import SymbolicError
 
-from .emit import Source, tuple_text
+from .emit import tuple_text
 from .errors import Unsupported
 from .joint import Joint
-from .passes import is_random
-from .plan import InputSpec, Slot
+from .passes import layout_key
+from .plan import InputSpec
+from .recipe import Recipe
+from .split import Split, ancestors
+
+Rebuild = Callable[[Joint, Recipe], Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradient:
+    """A compiled gradient; where its inputs beyond the program's come from; which inputs of the program it reads unsaved."""
+
+    call: Callable[..., Any]
+    sources: list[tuple[str, int]]
+    read: set[int]
 
 
 class DoubleBackward:
-    """Computes a program's gradients with autograd recording, from its kept inputs.
+    """Computes a program's gradients so that they have gradients themselves.
+
+    The program's gradient (``Recipe.gradient``) is traced and compiled like any program. Where it computes what the first
+    forward pass has saved, it reads that instead: nothing random is drawn again.
 
     Args:
         joint: the traced program.
-        eager: runs the captured program on all inputs and returns its flat outputs.
+        recipe: traces it.
+        split: what was saved.
+        rebuild: compiles the joint graph of the gradient.
     """
 
-    def __init__(self, joint: Joint, eager: Callable[..., Sequence[Any]]) -> None:
-        self._eager = eager
+    def __init__(self, joint: Joint, recipe: Recipe, split: Split, rebuild: Rebuild) -> None:
         self._joint = joint
-        outputs = {o.index: i for i, o in enumerate(joint.plan.outputs) if isinstance(o, Slot)}
-        self._outputs = [outputs[slot] for slot in joint.plan.differentiable]
+        self._recipe = recipe
+        self._rebuild = rebuild
+        placeholders = joint.gm.graph.find_nodes(op="placeholder")[: len(joint.inputs)]
+        self._own_inputs = sum("position" not in p.meta for p in placeholders)  # the others stand for values of the trace
+        place = {p: i for i, p in enumerate(placeholders)}
+        self._saved_inputs = {place[n]: i for i, n in enumerate(split.saved) if n in place}
+        available = [(n, ("input", i)) for n, i in place.items()] + [(n, ("saved", i)) for i, n in enumerate(split.saved)]
+        self._available = {n.meta["position"]: (n, where) for n, where in available if "position" in n.meta}
+        read = ancestors(n for n in split.gradients)
+        self._read = {i for p, i in place.items() if p in read}
+        self._compiled: dict[tuple[bool, ...], _Gradient] = {}  # by which tangents require grad
 
-    @staticmethod
-    def applies_to(joint: Joint) -> bool:
-        """Whether running the program again gives the same values: nothing random, nothing written."""
-        outputs = {o.index for o in joint.plan.outputs if isinstance(o, Slot)}
-        return (
-            not joint.plan.mutations
-            and all(slot in outputs for slot in joint.plan.differentiable)
-            and not any(is_random(n) for n in joint.gm.graph.nodes)
-        )
-
-    @staticmethod
-    def refuse() -> NoReturn:
-        """Raises: this graph has no differentiable backward."""
-        reason = "create_graph=True needs a graph without random ops and without writes to its inputs; run this part eagerly"
-        raise Unsupported("AG030", reason)
-
-    def keep_text(self, out: Source, joint: Joint) -> str:
-        """Text of what is kept: numbers and parameters as they are, other tensors weakly, tensors with their versions."""
-        ref = out.name("ref", weakref.ref)
+    def keep_text(self) -> str:
+        """Text of the inputs that are not saved: those that backward reads, with their versions, and those it leads to."""
         texts = []
-        for spec in joint.inputs:
-            texts.append(f"{ref}({spec.name})" if spec.is_tensor and not spec.static else spec.name)
-            texts += [f"{spec.name}._version"] * spec.is_tensor
+        for i, spec in enumerate(self._joint.inputs):
+            if self._is_kept(i, spec):
+                texts.append(spec.name)
+                texts += [f"{spec.name}._version"] * self._has_version(i, spec)
         return tuple_text(texts)
 
-    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+    @property
+    def keeps_tensors(self) -> bool:
+        """Whether ``keep_text`` holds tensors that would be freed without it."""
+        return any(spec.is_tensor and not spec.static and self._is_kept(i, spec) for i, spec in enumerate(self._joint.inputs))
+
+    def _is_kept(self, i: int, spec: InputSpec) -> bool:
+        return i not in self._saved_inputs and (spec.requires_grad or i in self._read or not spec.is_tensor)
+
+    def _has_version(self, i: int, spec: InputSpec) -> bool:
+        return spec.is_tensor and i in self._read
+
+    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
         """One gradient per input that requires grad, differentiable with respect to inputs and tangents."""
+        if any(m.differentiable or m.target.index < 0 for m in self._joint.plan.mutations):
+            raise Unsupported(
+                "AG030", "create_graph=True for a program that writes to an input that requires grad; run it eagerly"
+            )
+        kind = tuple(t.requires_grad for t in tangents)
+        if kind not in self._compiled:
+            self._compiled[kind] = self._compile(kind)
+        gradient, saved = self._compiled[kind], ctx.saved_tensors
+        inputs = self._inputs(ctx, saved, gradient.read)
+        more = [saved[i] if place == "saved" else inputs[i] for place, i in gradient.sources]
+        return tuple(gradient.call(*inputs[: self._own_inputs], *tangents, *more))
+
+    def _inputs(self, ctx: Any, saved: Sequence[torch.Tensor], read: set[int]) -> list[Any]:
         kept = iter(ctx.primals)
-        inputs = [_read(spec, kept) for spec in self._joint.inputs]
-        outputs = self._eager(*inputs)
-        wanted = [inputs[i] for i in self._joint.gradients_of]
-        active = [i for i, needed in enumerate(ctx.needs_input_grad[-len(wanted) :]) if needed]
-        pairs = [(outputs[o], t) for o, t in zip(self._outputs, tangents) if t is not None and outputs[o].requires_grad]
-        outs, grads = zip(*pairs) if pairs else ((), ())
-        found = torch.autograd.grad(outs, [wanted[i] for i in active], grads, create_graph=True, allow_unused=True)
-        result: list[torch.Tensor | None] = [None] * len(wanted)
-        for i, gradient in zip(active, found):
-            result[i] = gradient
-        return tuple(result)
+        inputs: list[Any] = []
+        for i, spec in enumerate(self._joint.inputs):
+            if not self._is_kept(i, spec):
+                inputs.append(saved[self._saved_inputs[i]] if i in self._saved_inputs else _placeholder_for(spec))
+                continue
+            inputs.append(next(kept))
+            if self._has_version(i, spec) and inputs[-1]._version != next(kept) and i in read:
+                what = f"input {spec.name}, needed for gradient computation,"
+                raise RuntimeError(f"{what} has been modified by an inplace operation")
+        return inputs
+
+    def _compile(self, kind: tuple[bool, ...]) -> _Gradient:
+        recipe = self._recipe.gradient(self._joint, kind)
+        try:
+            with recipe.fake_mode.shape_env.freeze():
+                joint = recipe.trace()
+        except SymbolicError as error:
+            raise Unsupported("AG030", f"create_graph=True: the gradient cannot be traced again: {error}") from error
+        sources = self._read_saved_values(joint)
+        call = self._rebuild(joint, recipe)
+        placeholders = joint.gm.graph.find_nodes(op="placeholder")[: self._own_inputs]
+        read = {i for i, p in enumerate(placeholders) if p.users and i not in self._saved_inputs}
+        if read & {m.target.index for m in self._joint.plan.mutations}:
+            raise Unsupported("AG030", "create_graph=True needs the value that the program has overwritten in an input")
+        return _Gradient(call, sources, read)
+
+    def _read_saved_values(self, joint: Joint) -> list[tuple[str, int]]:
+        """Makes what is saved an input of ``joint`` wherever it is computed there; says where each such input comes from."""
+        graph, sources = joint.gm.graph, []
+        following = list(graph.nodes)[len(joint.inputs)]
+        for node in list(graph.nodes):
+            saved, where = self._available.get(node.meta.get("position"), (None, None))
+            if saved is None or where is None or not _is_same(saved.meta["val"], node.meta["val"]):
+                continue
+            with graph.inserting_before(following):
+                value = graph.placeholder(f"saved_{node.name}")
+            value.meta = {"val": node.meta["val"], "position": node.meta["position"]}
+            node.replace_all_uses_with(value)
+            joint.inputs = (*joint.inputs, InputSpec(value.name, value.meta["val"]))
+            sources.append(where)
+        return sources
 
 
-def _read(spec: InputSpec, kept: Iterator[Any]) -> Any:
-    """The next kept input. Raises when it is gone or was written to since."""
-    value = next(kept)
-    if not spec.is_tensor:
-        return value
-    if not spec.static:
-        value = value()
-    if value is None:
-        raise Unsupported("AG031", f"create_graph=True needs input {spec.name}, which is no longer alive")
-    if value._version != next(kept):
-        raise RuntimeError(f"input {spec.name}, needed for gradient computation, has been modified by an inplace operation")
-    return value
+def _is_same(a: Any, b: Any) -> bool:
+    return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and layout_key(a) == layout_key(b)
+
+
+def _placeholder_for(spec: InputSpec) -> torch.Tensor:
+    """Stands for an input that nothing reads."""
+    value = spec.value
+    return torch.empty((), dtype=value.dtype, device=value.device)

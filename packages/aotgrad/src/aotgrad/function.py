@@ -49,7 +49,7 @@ class AotFunction:
         return pytree.tree_unflatten(outputs, compilation.out_spec)
 
     def _compilation(self, leaves: list[Any], spec: pytree.TreeSpec, tensors: list[torch.Tensor]) -> Compilation:
-        fake_mode = FakeTensorMode(ShapeEnv())
+        fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
         position = {id(t): i for i, t in enumerate(tensors)}
         template = [("tensor", position[id(x)]) if isinstance(x, torch.Tensor) else ("constant", x) for x in leaves]
 
@@ -57,12 +57,13 @@ class AotFunction:
             args, kwargs = pytree.tree_unflatten([inputs[v] if k == "tensor" else v for k, v in template], spec)
             return self._f(*args, **kwargs)
 
+        # the arguments themselves must not be kept alive
+        like = [(fresh_fake(t, False, fake_mode), isinstance(t, torch.nn.Parameter), t.requires_grad) for t in tensors]
+
         def make_inputs() -> tuple[InputSpec, ...]:
             return tuple(
-                InputSpec(
-                    f"x{i}", fresh_fake(t, t.requires_grad, fake_mode), isinstance(t, torch.nn.Parameter), t.requires_grad
-                )
-                for i, t in enumerate(tensors)
+                InputSpec(f"x{i}", fresh_fake(fake, grad, fake_mode), static, grad)
+                for i, (fake, static, grad) in enumerate(like)
             )
 
         def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Any) -> Any:

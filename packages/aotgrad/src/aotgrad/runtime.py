@@ -20,6 +20,7 @@ from .tangent import restride
 from .views import view_root, view_source
 
 Compiled = Callable[..., Sequence[Any]]
+_keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     if sizes:
         out(f"ctx.sizes = {tuple_text(sizes)}")
     if run.double is not None:
-        out(f"ctx.primals = {run.double.keep_text(out, joint)}")
+        out(f"ctx.primals = {run.double.keep_text()}")
     if carried:
         out(f"box[:] = {tuple_text(carried)}")
     returned = [values[i] for i in plan.differentiable]
@@ -123,16 +124,18 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
     tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
     names = [t.name for t in tangents]
     out.enter(f"def function_backward(ctx, {', '.join(names)}):")
-    out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
     if run.double is not None:
+        out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
         again = f"{out.name('double_backward', run.double)}(ctx, {tuple_text(names)})"
         out(f"return {tuple_text([*lead, '*' + again])}")
-    else:
-        out(f"{out.name('refuse_double_backward', DoubleBackward.refuse)}()")
-    out.leave()
+        out.leave()
     saved = [n.name for n in split.saved] + ["_"] * num_sentinels
     if saved:
         out(f"{', '.join(saved)}, = ctx.saved_tensors")
+        if run.double is not None and run.double.keeps_tensors:
+            out.enter(f"if not {out.name('keeps_graph', _keeps_graph)}():")
+            out("ctx.primals = None")  # as free as what is saved
+            out.leave()
     if split.sizes:
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
     used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}

@@ -167,18 +167,19 @@ def _backward_body(
     body: dict[torch.fx.Node, None] = {}
     used: set[torch.fx.Node] = set()
 
+    def is_given(node: torch.fx.Node) -> bool:
+        return node.op == "placeholder" or (_is_binder(node) and node not in view.from_tangent)
+
     def emit(node: torch.fx.Node) -> None:
         stack = [node]
         while stack:
             top = stack[-1]
-            if top in saved or top in body or top.op == "placeholder" or _is_binder(top):
+            if top in saved or top in body or is_given(top):
                 if top in saved:
                     used.add(top)
                 stack.pop()
                 continue
-            missing = [
-                a for a in view.inputs_again(top) if not (a in body or a in saved or a.op == "placeholder" or _is_binder(a))
-            ]
+            missing = [a for a in view.inputs_again(top) if not (a in body or a in saved or is_given(a))]
             if missing:
                 stack.extend(sorted(missing, key=order.__getitem__, reverse=True))
                 continue
@@ -187,7 +188,7 @@ def _backward_body(
             stack.pop()
 
     for node in view.joint.gm.graph.nodes:
-        if node in view.from_tangent and node in view.needed:
+        if node in view.from_tangent and (node in view.needed or (_is_binder(node) and node.args[0] in view.needed)):
             emit(node)
     for gradient in view.gradients:
         if isinstance(gradient, torch.fx.Node):
@@ -204,7 +205,8 @@ def _sizes_read(
     binders = {expr_of(n.meta["val"]): n for n in view.joint.gm.graph.nodes if _is_binder(n)}
     computed = set(body)
     found = {binders[s] for s in symbols if s in binders and binders[s] not in computed}
-    found |= {a for n in body for a in n.all_input_nodes if view.is_size(a) and (a.op == "placeholder" or _is_binder(a))}
+    read = {a for n in body for a in n.all_input_nodes if a not in computed and view.is_size(a)}
+    found |= {a for a in read if a.op == "placeholder" or _is_binder(a)}
     return tuple(sorted(found, key=order.__getitem__))
 
 

@@ -39,6 +39,15 @@ _QUERIES = frozenset(
 )
 # the result is the operand: below autograd these do nothing
 _IDENTITIES = frozenset([aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.lift.default])
+# computed at once on constants: torch's own kernels branch on such values
+_FOLDED = frozenset(
+    getattr(aten, name).default
+    for name in ("equal", "is_nonzero", "all", "any", "clone", "logical_not", "sum", "zero", "new_ones")
+) | frozenset(
+    getattr(getattr(aten, name), kind)
+    for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")
+    for kind in ("Tensor", "Scalar")
+)
 _SMALL = 8  # elements of a constant whose value may answer item()
 _RENAMED = {aten.lift_fresh_copy.default: aten.clone.default}
 
@@ -51,6 +60,7 @@ class Tracer(TorchDispatchMode):
         root: module that owns the constants (``get_attr`` targets).
         origin: the captured node being run; recorded nodes inherit its source line.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward node.
+        position: counts the nodes recorded forward; a trace of the same program counts the same.
     """
 
     def __init__(self, fake_mode: FakeTensorMode) -> None:
@@ -61,6 +71,7 @@ class Tracer(TorchDispatchMode):
         self.sizes = SizeNodes(self.graph)
         self.origin: torch.fx.Node | None = None
         self.in_backward = False
+        self.position = 0
         self.forward_by_sequence: dict[int, torch.fx.Node] = {}
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a fake
         self._alive: list[Any] = []  # keeps those ids from being reused
@@ -144,10 +155,31 @@ class Tracer(TorchDispatchMode):
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
         func = _RENAMED.get(func, func)
+        known = self._known_result(func, args, kwargs)
+        if known is not None and not isinstance(known, torch.Tensor):
+            return known
         out = func(*args, **kwargs)
+        if known is not None:
+            out.constant = known
         if func._schema.is_mutable:
             raise Unsupported("AG013", f"{func} writes to its operands and has no functional form", node=self.origin)
         return self._record(func, args, kwargs, out)
+
+    def _known_result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an op on small known values gives, when it can be told now: checks that torch makes on sizes read it."""
+        if func is aten.scalar_tensor.default:
+            given = args[0], kwargs.get("dtype")
+            return None if is_symbolic(given[0]) else self._on_real(torch.scalar_tensor, given[0], dtype=given[1])
+        if func not in _FOLDED or (func is aten.new_ones.default and len(args[1])):
+            return None
+        operands = [x for x in args if isinstance(x, torch.Tensor)]
+        if not operands or any(x.known_value is None for x in operands):  # type: ignore[attr-defined]
+            return None
+        return self._on_real(func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs)
+
+    def _on_real(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch._C._DisableTorchDispatch():
+            return func(*args, **kwargs)
 
     def _alias(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in (aten.lift_fresh.default, aten.lift.default):
@@ -199,6 +231,8 @@ class Tracer(TorchDispatchMode):
                 node.meta["forward_node"] = forward.name
                 _copy_stack_trace(forward, node)
             return
+        node.meta["position"] = self.position
+        self.position += 1
         if self.origin is not None:
             _copy_stack_trace(self.origin, node)
         # autograd numbers its nodes just before it calls down to us

@@ -34,6 +34,8 @@ def install(mode_type: type) -> None:
         packet = getattr(aten, name)
         _override(packet.vec, _resizing(packet.default, name not in _NEAREST), mode_type)
         _override(packet.default, _plain(packet.default), mode_type)
+    for name in ("softshrink", "hardshrink"):
+        _override(getattr(aten, name).default, _plain(getattr(aten, name).default), mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         op = getattr(aten, name).default
         for key in _KEYS:

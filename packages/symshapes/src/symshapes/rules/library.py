@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from symshapes.errors import DataDependentError
+
 from .data_dependent import unbacked_size
 from .format import format_strides, has_channels_last_strides, restrided
 from .registry import RuleTable
@@ -22,6 +24,29 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     order = mode.empty([*batch, columns, rows], dtype=a.dtype).mT.stride()
     factors = mode.empty(a.shape, order, dtype=a.dtype, device=a.fake_device)
     return factors, mode.empty([*batch, torch.sym_min(rows, columns)], dtype=a.dtype, device=a.fake_device)
+
+
+@RULES.register(aten.linalg_lstsq.default)
+def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Solutions lie in the columns of LAPACK's buffer; with singular values the rank decides whether there are residuals."""
+    given = dict(zip(("self", "b", "rcond"), args)) | kwargs
+    a, b, device = given["self"], given["b"], given["self"].fake_device
+    driver = given.get("driver") or ("gels" if device.type == "cuda" else "gelsy")
+    *batch, rows, columns = a.shape
+    is_vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and list(b.shape) == [*batch, rows])
+    count = [] if is_vector else [b.shape[-1]]
+    buffer = mode.empty([*batch, *count, torch.sym_max(rows, columns)], dtype=a.dtype, device=device)
+    solution = buffer.narrow(-1, 0, columns)
+    values, is_tall = driver in ("gelss", "gelsd"), bool(rows > columns)
+    if values and is_tall:
+        raise DataDependentError(f"{func} with driver {driver}: the size of its residuals", op=str(func))
+    real = a.dtype.to_real()
+    return (
+        solution if is_vector else solution.mT,
+        mode.empty([*batch, *(count or [1])] if is_tall and driver == "gels" else [0], dtype=real, device=device),
+        mode.empty([0] if driver == "gels" else batch, dtype=torch.int64, device=device),
+        mode.empty([*batch, torch.sym_min(rows, columns)] if values else [0], dtype=real, device=device),
+    )
 
 
 @RULES.register(aten.max_unpool2d.default)

@@ -1,0 +1,120 @@
+"""What can be traced, and traced again: a program with the way its inputs are made fake; its gradient is one, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from symshapes import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
+from .functional import current_value
+from .joint import Joint, Program, trace_joint
+from .plan import InputSpec, Target
+from .tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastState:
+    """The autocast state around a trace, so that a later trace runs in the same."""
+
+    devices: tuple[tuple[str, bool, torch.dtype], ...] = field(
+        default_factory=lambda: tuple(
+            (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")
+        )
+    )
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Within, autocast is as it was."""
+        before = AutocastState()
+        self._apply()
+        try:
+            yield
+        finally:
+            before._apply()
+
+    def _apply(self) -> None:
+        for device, enabled, dtype in self.devices:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to trace a program.
+
+    Attributes:
+        program: what is traced.
+        make_inputs: fresh fakes of all inputs; called once per trace.
+        fake_mode: the mode of the fakes.
+        grad_enabled: the grad mode that the program starts in.
+        autocast: the autocast state that it starts in.
+    """
+
+    program: Program
+    make_inputs: Callable[[], tuple[InputSpec, ...]]
+    fake_mode: FakeTensorMode
+    grad_enabled: bool
+    autocast: AutocastState = field(default_factory=AutocastState)
+
+    def trace(self) -> Joint:
+        """The joint graph."""
+        with torch.inference_mode(False), self.autocast.restored():
+            return trace_joint(self.program, self.make_inputs(), self.fake_mode, grad_enabled=self.grad_enabled)
+
+    def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool]) -> Recipe:
+        """The program that computes the gradients of this one.
+
+        Args:
+            joint: a trace of this recipe; it writes to no input that requires grad.
+            tangents_require_grad: for each tangent of ``joint``.
+
+        Its inputs are the inputs and then the tangents of ``joint``, its outputs the gradients. A trace of it starts with
+        what ``joint``'s trace recorded forward: nodes with one ``meta["position"]`` compute one value.
+        """
+        tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+        written = {m.target.index for m in joint.plan.mutations}
+
+        def make_inputs() -> tuple[InputSpec, ...]:
+            named = [f"{t.name}_of_{len(joint.inputs)}" for t in tangents]  # a name that no other level has
+            fakes = [_leaf_like(t.meta["val"], grad) for t, grad in zip(tangents, tangents_require_grad)]
+            given = [InputSpec(name, x, requires_grad=x.requires_grad) for name, x in zip(named, fakes)]
+            return (*self.make_inputs(), *given)
+
+        def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+            split = len(inputs) - len(tangents)
+            primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
+            tracer.position = 0
+            tensors = [_traced(i, x) for i, x in enumerate(primals) if isinstance(x, torch.Tensor)]
+            with torch.set_grad_enabled(self.grad_enabled):
+                result = self.program(primals, tracer, wrap_constant)
+            outputs, out_spec = pytree.tree_flatten(result)
+            tracer.origin = None
+            plan, values = plan_effects(TracedProgram(tuple(tensors), tuple(outputs), out_spec), tracer)
+            edges = {t.target.index: t.edge for t in tensors}
+            with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+                return torch.autograd.grad(
+                    [values[slot] for slot in plan.differentiable],
+                    [edges[i] for i in joint.gradients_of],
+                    inputs[split:],
+                    create_graph=True,
+                    allow_unused=True,
+                )
+
+        return Recipe(program, make_inputs, self.fake_mode, True, self.autocast)
+
+
+def _traced(i: int, wrapper: torch.Tensor) -> TracedTensor:
+    edge = gradient_edge(wrapper) if wrapper.requires_grad else None
+    return TracedTensor(Target(i), current_value(wrapper), wrapper, wrapper._version, edge)
+
+
+def _leaf_like(value: Any, requires_grad: bool) -> torch.Tensor:
+    return value.fake_mode.empty(
+        value.shape, value.stride(), dtype=value.dtype, device=value.device, requires_grad=requires_grad
+    )
