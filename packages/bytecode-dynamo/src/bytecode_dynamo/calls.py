@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import hook_policy
-from .builtins import construct, operators, torch_functions
+from .builtins import construct, copying, operators, torch_functions
 from .builtins.registry import CODE_RULES, FUNCTIONS, apply_rule
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
 from .effects import Identity
@@ -22,6 +22,7 @@ from .evaluation import FrameExit
 from .evaluator import run_inlined
 from .frame import Frame, GlobalNames, decoded
 from .source import AttrSource, ConstSource
+from .variables import reporting
 from .variables.base import VariableTracker
 from .variables.callable import CallableVariable, ClassVariable, SuperVariable
 from .variables.constant import ConstantVariable
@@ -288,4 +289,4 @@ def bind_arguments(
     return slots
 
 
-__all__ = ["AttrSource", "Calls", "ConstSource", "NotConstant", "bind_arguments"]
+__all__ = ["AttrSource", "Calls", "ConstSource", "NotConstant", "bind_arguments", "copying", "reporting"]

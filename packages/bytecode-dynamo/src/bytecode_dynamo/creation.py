@@ -28,6 +28,7 @@ from .variables.derived import wrap_derived
 from .variables.iterator import ItemsIterator, ListIterator, RangeIterator
 from .variables.mapping import DictVariable, SetVariable
 from .variables.module import PythonModuleVariable
+from .variables.proxy import ProxyVariable
 from .variables.sequence import ListVariable, RangeVariable, TupleVariable
 from .variables.tensor import TensorVariable
 from .variables.userobject import ExceptionVariable, UserObjectVariable
@@ -318,6 +319,7 @@ _CREATORS: dict[type, Callable[[Any, Any], VariableTracker]] = {
     torch.finfo: lambda ctx, value: NamespaceVariable(value),
     torch.iinfo: lambda ctx, value: NamespaceVariable(value),
     types.ModuleType: lambda ctx, value: PythonModuleVariable(value),
+    types.MappingProxyType: lambda ctx, value: ProxyVariable(ctx.create(dict(value))),
 }
 
 __all__ = ["Creation", "ItemSource", "free_symbols"]

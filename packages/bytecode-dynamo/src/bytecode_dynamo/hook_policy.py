@@ -45,6 +45,7 @@ _NOT_INLINED = (
     "warnings",
     "inspect",
 )
+_INLINED_CLASSES = ("Signature.", "Parameter.", "BoundArguments.")  # of inspect
 _NOT_CAPTURED_PACKAGES = ("numpy", "pytest", "_pytest", "hypothesis", "pluggy", "sympy", "networkx", "triton")
 
 
@@ -75,7 +76,7 @@ def check_inlining(function: types.FunctionType) -> None:
     filename = function.__code__.co_filename
     if filename.startswith(_STDLIB) and not filename.startswith(_SITE):
         module = filename[len(_STDLIB) :].split(os.sep)[0].removesuffix(".py")
-        if module in _NOT_INLINED:
+        if module in _NOT_INLINED and not function.__qualname__.startswith(_INLINED_CLASSES):
             id_ = "BD003" if module in ("logging", "warnings") else "BD002"
             raise GraphBreak(id_, f"call of {function.__module__}.{function.__qualname__}")
         return

@@ -36,6 +36,7 @@ from bytecode_dynamo.variables.iterator import (
 )
 from bytecode_dynamo.variables.mapping import DictVariable, members_of
 from bytecode_dynamo.variables.module import NNModuleVariable
+from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
@@ -438,6 +439,11 @@ def _make_getter(cls: type) -> Constructor:
 
 for _getter in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
     constructs(_getter)(_make_getter(_getter))
+
+
+@constructs(types.MappingProxyType)
+def make_proxy(ctx: Context, mapping: VariableTracker) -> VariableTracker:
+    return ProxyVariable(mapping)
 
 
 @constructs(types.SimpleNamespace)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
-from bytecode_dynamo.variables.attribute import load_attribute
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
-from bytecode_dynamo.variables.function import FunctionVariable
+from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable
 from bytecode_dynamo.variables.iterator import ChainIterator
 from bytecode_dynamo.variables.sequence import sort_items
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -120,8 +119,19 @@ def object_delattr(ctx: Context, owner: Value, name: Value) -> None:
 @evaluates_call(object.__getattribute__)
 def object_getattribute(ctx: Context, owner: Value, name: Value) -> Value:
     if isinstance(owner, UserObjectVariable):
-        return load_attribute(ctx, owner, owner.key, name.as_constant(ctx))
+        return owner.plain_get_attr(ctx, name.as_constant(ctx), hook=False)
     return owner.get_attr(ctx, name.as_constant(ctx))
+
+
+@evaluates_call(inspect.signature)
+def signature(ctx: Context, function: Value) -> Value:
+    bound = isinstance(function, BoundMethodVariable)
+    inner = function.function if isinstance(function, BoundMethodVariable) else function
+    if not isinstance(inner, FunctionVariable) or inner.value is None or inner.value.__dict__:
+        raise GraphBreak("BD002", f"signature of {function.describe()}")
+    for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
+        ctx.real(default)
+    return ctx.create(inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value))
 
 
 @evaluates_call(object.__init__, object.__init_subclass__)

@@ -118,11 +118,12 @@ _BINDERS: dict[type, _Binder] = {
     types.MethodDescriptorType: _bind_builtin,
     types.WrapperDescriptorType: _bind_builtin,
     types.ClassMethodDescriptorType: _bind_builtin_class,
+    functools._lru_cache_wrapper: _bind_function,
 }
 
 
-def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: str) -> VariableTracker:
-    """``owner.name`` for an object with an instance dict."""
+def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: str, *, hook: bool = True) -> VariableTracker:
+    """``owner.name`` for an object with an instance dict; ``hook``: with its class's ``__getattr__``."""
     cls = key.cls
     index, found = find_in_class(cls, name)
     if index >= 0 and is_data_descriptor(found):
@@ -133,7 +134,7 @@ def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: st
     if index >= 0:
         return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
     ctx.require_class_attribute(cls, name)
-    fallback = owner.missing_attribute(ctx, name)  # pyright: ignore[reportAttributeAccessIssue]
+    fallback = owner.missing_attribute(ctx, name) if hook else None  # pyright: ignore[reportAttributeAccessIssue]
     if fallback is not None:
         return fallback
     return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")

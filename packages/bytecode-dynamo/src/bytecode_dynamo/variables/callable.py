@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import types
 import typing
 from collections.abc import Callable, Hashable
@@ -214,6 +215,7 @@ _TYPING: Any = typing
 @tracker_for(
     torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
     _TYPING._GenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
+    inspect.Signature, inspect.Parameter,
     property, staticmethod, classmethod,
 )  # fmt: skip  # pyright: ignore
 def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
@@ -264,6 +266,8 @@ class BoundRuleVariable(VariableTracker):
         return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if type(self.owner).call_method is VariableTracker.call_method:
+            raise GraphBreak("BD007", f"{self.name} of {self.owner.describe()}")
         return self.owner.call_method(ctx, self.name, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:

@@ -105,14 +105,18 @@ class UserObjectVariable(VariableTracker):
         return method.call(ctx, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if name == "__dict__":
-            return InstanceDictVariable(self)
         getter = find_in_class(self.key.cls, "__getattribute__")[1]
         if isinstance(getter, types.FunctionType):
             return self._intercepted(ctx, name)
         if getter in OPAQUE_GETTERS:
             raise GraphBreak("BD014", f"{self.describe()} has its own __getattribute__")
-        return load_attribute(ctx, self, self.key, name)
+        return self.plain_get_attr(ctx, name)
+
+    def plain_get_attr(self, ctx: Context, name: str, *, hook: bool = True) -> VariableTracker:
+        """``object.__getattribute__``, and then the class's ``__getattr__`` if ``hook`` says so."""
+        if name == "__dict__":
+            return InstanceDictVariable(self)
+        return load_attribute(ctx, self, self.key, name, hook=hook)
 
     def _intercepted(self, ctx: Context, name: str) -> VariableTracker:
         getter, fallback = self.special(ctx, "__getattribute__"), self.special(ctx, "__getattr__")

@@ -1,0 +1,111 @@
+"""``copy.copy`` and ``copy.deepcopy`` of constants, containers and objects without copying rules of their own."""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.attribute import find_in_class, instance_names, load_instance_attribute
+from bytecode_dynamo.variables.base import LazyVariable, VariableTracker
+from bytecode_dynamo.variables.callable import KnownObjectVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
+from bytecode_dynamo.variables.derived import DerivedVariable
+from bytecode_dynamo.variables.function import FunctionVariable
+from bytecode_dynamo.variables.mapping import DictVariable, SetVariable
+from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
+from bytecode_dynamo.variables.userobject import ExceptionVariable, InstanceDictVariable, UserObjectVariable
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+Part = Callable[[VariableTracker], VariableTracker]
+ATOMIC = (ConstantVariable, SymbolicVariable, KnownObjectVariable, FunctionVariable)
+PLAIN = {
+    "__reduce_ex__": object.__dict__["__reduce_ex__"],
+    "__reduce__": object.__dict__["__reduce__"],
+    "__getstate__": object.__dict__.get("__getstate__"),
+}
+
+
+@evaluates_call(copy.copy)
+def shallow(ctx: Context, value: VariableTracker) -> VariableTracker:
+    own = _own_rule(ctx, value, "__copy__")
+    return own.call(ctx, [], {}) if own is not None else _copied(ctx, value, lambda part: part, lambda made: None)
+
+
+@evaluates_call(copy.deepcopy)
+def deep(ctx: Context, value: VariableTracker, memo: VariableTracker | None = None) -> VariableTracker:
+    if memo is not None and not (isinstance(memo, ConstantVariable) and memo.value is None):
+        raise GraphBreak("BD002", "copy.deepcopy with a memo")
+    done: dict[object, VariableTracker] = {}
+
+    def part(value: VariableTracker) -> VariableTracker:
+        if isinstance(value, LazyVariable) and is_constant_value(value.value):
+            return value
+        value = ctx.real(value)
+        key = value.identity()
+        if key not in done:
+            if _own_rule(ctx, value, "__deepcopy__") is not None:
+                raise GraphBreak("BD002", f"copy.deepcopy of {value.describe()}, which has __deepcopy__")
+            done[key] = _copied(ctx, value, part, lambda made: done.__setitem__(key, made))
+        return done[key]
+
+    return part(value)
+
+
+def _own_rule(ctx: Context, value: VariableTracker, name: str) -> VariableTracker | None:
+    return value.special(ctx, name) if isinstance(value, UserObjectVariable) else None
+
+
+def _copied(ctx: Context, value: VariableTracker, part: Part, announce: Callable[[VariableTracker], None]) -> VariableTracker:
+    """A copy whose parts are what ``part`` says; ``announce`` gets it before its parts are made."""
+    if isinstance(value, ATOMIC):
+        return value
+    if isinstance(value, TupleVariable):
+        items = [part(item) for item in value.items]
+        return value if all(a is b for a, b in zip(items, value.items)) else TupleVariable(tuple(items), value.cls)
+    if isinstance(value, ListVariable):
+        made = ctx.create_list([], value.key.cls)
+        announce(made)
+        made.replace(ctx, tuple(part(item) for item in value.elements(ctx)))
+        return made
+    if isinstance(value, SetVariable):
+        return ctx.new_set({key: part(item) for key, item in value.members(ctx).items()}, value.key.cls)
+    if isinstance(value, DictVariable):
+        fresh = ctx.new_dict({}, value.key.cls, value.factory)
+        announce(fresh)
+        fresh.replace(ctx, {key: (part(name), part(held)) for key, (name, held) in value.entries(ctx).items()})
+        return fresh
+    if isinstance(value, InstanceDictVariable):
+        pairs = [(ConstantVariable(name), value.get(ctx, name)) for name in value.names(ctx)]
+        return ctx.create_dict([(name, part(held)) for name, held in pairs if held is not None])
+    if isinstance(value, UserObjectVariable):
+        return _copied_object(ctx, value, part, announce)
+    raise GraphBreak("BD002", f"a copy of {value.describe()}")
+
+
+def _copied_object(ctx: Context, value: UserObjectVariable, part: Part, announce: Callable[[Any], None]) -> VariableTracker:
+    cls = value.key.cls
+    own = [name for name, rule in PLAIN.items() if rule is not None and _finds(cls, name) is not rule]
+    own += [name for name in ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__") if _finds(cls, name)]
+    plain = isinstance(cls.__init__, types.FunctionType) or cls.__init__ is object.__init__
+    if own or not plain or cls in copyreg.dispatch_table or isinstance(value, (DerivedVariable, ExceptionVariable)):
+        raise GraphBreak("BD002", f"a copy of {value.describe()}, which has copying rules of its own")
+    made: Any = ctx.new_object(cls)
+    announce(made)
+    for name in instance_names(ctx, value.key):
+        held = load_instance_attribute(ctx, value.key, name)
+        assert held is not None
+        ctx.effects.write((made.key, name), part(held))
+    return made
+
+
+def _finds(cls: type, name: str) -> Any:
+    found = find_in_class(cls, name)[1]
+    return found if found is not None and find_in_class(cls, name)[0] >= 0 else None

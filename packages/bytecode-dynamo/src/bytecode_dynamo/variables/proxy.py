@@ -1,0 +1,48 @@
+"""Read-only views of mappings."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .base import VariableTracker
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProxyVariable(VariableTracker):
+    """``types.MappingProxyType``: a mapping that can't be written through it."""
+
+    base: VariableTracker
+
+    def python_type(self) -> type:
+        return types.MappingProxyType
+
+    def truth(self, ctx: Context) -> bool:
+        return self.base.truth(ctx)
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return self.base.length(ctx)
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return self.base.contains(ctx, item)
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return self.base.get_item(ctx, key)
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return self.base.iterate(ctx)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if not hasattr(types.MappingProxyType, name):
+            return ctx.raise_error(AttributeError, f"'mappingproxy' object has no attribute {name!r}")
+        return self.base.get_attr(ctx, name)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(types.MappingProxyType)
+        gen(self.base)
+        gen.emitter.call(1)

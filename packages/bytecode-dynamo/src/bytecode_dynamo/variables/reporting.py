@@ -1,0 +1,86 @@
+"""Loggers and warnings: messages known while capturing are reported after the graph, once per call and in order."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bytecode_dynamo.builtins.registry import evaluates_call
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import Source
+
+from .base import Args, Kwargs, VariableTracker
+from .callable import BoundRuleVariable, CallableVariable, KnownObjectVariable
+from .userobject import UserObjectVariable
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
+
+REPORTING = frozenset({"debug", "info", "warning", "warn", "error", "critical", "log"})
+
+
+def require_known(ctx: Context, args: Args, kwargs: Kwargs, what: str) -> None:
+    """Break the graph at a message that depends on what is computed."""
+    try:
+        for value in (*args, *kwargs.values()):
+            value.as_constant(ctx)
+    except NotConstant as error:
+        raise GraphBreak("BD003", f"{what} with {error}") from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggerVariable(UserObjectVariable):
+    """A ``logging.Logger``: its reporting methods (``warning``, also ``warning_once``) give None."""
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name.removesuffix("_once") in REPORTING and hasattr(self.key.cls, name):
+            ctx.require_class_attribute(self.key.cls, name)
+            return BoundRuleVariable(self, name)
+        return UserObjectVariable.get_attr(self, ctx, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        method = self.get_attr(ctx, name)
+        if not isinstance(method, BoundRuleVariable):
+            return method.call(ctx, args, kwargs)
+        require_known(ctx, args, kwargs, f"{self.describe()}.{name}()")
+        ctx.defer(method, args, kwargs)
+        return ctx.none
+
+
+@tracker_for(logging.Logger)
+def wrap_logger(ctx: Context, value: logging.Logger, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return ctx.effects.remember(value, LoggerVariable(Identity(type(value), value, source), source=source))
+
+
+@evaluates_call(warnings.warn)
+def warn(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> None:
+    require_known(ctx, list(args), kwargs, "warnings.warn()")
+    given: dict[str, Any] = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+    given |= zip(("message", "category", "stacklevel"), (value.as_constant(ctx) for value in args))
+    frame = calling_frame(ctx, given.get("stacklevel", 1))
+    if frame is None or given.get("source") is not None or given.get("skip_file_prefixes"):
+        raise GraphBreak("BD003", "warnings.warn() on behalf of a caller outside of the captured function")
+    place = frame.place()
+    known = (given["message"], given.get("category"), place.filename, place.line, frame.names.mapping)
+    ctx.defer(CallableVariable(report), [KnownObjectVariable(value) for value in known], {})
+
+
+def calling_frame(ctx: Context, level: int) -> Frame | None:
+    """The frame that a warning is about; None when it is not evaluated here."""
+    frame = ctx.frame
+    while level > 1 and frame is not None:
+        frame, level = frame.parent, level - 1
+    return frame
+
+
+def report(message: Any, category: Any, filename: str, line: int, variables: dict[str, Any]) -> None:
+    """What ``warnings.warn`` does, for a place in a module."""
+    registry = variables.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category or UserWarning, filename, line, variables.get("__name__"), registry)
