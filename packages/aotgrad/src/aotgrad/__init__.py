@@ -1,7 +1,8 @@
 """Ahead-of-time autograd: forward and backward graphs in functional ATen form."""
 
-from .api import aot_backend, aot_function, aot_module, run_eager, trace_functional
+from .api import aot_backend, aot_function, aot_module, trace_functional
 from .budget import memory_pareto, partition_within
+from .eager import run_eager
 from .errors import AotError, CompilerError, ContractError, Unsupported, UserError
 from .fallback import FallbackWarning, counters
 from .joint import Joint, trace_joint

@@ -13,6 +13,7 @@ from .budget import check_budget, partition_within
 from .capture import captured_compilation, captured_program
 from .compilation import fresh_fake
 from .compile import Options
+from .eager import run_eager as run_eager
 from .errors import UserError
 from .function import AotFunction, AotModule
 from .joint import Program, trace_values
@@ -22,11 +23,6 @@ from .plan import InputSpec
 
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Sequence[Any]]]
 JointPass = Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]
-
-
-def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
-    """The trivial compiler: runs the graph's ATen ops one by one."""
-    return gm.forward
 
 
 class Choices(TypedDict, total=False):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import linecache
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +14,8 @@ from symshapes import expr_of, is_symbolic, python_text
 
 from .joint import Joint
 from .plan import Constant, Mutation, Output, SameAs, Slot, Target, View, ViewMode
+
+_COUNT = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -49,9 +53,13 @@ class Source:
         self.namespace[name] = value
         return name
 
-    def text(self) -> str:
-        """The whole text."""
-        return "\n".join(self.lines) + "\n"
+    def load(self, name: str) -> tuple[Callable[..., Any], str]:
+        """The function of this name that the text defines, and the text; tracebacks show its lines."""
+        text = "\n".join(self.lines) + "\n"
+        filename = f"<aotgrad {next(_COUNT)}>"
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        exec(compile(text, filename, "exec"), self.namespace)
+        return self.namespace[name], text
 
 
 def tuple_text(items: Iterable[str]) -> str:

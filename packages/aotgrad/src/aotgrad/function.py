@@ -13,7 +13,10 @@ from .capture import substituted
 from .compilation import Compilation, fresh_fake
 from .compile import Options
 from .plan import InputSpec
+from .specialise import Call, recognise
 from .tracer import Tracer
+
+_MOST_RECENT = 8  # kinds of arguments that are recognised without building their key
 
 
 class AotFunction:
@@ -27,10 +30,16 @@ class AotFunction:
         self._f = f
         self._options = options
         self._cache: dict[Hashable, Compilation] = {}
+        self._recent: Call = self._general
+        self._num_recent = 0
         self.__wrapped__ = f
         self.__name__ = getattr(f, "__name__", type(f).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._general(args, kwargs) if kwargs else self._recent(args)
+
+    def _general(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
         leaves, spec = pytree.tree_flatten((args, kwargs))
         tensors: dict[int, torch.Tensor] = {}
         kinds: list[Hashable] = []
@@ -46,6 +55,9 @@ class AotFunction:
             compilation = self._cache[key] = self._compilation(leaves, spec, list(tensors.values()))
         call = compilation.variant(torch.is_grad_enabled())
         outputs = call(*tensors.values())
+        if not kwargs and key[-1] is None and self._num_recent < _MOST_RECENT:
+            known, self._recent = self._recent, recognise(args, call, compilation.out_spec, self._recent)
+            self._num_recent += self._recent is not known
         return pytree.tree_unflatten(outputs, compilation.out_spec)
 
     def _compilation(self, leaves: list[Any], spec: pytree.TreeSpec, tensors: list[torch.Tensor]) -> Compilation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +70,7 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
         out.leave()
         _drop_view_tracking(out, run.joint, results, values)
     _finish_call(out, run, values)
-    return _load(out, "call")
+    return out.load("call")
 
 
 def build_training(run: Runtime, split: Split, forward: Compiled, backward: Compiled) -> tuple[Callable[..., Any], str]:
@@ -109,14 +108,21 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     out()
     _write_backward(out, run, split, backward, ["None"] * len(lead), len(sentinels))
     _write_training_call(out, run, boxed, taken, carried, values)
-    call, text = _load(out, "call")
+    call, text = out.load("call")
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
-    members = {name: staticmethod(functions[f"function_{name}"]) for name in ("forward", "backward")}
-    function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
-    # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
-    functions["apply"] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    function._backward_cls.apply = functions["function_backward"]  # the inherited one looks it up on every call
+    functions["apply"] = _function_apply(functions["function_forward"], functions["function_backward"])
     return call, text
+
+
+def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+    """``apply`` of an autograd function, less what a compiled graph does not need of it."""
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
+    # a slot costs a third of an attribute, and the inherited ``apply`` looks the backward function up on every call
+    node = {"__slots__": ("primals", "sizes"), "apply": backward}
+    function._backward_cls = type("CompiledGraphBackward", (function._backward_cls,), node)
+    # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled, lead: list[str], num_sentinels: int) -> None:
@@ -316,15 +322,3 @@ def _drop_view_tracking(out: Source, joint: Joint, results: Sequence[torch.fx.No
 
 def _expr(size: Any) -> Any:
     return size if type(size) is int else size.node.expr
-
-
-_COUNT = [0]
-
-
-def _load(out: Source, name: str) -> tuple[Callable[..., Any], str]:
-    text = out.text()
-    _COUNT[0] += 1
-    filename = f"<aotgrad graph {_COUNT[0]}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    exec(compile(text, filename, "exec"), out.namespace)
-    return out.namespace[name], text

@@ -9,7 +9,8 @@ import torch
 from symshapes import FakeTensorMode, ShapeEnv
 from torch.utils import _pytree as pytree
 
-from .api import aot_function, run_eager
+from .api import aot_function
+from .eager import run_eager
 
 Make = Callable[[], Sequence[Any]]
 
