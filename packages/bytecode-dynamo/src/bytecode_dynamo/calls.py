@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import hook_policy
-from .builtins import construct, copying, operators, torch_functions
+from .builtins import (
+    autograd,
+    autograd_function,
+    construct,
+    copying,
+    operators,
+    torch_functions,
+    transforms,
+)
 from .builtins.registry import CODE_RULES, FUNCTIONS, apply_rule
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
 from .effects import Identity
@@ -289,4 +297,15 @@ def bind_arguments(
     return slots
 
 
-__all__ = ["AttrSource", "Calls", "ConstSource", "NotConstant", "bind_arguments", "copying", "reporting"]
+__all__ = [
+    "AttrSource",
+    "Calls",
+    "ConstSource",
+    "NotConstant",
+    "autograd",
+    "autograd_function",
+    "bind_arguments",
+    "copying",
+    "reporting",
+    "transforms",
+]

@@ -183,12 +183,15 @@ def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """``torch.compiler.is_compiling()`` is True inside."""
+    """``torch.compiler.is_compiling()`` is True inside, and hooks on saved tensors rest."""
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
+    # What fake tensors save for backward is not the program's: its hooks on saved tensors must not see it.
+    hooked = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         yield
     finally:
+        torch._C._autograd._saved_tensors_hooks_set_tracing(hooked)
         torch.compiler._is_compiling_flag = before
 
 
@@ -351,7 +354,7 @@ class Compilation:
         for manager in ctx.modes.active(ctx):
             gen(manager)
             if manager.key not in gen._built:
-                gen._keep(manager.key)
+                gen.keep(manager.key)
             gen.emitter.pop()
             gen.emitter.load_fast(gen._built[manager.key])
             gen.emitter.load_method("__enter__")

@@ -90,6 +90,8 @@ class Codegen:
         if found is not None:
             self.load_source(found.source)
             return
+        if not self.ctx.graph.sees(node):
+            raise GraphBreak("BD015", "a tensor from inside a function under a torch transform is needed outside of it")
         if node not in self.outputs:
             self.outputs.append(node)
         self.emitter.load_fast(RESULT)
@@ -130,7 +132,7 @@ class Codegen:
         self.locals.append(name)
         return name
 
-    def _keep(self, key: Identity) -> None:
+    def keep(self, key: Identity) -> None:
         """Store the object on top of the stack, and push it again, so that it is built only once."""
         name = self._built[key] = self.temporary()
         self.emitter.duplicate()
@@ -166,7 +168,7 @@ class Codegen:
             self.build_tuple(items)
             self.load_const(value.maxlen)
             self.emitter.call(2)
-        self._keep(value.key)
+        self.keep(value.key)
 
     def push_dict(self, value: DictVariable) -> None:
         """Push a plain dict with the entries of a dict."""
@@ -190,7 +192,7 @@ class Codegen:
                 self(value.factory or self.ctx.none)
             self.push_dict(value)
             self.emitter.call(1 + (cls is collections.defaultdict))
-        self._keep(value.key)
+        self.keep(value.key)
 
     def build_set(self, value: SetVariable) -> None:
         """Push a new set or frozenset."""
@@ -202,7 +204,7 @@ class Codegen:
             self.emitter.load_callee_const(value.key.cls)
             self.emitter.load_fast(items)
             self.emitter.call(1)
-        self._keep(value.key)
+        self.keep(value.key)
 
     def remaining(self, iterator: IteratorVariable) -> list[VariableTracker]:
         """What an iterator would still give; does not advance it."""
@@ -224,7 +226,7 @@ class Codegen:
             return
         self.emitter.load_callee_const(types.CellType)
         self.emitter.call(0)
-        self._keep(cell.key)
+        self.keep(cell.key)
         name = self._built[cell.key]
         held = cell.contents(self.ctx)
         if held is not None:
@@ -255,7 +257,7 @@ class Codegen:
         self.emitter.build_dict(len(value.keyword_defaults))
         self.build_tuple(value.closure)
         self.emitter.call(5)
-        self._keep(value.key)
+        self.keep(value.key)
         self._fill_attributes(value.key)
 
     def build_object(self, value: UserObjectVariable) -> None:
@@ -263,7 +265,7 @@ class Codegen:
         self.emitter.load_callee_const(native_base(value.key.cls).__new__)
         self.load_const(value.key.cls)
         self.emitter.call(1)
-        self._keep(value.key)
+        self.keep(value.key)
         self._fill_attributes(value.key)
 
     def build_derived(self, value: DerivedVariable) -> None:
@@ -275,7 +277,7 @@ class Codegen:
         if isinstance(value.contents, TupleVariable):
             self.build_tuple(value.contents.items)
         self.emitter.call(1 + isinstance(value.contents, TupleVariable))
-        self._keep(value.key)
+        self.keep(value.key)
         self._fill_attributes(value.key)
         name, held = self._built[value.key], value.contents.identity()
         if isinstance(held, Identity):
@@ -307,7 +309,7 @@ class Codegen:
         self.load_const(value.key.cls)
         self.push_all(arguments)
         self.emitter.call(1 + len(arguments))
-        self._keep(value.key)
+        self.keep(value.key)
         self._fill_attributes(value.key)
 
     def _fill_attributes(self, key: Identity) -> None:
@@ -341,6 +343,9 @@ class Codegen:
     def prepare_effects(self) -> list[Callable[[], None]]:
         """Build the values that mutations need; returns what writes them."""
         writers: list[Callable[[], None]] = []
+        for call in self.ctx.deferred.calls(self.ctx):
+            self(call)
+            self.emitter.pop()
         for slot, before, now in list(self.ctx.effects.changed()):
             key, *name = _parts(slot)
             writer = self._attribute_writer(key, name[0], now) if name else self._contents_writer(key, before, now)

@@ -13,6 +13,7 @@ from .bytecode import NO_POSITION
 from .calls import Calls
 from .config import Config
 from .creation import Creation
+from .deferred import Deferred
 from .dynamic import DynamicShapes
 from .effects import Effects, Identity
 from .errors import GraphBreak, UserError
@@ -51,6 +52,7 @@ class Context(Creation, Calls):
         self.stride_guards: list[SizeGuard] = []
         self.constant_objects: dict[type, Any] = {}
         self.modes = Modes(self)
+        self.deferred = Deferred()
 
     def close(self) -> None:
         """Let go of the frame's values: the environment lives on in the graph's metadata."""

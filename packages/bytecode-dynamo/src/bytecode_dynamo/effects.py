@@ -100,6 +100,14 @@ class Effects:
                 found[slot[1]] = self._contents[slot]
         return found
 
+    def slots(self) -> Iterator[Slot]:
+        """All slots with contents."""
+        return iter(self._contents)
+
+    def slots_since(self, mark: int) -> list[Slot]:
+        """The slots written since a mark."""
+        return [slot for slot, _ in self._journal[mark:]]
+
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def mark(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from symshapes import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 
-from .errors import InvariantError
+from .errors import GraphBreak, InvariantError
 from .source import Source
 
 _UNSAFE = re.compile(r"\W+")
@@ -47,6 +48,8 @@ class GraphBuilder:
         self._sizes: dict[sympy.Expr, Node] = {}
         self._constants: dict[int, Node] = {}
         self.attributes: dict[str, Any] = {}
+        self.tags: dict[str, Any] = {}
+        """Metadata for the nodes that are made now."""
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -70,8 +73,10 @@ class GraphBuilder:
     def add_call(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
         """A ``call_function`` or ``call_method`` node with its fake result."""
         node = self.graph.create_node(op, target, args, kwargs)
-        node.meta["val"] = val
-        node.meta["stack_trace"] = self._stack_trace()
+        if not all(self.sees(used) for used in node.all_input_nodes):
+            self.graph.erase_node(node)
+            raise GraphBreak("BD020", "a tensor from inside a function under a torch transform is used outside of it")
+        node.meta.update(self.tags, val=val, stack_trace=self._stack_trace())
         self._journal.append(node)
         self.calls += 1
         return node
@@ -87,6 +92,10 @@ class GraphBuilder:
             node.meta.update(val=val, stack_trace=self._stack_trace())
             self._constants[id(value)] = node
         return node
+
+    def sees(self, node: Node) -> bool:
+        """Whether a node can be an argument here."""
+        return node.graph is self.graph
 
     # -- sizes ----------------------------------------------------------------------------------------------------
 
@@ -194,6 +203,54 @@ class GraphBuilder:
                 first.prepend(node)
 
 
+class NestedGraph(GraphBuilder):
+    """The graph of a function that a torch transform calls; values of the graphs around it become inputs when it is closed."""
+
+    def __init__(self, outer: GraphBuilder) -> None:
+        super().__init__(outer._stack_trace)
+        self.outer = outer
+        self.tags = outer.tags
+        self._symbols = ChainMap({}, outer._symbols)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:
+        return self.outer.add_input(source, example, val, static=static)
+
+    def add_symbol(self, symbol: sympy.Symbol, source: Source, size: torch.SymInt | torch.SymFloat, example: Any) -> None:
+        self.outer.add_symbol(symbol, source, size, example)
+
+    def add_parameter(self, val: Any, name: str = "arg") -> Node:
+        """A placeholder for an argument of the function."""
+        with self.graph.inserting_before(self._end_of_inputs):
+            node = self.graph.create_node("placeholder", name)
+        node.target = node.name
+        node.meta["val"] = val
+        return node
+
+    def sees(self, node: Node) -> bool:
+        return node.graph is self.graph or self.outer.sees(node)
+
+    def abandon(self) -> None:
+        """Let go of the values around."""
+        for node in reversed(list(self.graph.nodes)):
+            self.graph.erase_node(node)
+
+    def close(self, outputs: Sequence[Any]) -> tuple[GraphModule, list[Node]]:
+        """End the graph; returns the module and the nodes of the graphs around that it takes after its parameters."""
+        for node in reversed(self._journal):
+            if not node.users and node not in outputs and is_pure(node):
+                self.graph.erase_node(node)
+        self.graph.output(tuple(outputs))
+        lifted: dict[Node, Node] = {}
+        for node in list(self.graph.nodes):
+            for used in node.all_input_nodes:
+                if used.graph is not self.graph:
+                    if used not in lifted:
+                        lifted[used] = self.add_parameter(used.meta["val"], f"outer_{used.name}")
+                    node.replace_input_with(used, lifted[used])
+        self.graph.erase_node(self._end_of_inputs)
+        return GraphModule(torch.nn.Module(), self.graph, "NestedGraph"), list(lifted)
+
+
 def free_symbols(val: Any) -> set[sympy.Symbol]:
     """Symbols in the sizes and strides of a fake tensor."""
     found: set[sympy.Symbol] = set()
@@ -213,6 +270,8 @@ _PURE = {operator.getitem, operator.add, operator.sub, operator.mul, operator.fl
 def is_in_place(node: Node) -> bool:
     """Whether a call may write to a tensor (by its name)."""
     if node.kwargs.get("out") is not None or node.kwargs.get("inplace"):
+        return True
+    if any(is_in_place(inner) for module in getattr(node.target, "graphs", ()) for inner in module.graph.nodes):
         return True
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if getattr(node.target, "__module__", None) == "_operator":
@@ -252,4 +311,4 @@ def size_operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
     return target, expr.args
 
 
-__all__ = ["GraphBuilder", "GraphInput", "free_symbols", "is_pure", "readable_source", "size_operation"]
+__all__ = ["GraphBuilder", "GraphInput", "NestedGraph", "free_symbols", "is_pure", "readable_source", "size_operation"]

@@ -40,6 +40,13 @@ class Modes:
             ctx.effects.write(_GRAD, enabled)
             torch._C._set_grad_enabled(enabled)
 
+    def assume_grad(self, ctx: Context, enabled: bool) -> bool:
+        """Set grad mode where torch sets it itself when the graph runs; returns what it was."""
+        before = self.grad_enabled(ctx)
+        ctx.effects.write(_GRAD, enabled)
+        torch._C._set_grad_enabled(enabled)
+        return before
+
     def strict(self, ctx: Context) -> bool:
         """Whether graph breaks are errors at this point of the program."""
         return ctx.effects.read(_STRICT)

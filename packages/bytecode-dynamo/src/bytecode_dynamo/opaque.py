@@ -6,12 +6,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from torch.fx import GraphModule
+
 
 class OpaqueCall:
     """A callable as a call target: its meaning is what calling it does, on real tensors as on those of a tracer."""
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, graphs: tuple[GraphModule, ...] = ()) -> None:
         self.function = function
+        self.graphs = graphs
+        """The captured functions that it calls, for reading."""
         self.__name__ = name
         self.__qualname__ = name
         self.__module__ = "bytecode_dynamo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -193,6 +193,17 @@ def call(
     proxies = tuple(arg.as_proxy(ctx) for arg in args)
     named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
     node = ctx.graph.add_call(op, target, proxies, named_proxies, result)
+    if len(ctx.env.unbacked) != with_unbacked:
+        bind_unbacked(ctx, node, result)
+    return wrap_result(ctx, node, result)
+
+
+def call_nodes(ctx: Context, target: Any, args: Sequence[VariableTracker], nodes: Sequence[Any]) -> VariableTracker:
+    """Record a call whose last arguments are nodes."""
+    fakes = [*(arg.as_fake(ctx) for arg in args), *(node.meta["val"] for node in nodes)]
+    with_unbacked = len(ctx.env.unbacked)
+    result = evaluate(ctx, "call_function", target, fakes, {})
+    node = ctx.graph.add_call("call_function", target, (*(arg.as_proxy(ctx) for arg in args), *nodes), {}, result)
     if len(ctx.env.unbacked) != with_unbacked:
         bind_unbacked(ctx, node, result)
     return wrap_result(ctx, node, result)

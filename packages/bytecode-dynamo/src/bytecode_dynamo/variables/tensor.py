@@ -30,11 +30,13 @@ TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 # Methods that hand values or storage to Python or to somebody else, with the id of the break.
 LEAVING = {
     "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004", "storage": "BD004",
-    "untyped_storage": "BD004", "tolist": "BD004", "backward": "BD018", "register_hook": "BD018",
+    "untyped_storage": "BD004", "tolist": "BD004", "backward": "BD018",
     "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018", "set_": "BD018",
     "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004", "retain_grad": "BD018",
 }  # fmt: skip
 
+# Methods with a rule of their own.
+TENSOR_METHODS: dict[str, Callable[..., VariableTracker]] = {}
 # Attributes that are tensors: how the graph computes them.
 TENSOR_ATTRIBUTES: dict[str, Callable[[Context, TensorVariable], VariableTracker]] = {}
 PLAIN_ATTRIBUTES = frozenset(
@@ -149,6 +151,9 @@ class TensorVariable(VariableTracker):
         raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        rule = TENSOR_METHODS.get(name)
+        if rule is not None:
+            return rule(ctx, self, *args, **kwargs)
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
         if name == "item" and not ctx.config.capture_scalar_outputs:

@@ -1,0 +1,150 @@
+"""Gradients inside captured code: ``torch.autograd.grad``, checkpoints, hooks on tensors."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.checkpoint
+from symshapes import FakeTensor
+from torch.utils import _pytree as pytree
+
+from bytecode_dynamo.effects import MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.graph import NestedGraph
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.subgraph import capture_subgraph, inner_fake, without_effects
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
+
+from . import torch_functions
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+
+@evaluates_call(torch.autograd.grad)
+def autograd_grad(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    if isinstance(ctx.graph, NestedGraph):
+        raise GraphBreak("BD018", "torch.autograd.grad inside a function under a torch transform")
+    for node in ctx.graph.inputs:
+        val = node.meta["val"]
+        if isinstance(val, FakeTensor) and val.requires_grad and not val.is_leaf:
+            # A compiler sees only what happens inside: paths that lead through what made an input would be lost.
+            raise GraphBreak("BD018", f"torch.autograd.grad in a graph with input {node.meta['source']}, which is not a leaf")
+    return torch_functions.call(ctx, "call_function", torch.autograd.grad, list(args), kwargs)
+
+
+# -- checkpoints --------------------------------------------------------------------------------------------------------------
+
+_regions = itertools.count()
+_CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "debug", "early_stop", "context_fn", "use_reentrant")
+
+
+@evaluates_call(torch.utils.checkpoint.checkpoint)
+def checkpoint(ctx: Context, function: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    """The function's calls, each marked with the number of the outermost region (contract P1)."""
+    options = {name: kwargs.pop(name) for name in _CHECKPOINT_OPTIONS if name in kwargs}
+    if "context_fn" in options:
+        raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with context_fn")
+    reentrant = "use_reentrant" not in options or options["use_reentrant"].truth(ctx)
+    tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
+    # The reentrant form differentiates only what depends on an argument that requires a gradient.
+    enabled = ctx.modes.grad_enabled(ctx) and not (reentrant and not any(arg.fake.requires_grad for arg in tensors))
+    before, tags = ctx.modes.grad_enabled(ctx), ctx.graph.tags
+    ctx.graph.tags = {**tags, "recompute": tags.get("recompute", next(_regions))}
+    ctx.modes.set_grad(ctx, enabled)
+    try:
+        return function.call(ctx, list(args), kwargs)
+    finally:
+        ctx.graph.tags = tags
+        ctx.modes.set_grad(ctx, before)
+
+
+# -- hooks --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HookHandleVariable(VariableTracker):
+    """The handle of a hook on a tensor. In the graph there is a node for it; for an input, the hook is registered after the
+    graph, when the handle is built."""
+
+    key: Identity
+    node: Any
+    tensor: TensorVariable
+    method: str
+    hook: VariableTracker
+
+    def python_type(self) -> type:
+        return torch.utils.hooks.RemovableHandle
+
+    def identity(self) -> object:
+        return self.key
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return ctx.bound_rule(self, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name != "remove":
+            raise GraphBreak("BD014", f"{name} of a hook's handle")
+        if self.node is not None:
+            ctx.graph.add_call("call_function", REMOVE, (self.node,), {}, None)
+        else:
+            ctx.deferred.remove(ctx, self)
+        return ctx.none
+
+    def reconstruct(self, gen: Codegen) -> None:
+        if self.node is not None:
+            raise GraphBreak("BD015", "the handle of a hook on a tensor of the graph is needed after it")
+        gen(self.tensor)
+        gen.emitter.load_method(self.method)
+        gen(self.hook)
+        gen.emitter.call(1)
+        gen.keep(self.key)
+
+
+def _remove(handle: Any) -> None:
+    handle.remove()
+
+
+REMOVE = OpaqueCall(_remove, "remove_hook")
+
+
+def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
+    """``tensor.register_hook(hook)``."""
+    key = Identity(torch.utils.hooks.RemovableHandle)
+    if tensor.source is not None and ctx.example_of(tensor) is not None and tensor.fake.is_leaf:
+        handle = HookHandleVariable(key, None, tensor, "register_hook", hook)
+        ctx.deferred.add(ctx, handle)
+        return handle
+    if not tensor.fake.requires_grad:
+        raise GraphBreak("BD011", f"register_hook on {tensor.describe()}, which does not require a gradient")
+    before = ctx.modes.assume_grad(ctx, False)
+    try:
+        with without_effects(ctx, "a hook on a tensor"):
+            graph = capture_subgraph(ctx, hook, [tensor], [inner_fake(ctx, tensor.fake)], {})
+    finally:
+        ctx.modes.assume_grad(ctx, before)
+    if pytree.tree_leaves(graph.outputs) and len(pytree.tree_leaves(graph.outputs)) != 1:
+        raise GraphBreak("BD018", "a hook on a tensor returns more than a tensor")
+
+    def run(value: torch.Tensor, *lifted: Any) -> Any:
+        return value.register_hook(graph.bind(lifted))
+
+    target = OpaqueCall(run, "register_hook", (graph.module,))
+    fakes = [tensor.fake, *(node.meta["val"] for node in graph.lifted)]
+    torch_functions.evaluate(ctx, "call_function", target, fakes, {})
+    node = ctx.graph.add_call("call_function", target, (tensor.node, *graph.lifted), {}, None)
+    return HookHandleVariable(key, node, tensor, "register_hook", hook)
+
+
+TENSOR_METHODS["register_hook"] = register_hook
+
+__all__ = ["MISSING", "autograd_grad", "checkpoint", "register_hook"]

@@ -1,0 +1,242 @@
+"""``torch.autograd.Function``: forward and backward are captured as graphs, and the call becomes one of a function made of both.
+
+What forward leaves on ``ctx`` is evaluated with it: tensors that backward needs become saved values, all else is constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import Function, FunctionCtx, once_differentiable
+from torch.fx import GraphModule, Node
+
+from bytecode_dynamo.effects import MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.subgraph import nested_graph, parameter, without_effects
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
+from . import torch_functions
+from .registry import evaluates_call, evaluates_code
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+_APPLY: Any = Function.apply
+_ONCE = once_differentiable(lambda ctx: None).__code__
+MOST_OPTIONAL = 3
+Backwards = dict[tuple[bool, ...], tuple[GraphModule, list[int]]]
+_LISTS = {"save_for_backward": "saved", "mark_dirty": "dirty", "mark_non_differentiable": "constant"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionContextVariable(UserObjectVariable):
+    """``ctx``, from forward to backward."""
+
+    needs: tuple[bool, ...] = ()
+
+    def noted(self, ctx: Context, name: str) -> list[VariableTracker]:
+        """The tensors that were given to a method."""
+        return list(ctx.effects.read((self.key, f".{name}"), ()))
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name in _LISTS or name == "set_materialize_grads":
+            return ctx.bound_rule(self, name)
+        if name == "needs_input_grad":
+            return ctx.create(self.needs)
+        if name in ("saved_tensors", "to_save"):
+            return ctx.create_tuple(self.noted(ctx, "saved"))
+        written = ctx.effects.read((self.key, name))
+        if written is MISSING and not hasattr(FunctionCtx, name):
+            return ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
+        if written is MISSING:
+            raise GraphBreak("BD018", f"{name} of an autograd.Function's ctx")
+        return written
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        ctx.effects.write((self.key, name), value)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name in _LISTS:
+            ctx.effects.write((self.key, f".{_LISTS[name]}"), tuple(args))
+            return ctx.none
+        if name == "set_materialize_grads":
+            ctx.effects.write((self.key, ".materialize"), args[0].truth(ctx))
+            return ctx.none
+        return UserObjectVariable.call_method(self, ctx, name, args, kwargs)
+
+
+@evaluates_call(_APPLY.__func__)
+def apply(ctx: Context, cls: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    if not isinstance(cls, ClassVariable) or kwargs:
+        raise GraphBreak("BD018", f"{cls.describe()}.apply")
+    return _Capture(ctx, cls, args).run()
+
+
+@evaluates_code(_ONCE)
+def once(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    args[0].set_attr(ctx, ".once", ConstantVariable(True))
+    return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
+
+
+class _Capture:
+    """One call of ``apply``."""
+
+    def __init__(self, ctx: Context, cls: ClassVariable, args: Sequence[VariableTracker]) -> None:
+        self.ctx = ctx
+        self.cls = cls
+        self.args = args
+        self.tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
+        needs = tuple(isinstance(arg, TensorVariable) and arg.fake.requires_grad for arg in args)
+        self.differentiable = any(needs) and ctx.modes.grad_enabled(ctx)
+        self.function = FunctionContextVariable(Identity(FunctionCtx), needs if self.differentiable else (False,) * len(args))
+
+    def run(self) -> VariableTracker:
+        ctx = self.ctx
+        ctx.effects.write((self.function.key, ".saved"), ())
+        before = ctx.modes.assume_grad(ctx, False)
+        try:
+            with nested_graph(ctx) as graph:
+                inner = [
+                    parameter(ctx, graph, self._alias(arg)) if isinstance(arg, TensorVariable) else arg for arg in self.args
+                ]
+                result = self._forward(inner)
+                outputs = result.unpack(ctx) if issubclass(result.python_type(), tuple) else [result]
+                backward, saved = self._backwards(outputs) if self.differentiable else ({}, [])
+                kept = [node for node in saved if graph.sees(node) and node.graph is graph.graph]
+                outer = [node for node in saved if node not in kept]
+                tensors = [out for out in outputs if isinstance(out, TensorVariable)]
+                forward, lifted = graph.close([*(out.node for out in tensors), *kept])
+        finally:
+            ctx.modes.assume_grad(ctx, before)
+        plan = Plan(self.cls.value.__name__, forward, backward, len(tensors), not issubclass(result.python_type(), tuple))
+        plan.arguments = [isinstance(arg, TensorVariable) for arg in self.args]
+        plan.outer_saved = len(outer)
+        plan.saved_order = [kept.index(node) if node in kept else len(kept) + outer.index(node) for node in saved]
+        plan.checked = {saved.index(t.node) for t in self._noted("saved") if t.node in saved}
+        inner_tensors = [tracker.fake for tracker in inner if isinstance(tracker, TensorVariable)]
+        plan.dirty = [k for t in self._noted("dirty") for k, fake in enumerate(inner_tensors) if fake is t.fake]
+        plan.constant = [k for t in self._noted("constant") for k, out in enumerate(tensors) if out.fake is t.fake]
+        plan.materialize = ctx.effects.read((self.function.key, ".materialize"), True)
+        plan.once = ctx.effects.read((self.function.key, ".once")) is not MISSING
+        target = OpaqueCall(plan.build().apply, plan.name, (forward, *(module for module, _ in backward.values())))
+        found = torch_functions.call_nodes(ctx, target, self.tensors, [*lifted, *outer])
+        return self._result(result, outputs, found)
+
+    def _noted(self, name: str) -> list[TensorVariable]:
+        return [t for t in self.function.noted(self.ctx, name) if isinstance(t, TensorVariable)]
+
+    def _alias(self, arg: TensorVariable) -> Any:
+        with self.ctx.mode, torch.enable_grad():
+            return arg.fake.detach().requires_grad_(arg.fake.requires_grad)
+
+    def _forward(self, inner: list[VariableTracker]) -> VariableTracker:
+        ctx, cls = self.ctx, self.cls.value
+        if cls.setup_context is Function.setup_context:
+            return ctx.get_attr(self.cls, "forward").call(ctx, [self.function, *inner], {})
+        result = ctx.get_attr(self.cls, "forward").call(ctx, inner, {})
+        ctx.get_attr(self.cls, "setup_context").call(ctx, [self.function, ctx.create_tuple(inner), result], {})
+        return result
+
+    def _backwards(self, outputs: list[VariableTracker]) -> tuple[Backwards, list[Node]]:
+        """The graphs of backward by which gradients are defined, and the values that any of them needs."""
+        tensors = [isinstance(out, TensorVariable) for out in outputs]
+        patterns: list[tuple[bool, ...]] = [tuple(tensors)]
+        if not self.ctx.effects.read((self.function.key, ".materialize"), True):
+            if sum(tensors) > MOST_OPTIONAL:
+                raise GraphBreak("BD018", f"{self.cls.describe()}: set_materialize_grads(False) with {sum(tensors)} outputs")
+            patterns = [p for p in itertools.product(*((True, False) if t else (False,) for t in tensors)) if any(p)]
+        found: Backwards = {}
+        saved: dict[Node, int] = {}
+        for pattern in patterns:
+            module, needed = self._backward(outputs, pattern)
+            found[pattern] = module, [saved.setdefault(node, len(saved)) for node in needed]
+        return found, list(saved)
+
+    def _backward(self, outputs: list[VariableTracker], defined: tuple[bool, ...]) -> tuple[GraphModule, list[Node]]:
+        ctx = self.ctx
+        with without_effects(ctx, f"{self.cls.describe()}.backward"), nested_graph(ctx) as graph:
+            grads: list[VariableTracker] = []
+            for out, given in zip(outputs, defined):
+                with ctx.mode:
+                    fake = torch.empty_like(out.fake) if given and isinstance(out, TensorVariable) else None
+                grads.append(ctx.none if fake is None else parameter(ctx, graph, fake))
+            result = ctx.get_attr(self.cls, "backward").call(ctx, [self.function, *grads], {})
+            given = result.unpack(ctx) if issubclass(result.python_type(), (tuple, list)) else [result]
+            if len(given) < len(self.args) or not all(_is_none(item) for item in given[len(self.args) :]):
+                raise GraphBreak(
+                    "BD018", f"{self.cls.describe()}.backward returned {len(given)} gradients for {len(self.args)} inputs"
+                )
+            wanted = [item for arg, item in zip(self.args, given) if isinstance(arg, TensorVariable)]
+            return graph.close([item.as_proxy(ctx) for item in wanted])
+
+    def _result(self, result: VariableTracker, outputs: list[VariableTracker], found: VariableTracker) -> VariableTracker:
+        if not issubclass(result.python_type(), tuple):
+            return found if isinstance(outputs[0], TensorVariable) else result
+        tensors = iter(found.unpack(self.ctx))
+        return self.ctx.create_tuple([next(tensors) if isinstance(out, TensorVariable) else out for out in outputs])
+
+
+def _is_none(value: VariableTracker) -> bool:
+    return isinstance(value, ConstantVariable) and value.value is None
+
+
+class Plan:
+    """What the function made of two graphs has to know. Its inputs are the tensor arguments, what forward takes from outside, and
+    what backward alone takes from outside."""
+
+    def __init__(self, name: str, forward: GraphModule, backward: Backwards, outputs: int, single: bool) -> None:
+        self.name = name
+        self.forward = forward
+        self.backward = backward
+        self.outputs = outputs
+        self.single = single
+        self.arguments: list[bool] = []
+        self.outer_saved = 0
+        self.saved_order: list[int] = []
+        self.checked: set[int] = set()
+        self.dirty: list[int] = []
+        self.constant: list[int] = []
+        self.materialize = True
+        self.once = False
+
+    def build(self) -> Any:
+        """A subclass of ``torch.autograd.Function``."""
+        backward = functools.partial(run_backward, self)
+        if self.once:
+            backward = once_differentiable(backward)
+        methods = {"forward": staticmethod(functools.partial(run_forward, self)), "backward": staticmethod(backward)}
+        return type(self.name, (Function,), methods)
+
+
+def run_forward(plan: Plan, ctx: Any, *inputs: torch.Tensor) -> Any:
+    """Forward of a captured function."""
+    own = len(inputs) - plan.outer_saved
+    values = plan.forward(*inputs[:own])
+    outputs, kept = values[: plan.outputs], [*values[plan.outputs :], *inputs[own:]]
+    saved = [kept[place] for place in plan.saved_order]
+    is_tensor = [isinstance(value, torch.Tensor) for value in saved]
+    ctx.save_for_backward(*(value if k in plan.checked and is_tensor[k] else None for k, value in enumerate(saved)))
+    ctx.others = [None if k in plan.checked and is_tensor[k] else value for k, value in enumerate(saved)]
+    ctx.inputs = len(inputs)
+    ctx.mark_dirty(*(inputs[place] for place in plan.dirty))
+    ctx.mark_non_differentiable(*(outputs[place] for place in plan.constant))
+    return outputs[0] if plan.single and outputs else outputs
+
+
+def run_backward(plan: Plan, ctx: Any, *grads: Any) -> Any:
+    """Backward of a captured function."""
+    saved = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors, ctx.others)]
+    defined = [grad for grad in grads if grad is not None]
+    module, needed = plan.backward[tuple(grad is not None for grad in grads)]
+    found = module(*defined, *(saved[place] for place in needed))
+    return (*found, *(None,) * (ctx.inputs - len(found)))

@@ -1,0 +1,127 @@
+"""Functions that torch transforms call, captured as graphs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from symshapes import FakeTensor
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from .builtins import torch_functions
+from .effects import Identity, owner
+from .errors import GraphBreak
+from .graph import NestedGraph
+from .opaque import OpaqueCall
+from .variables.base import VariableTracker
+from .variables.tensor import TensorVariable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .context import Context
+
+
+@contextmanager
+def nested_graph(ctx: Context) -> Iterator[NestedGraph]:
+    """Record torch calls in a graph of their own; a graph break abandons it."""
+    outer = ctx.graph
+    inner = NestedGraph(outer)
+    ctx.graph = inner
+    try:
+        yield inner
+    except BaseException:
+        inner.abandon()
+        raise
+    finally:
+        ctx.graph = outer
+
+
+def parameter(ctx: Context, graph: NestedGraph, fake: Any) -> TensorVariable:
+    """A tensor that the function gets as an argument."""
+    tracker = TensorVariable(graph.add_parameter(fake), fake)
+    ctx.remember_tensor(tracker)
+    return tracker
+
+
+def inner_fake(ctx: Context, value: Any) -> Any:
+    """A tensor like the argument, for a function that may differentiate it; other values are themselves."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    with ctx.mode, torch.enable_grad():
+        inner = value.detach()
+        return inner.requires_grad_() if inner.is_floating_point() or inner.is_complex() else inner
+
+
+@contextmanager
+def without_effects(ctx: Context, what: str) -> Iterator[None]:
+    """Break the graph when the block changes objects from before it: it will run at another time, or not at all."""
+    known = {owner(slot) for slot in ctx.effects.slots()}
+    mark = ctx.effects.mark()
+    yield
+    for slot in ctx.effects.slots_since(mark):
+        held = owner(slot)
+        if isinstance(held, Identity) and (held.exists or held in known):
+            raise GraphBreak("BD020", f"{what} changes {held.source.name if held.source else 'an object from outside'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """A captured function. It takes the tensors among its arguments, then ``lifted``; ``outputs`` is a pytree of its results, in
+    which a Node stands for the next result of the module."""
+
+    module: GraphModule
+    lifted: list[Node]
+    outputs: Any
+
+    def bind(self, lifted: Sequence[Any]) -> Callable[..., Any]:
+        """The function, with values for what it takes from outside."""
+        leaves, spec = pytree.tree_flatten(self.outputs)
+
+        def run(*args: Any) -> Any:
+            tensors = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+            results = iter(self.module(*tensors, *lifted))
+            return pytree.tree_unflatten([next(results) if isinstance(leaf, Node) else leaf for leaf in leaves], spec)
+
+        return run
+
+
+def capture_subgraph(
+    ctx: Context, function: VariableTracker, args: Sequence[VariableTracker], fakes: Any, kwargs: dict[str, VariableTracker]
+) -> Subgraph:
+    """Evaluate ``function(*args, **kwargs)`` with ``fakes`` (nested as the arguments) in place of the tensors."""
+    with nested_graph(ctx) as graph:
+        inner = [rebuilt(ctx, graph, arg, fake) for arg, fake in zip(args, fakes)]
+        result = function.call(ctx, inner, kwargs)
+        outputs = result.as_proxy(ctx)
+        module, lifted = graph.close([leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Node)])
+    return Subgraph(module, lifted, outputs)
+
+
+def rebuilt(ctx: Context, graph: NestedGraph, arg: VariableTracker, fakes: Any) -> VariableTracker:
+    """An argument with parameters of the nested graph for its tensors."""
+    leaves, spec = pytree.tree_flatten(fakes)
+    if not any(isinstance(leaf, FakeTensor) for leaf in leaves):
+        return arg
+    if spec.is_leaf():
+        return parameter(ctx, graph, fakes)
+    if isinstance(fakes, (tuple, list)):
+        items = [rebuilt(ctx, graph, item, fake) for item, fake in zip(arg.unpack(ctx), fakes)]
+        return ctx.create_tuple(items, type(fakes)) if isinstance(fakes, tuple) else ctx.create_list(items)
+    if isinstance(fakes, dict):
+        pairs = [(ctx.create(key), key, fake) for key, fake in fakes.items()]
+        return ctx.create_dict([(key, rebuilt(ctx, graph, arg.get_item(ctx, key), fake)) for key, _, fake in pairs])
+    raise GraphBreak("BD018", f"a {type(fakes).__name__} as argument of a function under a torch transform")
+
+
+def call_subgraph(
+    ctx: Context, name: str, run: Callable[..., Any], args: Sequence[VariableTracker], *graphs: Subgraph
+) -> VariableTracker:
+    """Record ``run(*args, *lifted)``; the lifted values of the graphs come one graph after the other."""
+    target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
+    lifted = [node for graph in graphs for node in graph.lifted]
+    return torch_functions.call_nodes(ctx, target, args, lifted)
