@@ -235,6 +235,8 @@ class Tracer(TorchDispatchMode):
         self.position += 1
         if self.origin is not None:
             _copy_stack_trace(self.origin, node)
+            if "recompute" in self.origin.meta:
+                node.meta["recompute"] = self.origin.meta["recompute"]
         # autograd numbers its nodes just before it calls down to us
         self.forward_by_sequence[_next_sequence_number() - 1] = node
 

@@ -27,6 +27,7 @@ from .errors import (
 from .explain import Explanation
 from .export import ExportResult, export
 from .marks import mark_dynamic, mark_static, mark_unbacked
+from .opaque import OpaqueCall
 from .show import format_graph, format_source
 from .stance import error_on_graph_break, set_stance
 from .verify import check_captured
@@ -40,6 +41,7 @@ __all__ = [
     "ExportResult",
     "GraphBreak",
     "InvariantError",
+    "OpaqueCall",
     "Optimizer",
     "RecompileError",
     "Unsupported",

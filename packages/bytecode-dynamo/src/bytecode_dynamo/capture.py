@@ -62,6 +62,8 @@ from .variables.function import CellVariable
 from .verify import check_captured
 
 log = logging.getLogger("bytecode_dynamo")
+_C: Any = torch._C
+_rest_saved_tensor_hooks = _C._autograd._saved_tensors_hooks_set_tracing
 Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
 
@@ -187,11 +189,11 @@ def compiling() -> Iterator[None]:
     before = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = True
     # What fake tensors save for backward is not the program's: its hooks on saved tensors must not see it.
-    hooked = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    hooked = _rest_saved_tensor_hooks(True)
     try:
         yield
     finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(hooked)
+        _rest_saved_tensor_hooks(hooked)
         torch.compiler._is_compiling_flag = before
 
 

@@ -63,4 +63,6 @@ def format_graph(gm: GraphModule) -> str:
             else:
                 text = f"{_target(node.target)}({', '.join(args)})"
             lines.append(f"{node.name} = {text}  # {format_value(node.meta.get('val'))}")
+            for number, inner in enumerate(getattr(node.target, "graphs", ())):
+                lines += [f"  {node.name}, graph {number}:", *(f"    {line}" for line in format_graph(inner).splitlines())]
     return "\n".join(lines)

@@ -71,8 +71,10 @@ def without_effects(ctx: Context, what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A captured function. It takes the tensors among its arguments, then ``lifted``; ``outputs`` is a pytree of its results, in
-    which a Node stands for the next result of the module."""
+    """A captured function. It takes the tensors among its arguments, then ``lifted``.
+
+    ``outputs`` is a pytree of its results, in which a Node stands for the next result of the module.
+    """
 
     module: GraphModule
     lifted: list[Node]
@@ -123,5 +125,10 @@ def call_subgraph(
 ) -> VariableTracker:
     """Record ``run(*args, *lifted)``; the lifted values of the graphs come one graph after the other."""
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
-    lifted = [node for graph in graphs for node in graph.lifted]
+    # torch's transforms do not take symbolic numbers everywhere.
+    lifted = [
+        ctx.decide(node.meta["val"].__index__, "a size") if isinstance(node.meta["val"], torch.SymInt) else node
+        for graph in graphs
+        for node in graph.lifted
+    ]
     return torch_functions.call_nodes(ctx, target, args, lifted)

@@ -1,4 +1,4 @@
-"""``torch.autograd.Function``: forward and backward are captured as graphs, and the call becomes one of a function made of both.
+"""``torch.autograd.Function``: forward and backward are captured as graphs; the call becomes one of a function made of both.
 
 What forward leaves on ``ctx`` is evaluated with it: tensors that backward needs become saved values, all else is constant.
 """
@@ -84,7 +84,6 @@ def apply(ctx: Context, cls: VariableTracker, *args: VariableTracker, **kwargs: 
 
 @evaluates_code(_ONCE)
 def once(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    args[0].set_attr(ctx, ".once", ConstantVariable(True))
     return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
 
 
@@ -127,7 +126,7 @@ class _Capture:
         plan.dirty = [k for t in self._noted("dirty") for k, fake in enumerate(inner_tensors) if fake is t.fake]
         plan.constant = [k for t in self._noted("constant") for k, out in enumerate(tensors) if out.fake is t.fake]
         plan.materialize = ctx.effects.read((self.function.key, ".materialize"), True)
-        plan.once = ctx.effects.read((self.function.key, ".once")) is not MISSING
+        plan.once = getattr(self.cls.value.backward, "__code__", None) is _ONCE
         target = OpaqueCall(plan.build().apply, plan.name, (forward, *(module for module, _ in backward.values())))
         found = torch_functions.call_nodes(ctx, target, self.tensors, [*lifted, *outer])
         return self._result(result, outputs, found)
@@ -159,7 +158,7 @@ class _Capture:
         saved: dict[Node, int] = {}
         for pattern in patterns:
             module, needed = self._backward(outputs, pattern)
-            found[pattern] = module, [saved.setdefault(node, len(saved)) for node in needed]
+            found[tuple(itertools.compress(pattern, tensors))] = module, [saved.setdefault(node, len(saved)) for node in needed]
         return found, list(saved)
 
     def _backward(self, outputs: list[VariableTracker], defined: tuple[bool, ...]) -> tuple[GraphModule, list[Node]]:
@@ -191,8 +190,10 @@ def _is_none(value: VariableTracker) -> bool:
 
 
 class Plan:
-    """What the function made of two graphs has to know. Its inputs are the tensor arguments, what forward takes from outside, and
-    what backward alone takes from outside."""
+    """What the function made of two graphs has to know.
+
+    Its inputs are the tensor arguments, what forward takes from outside, and what backward alone takes from outside.
+    """
 
     def __init__(self, name: str, forward: GraphModule, backward: Backwards, outputs: int, single: bool) -> None:
         self.name = name
@@ -228,6 +229,7 @@ def run_forward(plan: Plan, ctx: Any, *inputs: torch.Tensor) -> Any:
     ctx.save_for_backward(*(value if k in plan.checked and is_tensor[k] else None for k, value in enumerate(saved)))
     ctx.others = [None if k in plan.checked and is_tensor[k] else value for k, value in enumerate(saved)]
     ctx.inputs = len(inputs)
+    ctx.set_materialize_grads(plan.materialize)
     ctx.mark_dirty(*(inputs[place] for place in plan.dirty))
     ctx.mark_non_differentiable(*(outputs[place] for place in plan.constant))
     return outputs[0] if plan.single and outputs else outputs

@@ -200,7 +200,7 @@ def call(
 
 def call_nodes(ctx: Context, target: Any, args: Sequence[VariableTracker], nodes: Sequence[Any]) -> VariableTracker:
     """Record a call whose last arguments are nodes."""
-    fakes = [*(arg.as_fake(ctx) for arg in args), *(node.meta["val"] for node in nodes)]
+    fakes = [*(arg.as_fake(ctx) for arg in args), *(node if isinstance(node, int) else node.meta["val"] for node in nodes)]
     with_unbacked = len(ctx.env.unbacked)
     result = evaluate(ctx, "call_function", target, fakes, {})
     node = ctx.graph.add_call("call_function", target, (*(arg.as_proxy(ctx) for arg in args), *nodes), {}, result)
