@@ -22,7 +22,7 @@ import torchstrata
 
 from benchmarks.measure import alternate, environment
 
-ROWS, COLUMNS = 4096, 1024
+ROWS, COLUMNS = 1024, 1024
 Case = tuple[Callable[..., Any], Callable[[torch.dtype], tuple[torch.Tensor, ...]], bool]
 
 
@@ -91,7 +91,7 @@ def wanting_grad(make):
 
 
 def square(dtype):
-    return torch.randn(2048, 2048, dtype=dtype), torch.randn(2048, 2048, dtype=dtype)
+    return torch.randn(1024, 1024, dtype=dtype), torch.randn(1024, 1024, dtype=dtype)
 
 
 def one(dtype):
@@ -111,7 +111,7 @@ def with_target(dtype):
 
 
 def bags(dtype):
-    return torch.randn(20000, 64, dtype=dtype), torch.randint(0, 20000, (4096, 16))
+    return torch.randn(20000, 64, dtype=dtype), torch.randint(0, 20000, (2048, 16))
 
 
 CASES: dict[str, Case] = {

@@ -1,14 +1,22 @@
 // Conversions by ATen's rules: float to integer truncates (through int32 or int64, so that narrower ones wrap), anything to bool is != 0.
-INLINE vf raise(vbf x) { return (vf)(CONVERT(x.bits, vu) << 16); }
+INLINE vf raise(vbf x) { return (vf)(widened(x.bits) << 16); }
 INLINE f32 raise(bf16 x) { return __builtin_bit_cast(f32, (u32)x.bits << 16); }
 INLINE vbf round_bf16(vf x) {                                // to nearest even; a NaN stays one
   vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
   return {CONVERT((x != x) ? (vu)(vi{} + 0x7fc0) : r, vh)};
 }
 #if HAVE_AVX512 && defined(__AVX512BF16__)
+__attribute__((noinline, cold)) static vbf round_denormals(vf x) { return round_bf16(x); }
 INLINE vbf to_bf16(vf x) {                                   // the instruction flushes denormals, which are rare
-  if (__builtin_expect(__builtin_ia32_fpclassps512_mask(x, 0x20, -1) != 0, 0)) return round_bf16(x);
+  if (__builtin_expect(__builtin_ia32_fpclassps512_mask(x, 0x20, -1) != 0, 0)) return round_denormals(x);
   return {(vh)__builtin_ia32_cvtneps2bf16_v16sf(x)};
+}
+INLINE two<vbf> to_bf16(two<vf> x) {
+  if (__builtin_expect((__builtin_ia32_fpclassps512_mask(x.a, 0x20, -1) | __builtin_ia32_fpclassps512_mask(x.b, 0x20, -1)) != 0, 0))
+    return {round_denormals(x.a), round_denormals(x.b)};
+  typedef VECTOR(u16, 32) both;
+  both r = (both)__builtin_ia32_cvtne2ps2bf16_v32hi(x.b, x.a);
+  return {{__builtin_shufflevector(r, r, ALL_LANES)}, {__builtin_shufflevector(r, r, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)}};
 }
 #else
 INLINE vbf to_bf16(vf x) { return round_bf16(x); }
@@ -48,7 +56,10 @@ INLINE vi as_int(vm x) { return x.bits & 1; }
   INLINE V to(tag<T>, vi x) { return CONVERT(x, V); } INLINE V to(tag<T>, vs x) { return CONVERT(x, V); } \
   INLINE V to(tag<T>, vb x) { return CONVERT(x, V); } INLINE V to(tag<T>, vub x) { return CONVERT(x, V); } \
   INLINE V to(tag<T>, vm x) { return CONVERT(as_int(x), V); } INLINE V to(tag<T>, vqq x) { return CONVERT(narrow(x), V); }
-SHORT_TO(vi, i32) SHORT_TO(vs, i16) SHORT_TO(vb, i8) SHORT_TO(vub, u8)
+#define FROM_SHORT(f) \
+  INLINE vi to(tag<i32>, vi x) { return x; } INLINE vi to(tag<i32>, vs x) { return f(x); } INLINE vi to(tag<i32>, vb x) { return f(x); } \
+  INLINE vi to(tag<i32>, vub x) { return f(x); } INLINE vi to(tag<i32>, vm x) { return as_int(x); } INLINE vi to(tag<i32>, vqq x) { return narrow(x); }
+FROM_SHORT(widened) SHORT_TO(vs, i16) SHORT_TO(vb, i8) SHORT_TO(vub, u8)
 #define FLOAT_TO(V, T) \
   INLINE V to(tag<T>, vf x) { return CONVERT(CONVERT(x, vi), V); } \
   INLINE V to(tag<T>, vdd x) { return CONVERT(join(CONVERT(x.a, half_i), CONVERT(x.b, half_i)), V); }
@@ -56,24 +67,24 @@ FLOAT_TO(vi, i32) FLOAT_TO(vs, i16) FLOAT_TO(vb, i8) FLOAT_TO(vub, u8)
 INLINE vf to(tag<f32>, vf x) { return x; }
 INLINE vf to(tag<f32>, vi x) { return CONVERT(x, vf); }
 INLINE vf to(tag<f32>, vm x) { return CONVERT(as_int(x), vf); }
-INLINE vf to(tag<f32>, vs x) { return CONVERT(CONVERT(x, vi), vf); }
-INLINE vf to(tag<f32>, vb x) { return CONVERT(CONVERT(x, vi), vf); }
-INLINE vf to(tag<f32>, vub x) { return CONVERT(CONVERT(x, vi), vf); }
+INLINE vf to(tag<f32>, vs x) { return CONVERT(widened(x), vf); }
+INLINE vf to(tag<f32>, vb x) { return CONVERT(widened(x), vf); }
+INLINE vf to(tag<f32>, vub x) { return CONVERT(widened(x), vf); }
 INLINE vf to(tag<f32>, vdd x) { return join(CONVERT(x.a, half_f), CONVERT(x.b, half_f)); }
 INLINE vf to(tag<f32>, vqq x) { return join(CONVERT(x.a, half_f), CONVERT(x.b, half_f)); }
 INLINE vf to(tag<f32>, vbf x) { return raise(x); }
 INLINE vf to(tag<f32>, vhf x) { return raise(x); }
-INLINE vdd to(tag<f64>, vf x) { return {CONVERT(low_half(x), vd), CONVERT(high_half(x), vd)}; }
+INLINE vdd to(tag<f64>, vf x) { return {widened(low_half(x)), widened(high_half(x))}; }
 INLINE vdd to(tag<f64>, vi x) { return {CONVERT(low_half(x), vd), CONVERT(high_half(x), vd)}; }
 INLINE vdd to(tag<f64>, vdd x) { return x; }
 INLINE vdd to(tag<f64>, vqq x) { return {CONVERT(x.a, vd), CONVERT(x.b, vd)}; }
-INLINE vqq to(tag<i64>, vf x) { return {CONVERT(low_half(x), vq), CONVERT(high_half(x), vq)}; }
+INLINE vqq to(tag<i64>, vf x) { return {truncated(low_half(x)), truncated(high_half(x))}; }
 INLINE vqq to(tag<i64>, vi x) { return widen(x); }
 INLINE vqq to(tag<i64>, vdd x) { return {CONVERT(x.a, vq), CONVERT(x.b, vq)}; }
 INLINE vqq to(tag<i64>, vqq x) { return x; }
 INLINE vm to(tag<bool>, vm x) { return x; }
 #define THROUGH(T, V, first) INLINE auto to(tag<T>, V x) { return to(tag<T>{}, first); }
-#define THROUGH_INT(T) THROUGH(T, vs, CONVERT(x, vi)) THROUGH(T, vb, CONVERT(x, vi)) THROUGH(T, vub, CONVERT(x, vi)) THROUGH(T, vm, as_int(x))
+#define THROUGH_INT(T) THROUGH(T, vs, widened(x)) THROUGH(T, vb, widened(x)) THROUGH(T, vub, widened(x)) THROUGH(T, vm, as_int(x))
 THROUGH_INT(f64) THROUGH_INT(i64)
 #define THROUGH_FLOAT(T) THROUGH(T, vbf, raise(x)) THROUGH(T, vhf, raise(x))
 THROUGH_FLOAT(f64) THROUGH_FLOAT(i64) THROUGH_FLOAT(i32) THROUGH_FLOAT(i16) THROUGH_FLOAT(i8) THROUGH_FLOAT(u8)
@@ -89,6 +100,9 @@ INLINE vbf to(tag<bf16>, vbf x) { return x; }
 INLINE vhf to(tag<f16>, vhf x) { return x; }
 template <class T, class H> INLINE auto to(tag<T> t, two<two<H>> x) { return pair(to(t, x.a), to(t, x.b)); }
 #define PAIRS_OF(V) template <class T> INLINE auto to(tag<T> t, two<V> x) { return pair(to(t, x.a), to(t, x.b)); }
+#if HAVE_AVX512 && defined(__AVX512BF16__)
+INLINE two<vbf> to(tag<bf16>, two<vf> x) { return to_bf16(x); }
+#endif
 PAIRS_OF(vf) PAIRS_OF(vi) PAIRS_OF(vs) PAIRS_OF(vb) PAIRS_OF(vub) PAIRS_OF(vm) PAIRS_OF(vbf) PAIRS_OF(vhf)
 
 #define SCALAR_TO(S) \

@@ -86,21 +86,21 @@ INLINE vf log1p_of(vf x) {
   r = x == -1.f ? all(-__builtin_inff()) : r;
   return x < -1.f ? all(__builtin_nanf("")) : x != x ? x : r;
 }
-INLINE vf tanh_of(vf x) {
-  vf a = abs_of(x), z = x * x;
-  vf p = fma(polynomial(z, -0.005514777f, 0.020469056f, -0.05368791f, 0.13330829f, -0.3333326f) * z, x, x);
-  vf q = 1.f - 2.f / (exp_of(a + a) + 1.f);
-  return with_sign(a < 0.65f ? p : q, x);                   // also for -0
+// 2**y - 1 for -120 <= y <= 0, with a small relative error near 0 as well
+INLINE vf exp2m1(vf y) {
+  vf n = nearest(y), r = y - n, k = scale(all(1.f), n);
+  vf p = r * polynomial(r, 0.00015386572340503335f, 0.0013389505911618471f, 0.0096183056011796f, 0.055503640323877335f, 0.24022649228572845f, 0.6931471824645996f);
+  return fma(p, k, k - 1.f);
 }
-INLINE vf erf_of(vf x) {
-  vf a = abs_of(x), z = x * x;
-  vf p = x * polynomial(z, -2.6800044e-05f, -0.0004812327f, 0.004823365f, -0.026661173f, 0.11278966f, -0.37612218f, 1.1283791f);
-  vf t = min_second(a, all(4.f));
-  vf q = polynomial(t, 2.0822488e-05f, -0.00043133643f, 0.004156041f, -0.025080202f, 0.108219944f, 0.6334011f, 1.1294883f, -0.00016920395f);
-  reduced s = reduce_exp(-q);
-  q = 1.f - scale(polynomial(s.r, 0.008312141f, 0.041894544f, 0.16667132f, 0.499992f, 1.f, 1.f), s.n);
-  q = a != a ? a : q;
-  return a < 1.f ? p : with_sign(q, x);
+INLINE vf tanh_of(vf x) {                                // with e = exp(-2|x|) - 1
+  vf e = exp2m1(min_second(all(10.f), abs_of(x)) * -2.8853900817779268f);
+  return with_sign(e / (e + 2.f), x);
+}
+INLINE vf erf_of(vf x) {                                 // 1 - 2**-q(|x|)
+  vf a = min_second(all(4.f), abs_of(x));
+  vf q = a * polynomial(a, -5.9753238019766286e-05f, 0.0005573401576839387f, -0.0018281028605997562f, -0.00026522204279899597f,
+    0.02785228192806244f, -0.14832158386707306f, -0.9184446930885315f, -1.6279070377349854f);
+  return with_sign(exp2m1(q), x);
 }
 INLINE vf sine_core(vf x, bool cosine) {                    // |x| <= 1e4; one polynomial on [-pi/2, pi/2]
   vf k = nearest(cosine ? fma(x, all(0.318309886f), all(0.5f)) : x * 0.318309886f), n = cosine ? k - 0.5f : k;

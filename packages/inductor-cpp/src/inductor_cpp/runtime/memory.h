@@ -19,7 +19,6 @@ template <class V> struct masked<V, 32> {
   static inline LAMBDA V load(const void* p, u16 k) { return (V)__builtin_ia32_loaddquhi256_mask((const i16*)p, vs{}, k); }
   static inline LAMBDA void store(void* p, V v, u16 k) { __builtin_ia32_storedquhi256_mask((i16*)p, (vs)v, k); }
 };
-typedef VECTOR(char, 16) bytes16;
 template <class V> struct masked<V, 16> {
   static inline LAMBDA V load(const void* p, u16 k) { return (V)__builtin_ia32_loaddquqi128_mask((const char*)p, bytes16{}, k); }
   static inline LAMBDA void store(void* p, V v, u16 k) { __builtin_ia32_storedquqi128_mask((char*)p, (bytes16)v, k); }

@@ -87,7 +87,23 @@ INLINE half_u high_half(vu x) { return __builtin_shufflevector(x, x, HIGH_LANES)
 INLINE vf join(half_f a, half_f b) { return __builtin_shufflevector(a, b, ALL_LANES); }
 INLINE vi join(half_i a, half_i b) { return __builtin_shufflevector(a, b, ALL_LANES); }
 #define CONVERT __builtin_convertvector
-INLINE vqq widen(vi m) { return {CONVERT(low_half(m), vq), CONVERT(high_half(m), vq)}; }
+// GCC splits a widening to a whole register in two and joins the halves; the instruction does not.
+#if HAVE_AVX512
+typedef VECTOR(char, 16) bytes16;
+INLINE vu widened(vh x) { return (vu)__builtin_ia32_pmovzxwd512_mask((vs)x, vi{}, -1); }
+INLINE vi widened(vs x) { return __builtin_ia32_pmovsxwd512_mask(x, vi{}, -1); }
+INLINE vi widened(vb x) { return __builtin_ia32_pmovsxbd512_mask((bytes16)x, vi{}, -1); }
+INLINE vi widened(vub x) { return __builtin_ia32_pmovzxbd512_mask((bytes16)x, vi{}, -1); }
+INLINE vq widened(half_i x) { return __builtin_ia32_pmovsxdq512_mask(x, vq{}, -1); }
+INLINE vd widened(half_f x) { return __builtin_ia32_cvtps2pd512_mask(x, vd{}, -1, 4); }
+INLINE vq truncated(half_f x) { return __builtin_ia32_cvttps2qq512_mask(x, vq{}, -1, 4); }
+#else
+INLINE vu widened(vh x) { return CONVERT(x, vu); }
+#define WIDENED(V, from) INLINE V widened(from x) { return CONVERT(x, V); }
+WIDENED(vi, vs) WIDENED(vi, vb) WIDENED(vi, vub) WIDENED(vq, half_i) WIDENED(vd, half_f)
+INLINE vq truncated(half_f x) { return CONVERT(x, vq); }
+#endif
+INLINE vqq widen(vi m) { return {widened(low_half(m)), widened(high_half(m))}; }
 INLINE vi narrow(vqq x) { return join(CONVERT(x.a, half_i), CONVERT(x.b, half_i)); }
 
 // ---- splat and lane numbers ----
@@ -146,9 +162,9 @@ template <class H> INLINE two<H> pair(H a, H b) { return {a, b}; }
 #define COMPARISON(f, op, bools) \
   INLINE vm f(vf x, vf y) { return {x op y}; } \
   INLINE vm f(vi x, vi y) { return {x op y}; } \
-  INLINE vm f(vs x, vs y) { return {CONVERT(x op y, vi)}; } \
-  INLINE vm f(vb x, vb y) { return {CONVERT(x op y, vi)}; } \
-  INLINE vm f(vub x, vub y) { return {CONVERT(x op y, vi)}; } \
+  INLINE vm f(vs x, vs y) { return {widened(x op y)}; } \
+  INLINE vm f(vb x, vb y) { return {widened(x op y)}; } \
+  INLINE vm f(vub x, vub y) { return {widened((vb)(x op y))}; } \
   INLINE vm f(vm x, vm y) { return {bools}; } \
   INLINE vm f(vdd x, vdd y) { return {narrow(vqq{x.a op y.a, x.b op y.b})}; } \
   INLINE vm f(vqq x, vqq y) { return {narrow(vqq{x.a op y.a, x.b op y.b})}; } \
