@@ -66,7 +66,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
     """
     tracer = Tracer(fake_mode)
     for spec in inputs:
-        tracer.add_placeholder(spec.name, spec.value)
+        tracer.add_placeholder(spec.name, spec.value, spec.static)
     with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
         traced = _run_forward(program, inputs, tracer)
         plan, values = plan_effects(traced, tracer)
@@ -84,7 +84,7 @@ def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeT
     """The functional graph of a program without autograd: its flat outputs, then the new values of inputs that it wrote to."""
     tracer = Tracer(fake_mode)
     for spec in inputs:
-        tracer.add_placeholder(spec.name, spec.value)
+        tracer.add_placeholder(spec.name, spec.value, spec.static)
     with fake_mode, tracer, torch.no_grad(), functionalising():
         traced = _run_forward(program, inputs, tracer)
         results = [tracer.argument(_fake(o)) for o in traced.outputs]

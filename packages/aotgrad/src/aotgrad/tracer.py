@@ -83,10 +83,10 @@ class Tracer(TorchDispatchMode):
 
     # -- values and nodes ----------------------------------------------------------------------------------------
 
-    def add_placeholder(self, name: str, value: Any) -> torch.fx.Node:
-        """Appends a placeholder for a fake tensor, SymInt or number."""
+    def add_placeholder(self, name: str, value: Any, static: bool = False) -> torch.fx.Node:
+        """Appends a placeholder for a fake tensor (``static``: a parameter or buffer), SymInt or number."""
         node = self.graph.placeholder(name)
-        node.meta["val"] = value
+        node.meta.update(val=value, static=static)
         self._remember(value, node)
         return node
 

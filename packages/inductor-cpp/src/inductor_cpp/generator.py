@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import loopir
 import torch
-from loopir import ArtifactStore, HostProgram, Kernel, KernelSource, Options
+from loopir import ArtifactStore, Contraction, HostProgram, Kernel, KernelSource, Offer, Options
 
 from inductor_cpp.build import build_kernels
 from inductor_cpp.codegen import kernel_text
+from inductor_cpp.contraction import offer_contraction
 from inductor_cpp.toolchain import Toolchain, find_toolchain
 
 
@@ -38,6 +39,10 @@ class CppCodeGenerator:
         Raises BuildError when the compiler is missing or fails; a launch raises IndexError for an index out of range.
         """
         return build_kernels(sources, store, self.toolchain) if sources else []
+
+    def offer(self, contraction: Contraction) -> Offer | None:
+        """Convolution and linear layers through oneDNN, with the pointwise operations after them."""
+        return offer_contraction(contraction)
 
 
 def compile_graph(

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 from loopir.backend import CodeGenerator, Contraction, Offer, OffersContractions, Packed, PointwiseStep, TensorInput
 from loopir.errors import LoweringError
+from loopir.patterns.fold import norm_in_evaluation
 from loopir.patterns.match import (
     VIEWS,
     add_call,
@@ -34,7 +35,7 @@ MAX_STEPS = 8
 @dataclass(slots=True)
 class Match:
     """A contraction in a graph: its operands as nodes (None: no bias), and the nodes that give its result, before any step and
-    after each step."""
+    after each step; ``inner`` are nodes before those."""
 
     kind: str
     operands: list[fx.Node | None]
@@ -42,25 +43,48 @@ class Match:
     results: list[fx.Node]
     steps: list[PointwiseStep] = field(default_factory=list)
     step_operands: list[list[fx.Node]] = field(default_factory=list)
+    inner: list[fx.Node] = field(default_factory=list)
 
 
-def offer_contractions(gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator]) -> int:
+def offer_contractions(gm: fx.GraphModule, codegens: Mapping[str, CodeGenerator], inference: bool = False) -> int:
     """Replaces contractions for which their device's generator has an operator; returns how many."""
     if not any(isinstance(codegen, OffersContractions) for codegen in codegens.values()):
         return 0
     count = 0
     for node in list(gm.graph.nodes):
-        match = _match_linear(node) if name_of(node) in ("mm", "addmm") else _match_convolution(node)
         meta = meta_of(node)
-        codegen = codegens.get(meta.device.type) if match is not None and meta is not None else None
-        if match is None or not isinstance(codegen, OffersContractions):
+        codegen = codegens.get(meta.device.type) if meta is not None else None
+        if not isinstance(codegen, OffersContractions):
             continue
-        _follow_steps(match)
-        offer = codegen.offer(_described(gm, match))
-        if offer is not None:
-            _replace(gm, match, offer)
-            count += 1
+        for match in _matches(node):
+            _follow_steps(match)
+            offer = codegen.offer(_described(gm, match, inference))
+            if offer is not None:
+                _replace(gm, match, offer)
+                count += 1
+                break
     return count
+
+
+def _matches(node: fx.Node) -> list[Match]:
+    """What a node is a contraction of, the widest first."""
+    if name_of(node) in ("mm", "addmm"):
+        matches = [_match_linear(node)]
+    else:
+        convolution = _match_convolution(node)
+        matches = [convolution and _match_norm(convolution), convolution]
+    return [match for match in matches if match is not None]
+
+
+def _match_norm(match: Match) -> Match | None:
+    norm = only_user(match.results[0])
+    given = norm_in_evaluation(norm, match.results[0]) if norm is not None else None
+    if norm is None or given is None:
+        return None
+    operands = [*match.operands, *(given[name] for name in ("running_mean", "running_var", "weight", "bias"))]
+    (result,) = norm.users
+    parameters = (*match.parameters, float(given["eps"]))
+    return Match("normed_convolution", operands, parameters, [result], inner=[match.results[0], norm])
 
 
 def _match_convolution(node: fx.Node) -> Match | None:
@@ -142,7 +166,7 @@ def _step(user: fx.Node, x: fx.Node) -> tuple[PointwiseStep, list[fx.Node]] | No
     return PointwiseStep(name, parameters, others[0] if others else None), nodes
 
 
-def _described(gm: fx.GraphModule, match: Match) -> Contraction:
+def _described(gm: fx.GraphModule, match: Match, inference: bool) -> Contraction:
     return Contraction(
         kind=match.kind,
         operands=tuple(meta_of(node) for node in match.operands),
@@ -150,6 +174,7 @@ def _described(gm: fx.GraphModule, match: Match) -> Contraction:
         constant=tuple(constant_of(gm, node) is not None for node in match.operands),
         static=tuple(node is not None and bool(node.meta.get("static")) for node in match.operands),
         steps=tuple(match.steps),
+        inference=inference,
     )
 
 
@@ -176,5 +201,5 @@ def _replace(gm: fx.GraphModule, match: Match, offer: Offer) -> None:
     args = tuple(argument(value) for value in offer.arguments)
     node = add_call(last, offer.op, args, with_format(meta, offer.memory_format))
     last.replace_all_uses_with(node)
-    for dead in reversed(match.results[: offer.taken + 1]):
+    for dead in reversed([*match.inner, *match.results[: offer.taken + 1]]):
         gm.graph.erase_node(dead)

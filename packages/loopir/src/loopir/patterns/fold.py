@@ -63,15 +63,10 @@ def fold_batch_norms(gm: fx.GraphModule) -> int:
 
 def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
     norm = only_user(conv)
-    if norm is None or name_of(norm) not in BATCH_NORMS or norm.args[0] is not conv:
+    given = norm_in_evaluation(norm, conv) if norm is not None else None
+    if norm is None or given is None:
         return False
-    names = [argument.name for argument in norm.target._schema.arguments]  # type: ignore[union-attr]
-    given = dict(zip(names, arguments_of(norm), strict=True))
-    results = {user.args[1]: user for user in norm.users if user.target is operator.getitem}
-    is_eval = not (given.get("training") or given.get("train"))
-    meta = meta_of(conv)
-    if meta is None or not is_eval or len(results) != len(norm.users) or set(results) - {0}:
-        return False
+    (result,) = norm.users
     x, weight, bias, *parameters = arguments_of(conv)
     tensors = [constant_of(gm, n) for n in (weight, given["running_mean"], given["running_var"])]
     others = [constant_of(gm, n) for n in (bias, given["weight"], given["bias"])]
@@ -81,10 +76,20 @@ def _fold_batch_norm(gm: fx.GraphModule, conv: fx.Node) -> bool:
     w, b = folded_weights(tensors, others, float(given["eps"]), transposed=bool(parameters[3]), groups=int(parameters[5]))
     args = (x, add_constant(gm, w, conv), add_constant(gm, b, conv), *parameters)
     fused = add_call(norm, aten.convolution.default, args, conv.meta["val"])
-    results[0].replace_all_uses_with(fused)
-    for dead in (results[0], norm, conv):
+    result.replace_all_uses_with(fused)
+    for dead in (result, norm, conv):
         gm.graph.erase_node(dead)
     return True
+
+
+def norm_in_evaluation(norm: fx.Node, x: fx.Node) -> dict[str, Any] | None:
+    """The arguments by name of a batch norm of ``x`` that uses given statistics and of which only the first result is read."""
+    if name_of(norm) not in BATCH_NORMS or norm.args[0] is not x:
+        return None
+    names = [argument.name for argument in norm.target._schema.arguments]  # type: ignore[union-attr]
+    given = dict(zip(names, arguments_of(norm), strict=True))
+    only_first = [user.args[1:] for user in norm.users if user.target is operator.getitem] == [(0,)] and len(norm.users) == 1
+    return given if only_first and meta_of(x) is not None and not (given.get("training") or given.get("train")) else None
 
 
 def folded_weights(tensors: list, others: list, eps: float, transposed: bool, groups: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -35,7 +35,7 @@ def rewrite_patterns(
     if options.inference:
         fuse_attention(gm)
     fold_constants(gm)
-    offer_contractions(gm, codegens or {})
+    offer_contractions(gm, codegens or {}, options.inference)
     choose_layouts(gm, options.inference)
     fold_constants(gm)
     remove_dead(gm)

@@ -1,0 +1,153 @@
+"""Which convolutions and linear layers oneDNN computes, with which of the operations after them (contract G, offers)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from loopir import Contraction, Offer, PointwiseStep, TensorInput
+
+import inductor_cpp.packing  # defines the operators
+
+TensorMeta: TypeAlias = Any  # primops.TensorMeta, which contractions carry
+mkldnn = torch.ops.mkldnn
+UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "swish", "hardswish": "hardswish", "hardsigmoid": "hardsigmoid"}
+LEAST_PRODUCT = 1 << 27
+LEAST_SIDE = 192
+BINARY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Steps that one primitive does: an addition (``other`` operand first, if any), then a function."""
+
+    count: int = 0
+    other: bool = False
+    unary: str = "none"
+    scalars: tuple[float, ...] = ()
+    algorithm: str = ""
+
+
+def offer_contraction(contraction: Contraction) -> Offer | None:
+    """The operator that computes ``contraction`` faster than ATen's, or None."""
+    x, weight = contraction.operands[:2]
+    if x is None or weight is None or not _is_supported(x.dtype) or weight.dtype != x.dtype:
+        return None
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return None
+    if contraction.kind in ("convolution", "normed_convolution"):
+        return _offer_convolution(contraction, x, weight)
+    return _offer_linear(contraction, x, weight) if contraction.kind == "linear" else None
+
+
+def _is_supported(dtype: torch.dtype) -> bool:
+    if dtype is torch.bfloat16:
+        return bool(mkldnn._is_mkldnn_bf16_supported())
+    if dtype is torch.float16:
+        return bool(mkldnn._is_mkldnn_fp16_supported())
+    return dtype is torch.float32
+
+
+def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
+    """In inference, with parameters: packed, folded and channels-last. Others are left to ATen (and loopir's layouts)."""
+    stride, padding, dilation, transposed, _, groups, *rest = contraction.parameters
+    normed = contraction.kind == "normed_convolution"
+    fixed = [s or c for s, c in zip(contraction.static, contraction.constant, strict=True)]
+    given = [t is None or f for t, f in zip(contraction.operands, fixed, strict=True)][1:]
+    if not contraction.inference or transposed or len(x.shape) != 4 or not all(given):
+        return None
+    if not all(t is None or _is_dense(t) for t in contraction.operands[1:]):
+        return None
+    geometry = [*_pair(stride), *_pair(padding), *_pair(dilation), groups]
+    taken = _taken(contraction.steps)
+    images = TensorInput(0, torch.channels_last)
+    operands = len(contraction.operands)
+    other = TensorInput(operands, torch.channels_last) if taken.other else None
+    scalars, unary = list(taken.scalars), taken.unary if not taken.other or taken.unary != "none" else None
+    binary = "add" if taken.other else "none"
+    norm = [TensorInput(BINARY + i) for i in range(4)] if normed else []
+    eps = rest[0] if normed else 0.0
+    arguments = (
+        images, TensorInput(1), TensorInput(2), norm, eps, other, geometry, binary, unary, scalars, taken.algorithm,
+    )  # fmt: skip
+    return Offer(torch.ops.inductor_cpp.convolution.default, arguments, taken.count, torch.channels_last)
+
+
+def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
+    """float32 where MKL is slower than oneDNN (on processors that are not Intel's); packed bfloat16 in inference."""
+    rows, columns, depth = _rows(x), _hint(weight.shape[0]), _hint(weight.shape[1])
+    if min(rows, columns, depth) < LEAST_SIDE or rows * columns * depth < LEAST_PRODUCT:
+        return None
+    taken = _taken(contraction.steps, additions_end=True)
+    other = TensorInput(BINARY) if taken.other else None
+    operands = (TensorInput(0), TensorInput(1), TensorInput(2))
+    if x.dtype is torch.float32:
+        if is_intel():
+            return None
+        if other is not None:
+            return Offer(mkldnn._linear_pointwise.binary, (operands[0], other, *operands[1:], "add"), taken.count)
+        unary = (taken.unary, list(taken.scalars), taken.algorithm)
+        return Offer(mkldnn._linear_pointwise.default, (*operands, *unary), taken.count)
+    if not (contraction.inference and (contraction.static[1] or contraction.constant[1]) and _is_dense(weight)):
+        return None
+    arguments = (*operands, other, taken.unary, list(taken.scalars), taken.algorithm)
+    return Offer(torch.ops.inductor_cpp.linear.default, arguments, taken.count)
+
+
+def _taken(steps: Sequence[PointwiseStep], additions_end: bool = False) -> Taken:
+    """The longest beginning of ``steps`` that one primitive can do; a linear layer's addition has no function after it."""
+    taken = Taken()
+    if steps and steps[0].name == "add" and steps[0].operand is not None and steps[0].parameters == (1,):
+        taken = Taken(1, other=True)
+        if additions_end:
+            return taken
+    following = steps[taken.count] if taken.count < len(steps) else None
+    if following is None or following.operand is not None or following.name not in UNARY or following.parameters:
+        return taken
+    if taken.other and following.name != "relu":
+        return taken
+    return Taken(taken.count + 1, taken.other, UNARY[following.name])
+
+
+def _pair(value: object) -> list[int]:
+    numbers = list(value)  # type: ignore[call-overload]
+    return numbers * 2 if len(numbers) == 1 else numbers
+
+
+def _hint(size: object) -> int:
+    return size if isinstance(size, int) else size.node.hint or 0  # type: ignore[attr-defined]
+
+
+def _rows(x: TensorMeta) -> int:
+    return math.prod(_hint(size) for size in x.shape[:-1])
+
+
+def _is_dense(tensor: TensorMeta) -> bool:
+    """Row-major or channels-last memory without gaps."""
+    if not all(isinstance(size, int) for size in tensor.shape):
+        return False
+    orders = [tuple(range(len(tensor.shape))), (0, 2, 3, 1)] if len(tensor.shape) == 4 else [tuple(range(len(tensor.shape)))]
+    return any(_is_ordered(tensor, order) for order in orders)
+
+
+def _is_ordered(tensor: TensorMeta, order: Sequence[int]) -> bool:
+    expected = 1
+    for dim in reversed(order):
+        if tensor.shape[dim] != 1 and tensor.stride()[dim] != expected:
+            return False
+        expected *= tensor.shape[dim]  # type: ignore[assignment]
+    return True
+
+
+@cache
+def is_intel() -> bool:
+    """Whether MKL may be expected to use this processor fully (it does not on other makers')."""
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return True
