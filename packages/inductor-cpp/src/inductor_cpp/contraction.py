@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +13,18 @@ from typing import Any, TypeAlias
 import torch
 from loopir import Contraction, Offer, PointwiseStep, TensorInput
 
-import inductor_cpp.packing  # defines the operators
+from inductor_cpp.packing import CONVOLUTION, LINEAR
 
 TensorMeta: TypeAlias = Any  # primops.TensorMeta, which contractions carry
 mkldnn = torch.ops.mkldnn
-UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "silu": "swish", "hardswish": "hardswish", "hardsigmoid": "hardsigmoid"}
+UNARY = {
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "silu": "swish",
+    "hardswish": "hardswish",
+    "hardsigmoid": "hardsigmoid",
+}
 LEAST_PRODUCT = 1 << 27
 LEAST_SIDE = 192
 BINARY = 3
@@ -29,8 +37,6 @@ class Taken:
     count: int = 0
     other: bool = False
     unary: str = "none"
-    scalars: tuple[float, ...] = ()
-    algorithm: str = ""
 
 
 def offer_contraction(contraction: Contraction) -> Offer | None:
@@ -55,27 +61,28 @@ def _is_supported(dtype: torch.dtype) -> bool:
 
 def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
     """In inference, with parameters: packed, folded and channels-last. Others are left to ATen (and loopir's layouts)."""
-    stride, padding, dilation, transposed, _, groups, *rest = contraction.parameters
-    normed = contraction.kind == "normed_convolution"
+    stride, padding, dilation, transposed, _, groups, *eps = contraction.parameters
     fixed = [s or c for s, c in zip(contraction.static, contraction.constant, strict=True)]
     given = [t is None or f for t, f in zip(contraction.operands, fixed, strict=True)][1:]
     if not contraction.inference or transposed or len(x.shape) != 4 or not all(given):
         return None
     if not all(t is None or _is_dense(t) for t in contraction.operands[1:]):
         return None
-    geometry = [*_pair(stride), *_pair(padding), *_pair(dilation), groups]
     taken = _taken(contraction.steps)
-    images = TensorInput(0, torch.channels_last)
+    plan = {
+        "window": [_pair(stride), _pair(padding), _pair(dilation)],
+        "groups": groups,
+        "eps": eps[0] if eps else None,
+        "binary": "add" if taken.other else "none",
+        "unary": taken.unary,
+        "algorithm": "",
+        "weight": _described(weight),
+    }
     operands = len(contraction.operands)
     other = TensorInput(operands, torch.channels_last) if taken.other else None
-    scalars, unary = list(taken.scalars), taken.unary if not taken.other or taken.unary != "none" else None
-    binary = "add" if taken.other else "none"
-    norm = [TensorInput(BINARY + i) for i in range(4)] if normed else []
-    eps = rest[0] if normed else 0.0
-    arguments = (
-        images, TensorInput(1), TensorInput(2), norm, eps, other, geometry, binary, unary, scalars, taken.algorithm,
-    )  # fmt: skip
-    return Offer(torch.ops.inductor_cpp.convolution.default, arguments, taken.count, torch.channels_last)
+    parameters = [TensorInput(position) for position in range(1, operands)]
+    arguments = (TensorInput(0, torch.channels_last), parameters, other, json.dumps(plan))
+    return Offer(CONVOLUTION, arguments, taken.count, torch.channels_last)
 
 
 def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
@@ -91,12 +98,12 @@ def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -
             return None
         if other is not None:
             return Offer(mkldnn._linear_pointwise.binary, (operands[0], other, *operands[1:], "add"), taken.count)
-        unary = (taken.unary, list(taken.scalars), taken.algorithm)
+        unary = (taken.unary, [], "")
         return Offer(mkldnn._linear_pointwise.default, (*operands, *unary), taken.count)
     if not (contraction.inference and (contraction.static[1] or contraction.constant[1]) and _is_dense(weight)):
         return None
-    arguments = (*operands, other, taken.unary, list(taken.scalars), taken.algorithm)
-    return Offer(torch.ops.inductor_cpp.linear.default, arguments, taken.count)
+    plan = json.dumps({"unary": taken.unary, "algorithm": "", "weight": _described(weight)})
+    return Offer(LINEAR, (operands[0], list(operands[1:]), other, plan), taken.count)
 
 
 def _taken(steps: Sequence[PointwiseStep], additions_end: bool = False) -> Taken:
@@ -112,6 +119,10 @@ def _taken(steps: Sequence[PointwiseStep], additions_end: bool = False) -> Taken
     if taken.other and following.name != "relu":
         return taken
     return Taken(taken.count + 1, taken.other, UNARY[following.name])
+
+
+def _described(weight: TensorMeta) -> str:
+    return f"{weight.dtype} {tuple(weight.shape)} {tuple(weight.stride())}"
 
 
 def _pair(value: object) -> list[int]:

@@ -7,10 +7,12 @@ used only while a digest of the parameters' bytes is what it was; reading a weig
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from loopir import ArtifactStore
@@ -19,13 +21,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from inductor_cpp.build import compile_unit
 from inductor_cpp.toolchain import find_toolchain
 
-library = torch.library.Library("inductor_cpp", "DEF")
-library.define(
-    "convolution(Tensor x, Tensor weight, Tensor? bias, Tensor?[] norm, float eps, Tensor? other, int[] geometry, str binary, "
-    "str? unary, Scalar?[] scalars, str? algorithm) -> Tensor"
-)
-library.define("linear(Tensor x, Tensor weight, Tensor? bias, Tensor? other, str unary, Scalar?[] scalars, str? algorithm) -> Tensor")
 mkldnn = torch.ops.mkldnn
+library = torch.library.Library("inductor_cpp", "DEF")
+library.define("convolution(Tensor x, Tensor?[] parameters, Tensor? other, str plan) -> Tensor")
+library.define("linear(Tensor x, Tensor?[] parameters, Tensor? other, str plan) -> Tensor")
+Call: TypeAlias = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Packed:
     pointers: ctypes.Array
     sizes: ctypes.Array
     digest: int
-    result: tuple[torch.Tensor, torch.Tensor | None]
+    call: Call
     owner: StorageWeakRef
 
 
@@ -54,89 +54,95 @@ def _digest() -> Callable[..., int]:
     return function
 
 
-def packed(
-    parameters: Sequence[torch.Tensor], key: tuple[Hashable, ...], pack: Callable[[], tuple[torch.Tensor, torch.Tensor | None]]
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """``pack()``, or what it returned earlier for the same ``key``, memory and contents of ``parameters`` (dense tensors)."""
-    addresses = [tensor.data_ptr() for tensor in parameters]
-    place = (*addresses, *key)
+def packed(x: torch.Tensor, parameters: Sequence[torch.Tensor | None], plan: str, pack: Callable[..., Call]) -> Call:
+    """``pack(x, parameters, **plan)``, or what it returned earlier for the same memory and contents of the (dense) parameters,
+    the same shape of ``x`` and the same ``plan`` (JSON)."""
+    place = (plan, x.shape, *[tensor.data_ptr() for tensor in parameters if tensor is not None])
     entry = _packed.get(place)
-    if entry is not None:
-        digest = _digest()(len(addresses), entry.pointers, entry.sizes)
-        if digest == entry.digest:
-            return entry.result
+    if entry is not None and _digest()(len(entry.sizes), entry.pointers, entry.sizes) == entry.digest:
+        return entry.call
     for old in [place for place, entry in _packed.items() if entry.owner.expired()]:
         _packed.pop(old, None)
-    count = len(addresses)
-    pointers = (ctypes.c_void_p * count)(*addresses)
-    sizes = (ctypes.c_int64 * count)(*(tensor.nbytes for tensor in parameters))
-    digest = _digest()(count, pointers, sizes)
-    owner = StorageWeakRef(parameters[0].untyped_storage())
-    _packed[place] = _Packed(pointers, sizes, digest, pack(), owner)
-    return _packed[place].result
+    given = [tensor for tensor in parameters if tensor is not None]
+    pointers = (ctypes.c_void_p * len(given))(*(tensor.data_ptr() for tensor in given))
+    sizes = (ctypes.c_int64 * len(given))(*(tensor.nbytes for tensor in given))
+    digest = _digest()(len(given), pointers, sizes)
+    with torch.no_grad():
+        call = pack(x, [None if t is None else t.detach() for t in parameters], **json.loads(plan))
+    _packed[place] = _Packed(pointers, sizes, digest, call, StorageWeakRef(given[0].untyped_storage()))
+    return call
 
 
-def folded(
-    weight: torch.Tensor, bias: torch.Tensor | None, norm: Sequence[torch.Tensor | None], eps: float
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight and bias of one convolution that also does the batch norm after it. ``norm``: mean, variance, scale, shift."""
-    if not norm:
-        return weight, bias
+def fold(parameters: Sequence[torch.Tensor | None], eps: float | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weight and bias of one convolution that also does the batch norm after it. ``parameters``: weight and bias, then mean,
+    variance, scale and shift of the norm if there is one (``eps``)."""
+    weight, bias, *norm = parameters
+    assert weight is not None
+    if eps is None:
+        return weight, bias if bias is None else bias.clone()
     mean, variance, gamma, beta = (None if t is None else t.float() for t in norm)
     assert mean is not None and variance is not None
     scale = (variance + eps).rsqrt()
     scale = scale if gamma is None else scale * gamma
-    shift = ((0 if bias is None else bias.float()) - mean) * scale
+    shift = (-mean if bias is None else bias.float() - mean) * scale
     shift = shift if beta is None else shift + beta
     return (weight.float() * scale.view(-1, 1, 1, 1)).to(weight.dtype), shift.to(weight.dtype)
 
 
 def pack_convolution(
-    weight: torch.Tensor, geometry: Sequence[int], shape: Sequence[int]
-) -> torch.Tensor:
-    """The weight in the layout that oneDNN wants for an input of this shape. ``geometry``: stride, padding, dilation, groups."""
-    stride, padding, dilation, groups = split_geometry(geometry)
-    plain = weight.detach().contiguous().to_mkldnn()
-    return torch._C._nn.mkldnn_reorder_conv2d_weight(plain, padding, stride, dilation, groups, list(shape))
+    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], *, window: Sequence[list[int]], groups: int, eps: float | None,
+    binary: str, unary: str, algorithm: str, weight: object,
+) -> Call:  # fmt: skip
+    """A convolution of images shaped like ``x``. ``window``: stride, padding, dilation; ``weight`` is there for the key."""
+    folded, bias = fold(parameters, eps)
+    stride, padding, dilation = window
+    w = folded
+    if x.numel():
+        plain = folded.contiguous().to_mkldnn()
+        w = torch._C._nn.mkldnn_reorder_conv2d_weight(  # type: ignore[attr-defined]
+            plain, padding, stride, dilation, groups, list(x.shape)
+        )
+    alone, joined = mkldnn._convolution_pointwise.default, mkldnn._convolution_pointwise.binary
+    after = None if unary == "none" else unary
+
+    def call(x: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor:
+        if other is None:
+            return alone(x, w, bias, padding, stride, dilation, groups, unary, [], algorithm)
+        return joined(x, other, w, bias, padding, stride, dilation, groups, binary, 1, after, [], algorithm)
+
+    return call
 
 
-def split_geometry(geometry: Sequence[int]) -> tuple[list[int], list[int], list[int], int]:
-    """Stride, padding, dilation and groups of a 2-d convolution."""
-    numbers = list(geometry)
-    return numbers[:2], numbers[2:4], numbers[4:6], numbers[6]
-
-
-def convolution(x, weight, bias, norm, eps, other, geometry, binary, unary, scalars, algorithm):  # type: ignore[no-untyped-def]
-    """Convolution, batch norm in evaluation, ``binary`` with ``other`` and ``unary`` in one oneDNN primitive."""
-    parameters = [weight, *(t for t in (bias, *norm) if t is not None)]
-    given = tuple(t is not None for t in (bias, *norm))
-    key = (weight.dtype, weight.shape, weight.stride(), given, eps, tuple(geometry), x.shape, x.dtype)
-
-    def pack() -> tuple[torch.Tensor, torch.Tensor | None]:
-        with torch.no_grad():
-            w, b = folded(weight.detach(), bias, norm, eps)
-            return pack_convolution(w, geometry, x.shape), None if b is None else b.detach().clone()
-
-    w, b = packed(parameters, key, pack) if x.numel() else folded(weight, bias, norm, eps)
-    stride, padding, dilation, groups = split_geometry(geometry)
-    if other is None:
-        return mkldnn._convolution_pointwise.default(x, w, b, padding, stride, dilation, groups, unary or "none", scalars, algorithm)
-    return mkldnn._convolution_pointwise.binary(
-        x, other, w, b, padding, stride, dilation, groups, binary, 1, unary, scalars, algorithm
-    )
-
-
-def linear(x, weight, bias, other, unary, scalars, algorithm):  # type: ignore[no-untyped-def]
-    """Linear layer with a packed weight, and ``other`` added or ``unary`` applied by the same primitive."""
+def pack_linear(
+    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], *, unary: str, algorithm: str, weight: object
+) -> Call:
+    """A linear layer on rows like those of ``x``."""
+    given, bias = parameters
+    assert given is not None
     rows = x.numel() // max(x.shape[-1], 1)
-    w = weight
-    if rows:
-        key = ("linear", weight.dtype, weight.shape, weight.stride(), rows)
-        w, _ = packed([weight], key, lambda: (mkldnn._reorder_linear_weight(weight.detach().contiguous(), rows), None))
-    if other is not None:
-        return mkldnn._linear_pointwise.binary(x, other, w, bias, "add")
-    return mkldnn._linear_pointwise.default(x, w, bias, unary, scalars, algorithm)
+    w = mkldnn._reorder_linear_weight(given.contiguous(), rows) if rows else given
+    bias = None if bias is None else bias.clone()
+    alone, joined = mkldnn._linear_pointwise.default, mkldnn._linear_pointwise.binary
+
+    def call(x: torch.Tensor, other: torch.Tensor | None) -> torch.Tensor:
+        return alone(x, w, bias, unary, [], algorithm) if other is None else joined(x, other, w, bias, "add")
+
+    return call
+
+
+def convolution(
+    x: torch.Tensor, parameters: Sequence[torch.Tensor | None], other: torch.Tensor | None, plan: str
+) -> torch.Tensor:
+    """Convolution, batch norm in evaluation, addition of ``other`` and a function as one oneDNN primitive."""
+    return packed(x, parameters, plan, pack_convolution)(x, other)
+
+
+def linear(x: torch.Tensor, parameters: Sequence[torch.Tensor | None], other: torch.Tensor | None, plan: str) -> torch.Tensor:
+    """Linear layer with a packed weight, and ``other`` added or a function applied by the same primitive."""
+    return packed(x, parameters, plan, pack_linear)(x, other)
 
 
 library.impl("convolution", convolution, "CPU")
 library.impl("linear", linear, "CPU")
+CONVOLUTION, LINEAR = torch.ops.inductor_cpp.convolution.default, torch.ops.inductor_cpp.linear.default
+CONVOLUTION.direct, LINEAR.direct = convolution, linear  # type: ignore[attr-defined]

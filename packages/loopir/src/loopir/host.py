@@ -181,7 +181,7 @@ class _HostWriter:
     def _write_externcall(self, step: ExternCall) -> None:
         node = step.node
         op = re.sub(r"\W", "_", op_name(node.op))
-        self.globals[op] = node.op
+        self.globals[op] = getattr(node.op, "direct", node.op)  # what an operator of a generator does, without the dispatcher
         args = [self._argument(arg) for arg in node.args] + [f"{key}={self._argument(arg)}" for key, arg in node.kwargs]
         call = f"{op}({', '.join(args)})"
         if node.single:
