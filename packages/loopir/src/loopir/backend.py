@@ -67,9 +67,9 @@ class Contraction:
     """``kind`` "convolution": operands input, weight, bias and ``parameters`` stride, padding, dilation, transposed,
     output_padding, groups as of ``aten.convolution``. ``kind`` "linear": input ``[..., K]``, weight ``[N, K]``, bias ``[N]``,
     no parameters; "normed_convolution": a convolution and the batch norm in evaluation after it, with operands mean, variance,
-    scale, shift beside the convolution's and the epsilon as last parameter. Bias, scale and shift may be None. ``constant`` says
+    scale, shift beside the convolution's and the epsilon as last parameter. Bias, scale, shift may be None. ``constant`` says
     per operand that its value is fixed when the program is built (frozen parameters); ``static`` that it is a parameter or
-    buffer, which may still be written to between calls. ``inference``: no backward pass follows. ``steps`` follow in order, each
+    buffer, which may still be written to between calls. ``inference``: no backward pass follows. ``steps`` follow, each
     the only user of the one before.
     """
 
