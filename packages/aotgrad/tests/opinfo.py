@@ -35,6 +35,7 @@ EMPTY = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", 
 EXPLAINED = {
     "cov": ("depends on tensor data", "the weights' values decide about a warning"),
     "index_reduce.prod": ("depends on tensor data", "the formula of its second derivative asks whether a value is zero"),
+    "scatter_reduce.prod": ("depends on tensor data", "as index_reduce.prod"),
     "narrow": ("depends on tensor data", "the start is read from a tensor"),
     "tensor_split": ("depends on tensor data", "the sections are read from a tensor"),
     "nn.functional.gaussian_nll_loss": ("depends on tensor data", "raises when a variance is negative: reads it"),

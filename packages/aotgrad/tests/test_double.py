@@ -96,6 +96,34 @@ def test_three_orders_equal_eager(f):
     assert not counters
 
 
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
+def test_all_derivatives_see_one_mask(budget):
+    compiled = aot_function(
+        lambda x: F.dropout(x.exp(), 0.5).sin(), forward_compiler=run_eager, activation_memory_budget=budget
+    )
+    x = torch.rand(200, dtype=F64, requires_grad=True)
+    y = compiled(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (h,) = torch.autograd.grad(g.sum(), x)
+    dropped = y == 0
+    assert 50 < dropped.sum() < 150
+    kept = torch.where(dropped, 0.0, 2 * x.exp())
+    torch.testing.assert_close((g, h), (kept.cos() * kept, kept.cos() * kept - kept.sin() * kept**2))
+
+
+def test_buffers_written_beside():
+    def f(x, running):
+        running.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return (x - running.detach()).exp().sin()
+
+    def run(call):
+        x, running = make()[0], torch.zeros(4, dtype=F64)
+        found = derivatives(lambda x: call(x, running), [x])
+        return found, running
+
+    torch.testing.assert_close(run(aot_function(f, forward_compiler=run_eager)), run(f))
+
+
 def test_the_gradient_goes_through_the_compilers():
     seen = []
 

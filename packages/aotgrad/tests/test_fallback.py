@@ -8,6 +8,7 @@ import aotgrad
 import pytest
 import torch
 from aotgrad import CompilerError, FallbackWarning, aot_backend, aot_function, counters, run_eager
+from torch.autograd import forward_ad
 
 SHARED = "inputs that are written share memory"
 
@@ -35,6 +36,42 @@ def test_shared_memory_is_counted_and_announced_once_per_callable():
             compiled(x[:2], x[1:])
         assert counters == {"fallbacks": 2, SHARED: 2}
         counters.clear()
+
+
+def product(x, w):
+    return (x.sin() * w).sum()
+
+
+def with_dual_numbers(call, x, w):
+    with forward_ad.dual_level():
+        return tuple(forward_ad.unpack_dual(call(forward_ad.make_dual(x, torch.ones_like(x)), w)))
+
+
+TRANSFORMS = {
+    "jvp": lambda call, x, w: torch.func.jvp(lambda x: call(x, w), (x,), (torch.ones_like(x),)),
+    "vmap": lambda call, x, w: torch.func.vmap(call)(x.expand(2, 3), w.expand(2, 3)),
+    "grad": lambda call, x, w: torch.func.grad(call)(x, w),
+    "hessian": lambda call, x, w: torch.func.hessian(call)(x, w),
+    "dual numbers": with_dual_numbers,
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("entry", ["function", "backend"])
+def test_transforms_around_a_compiled_graph_are_right_and_counted(name, entry):
+    x, w = torch.randn(3, requires_grad=name == "dual numbers"), torch.randn(3)
+    if entry == "function":
+        call = aot_function(product, forward_compiler=run_eager)
+    else:
+        backend = aot_backend(run_eager)(torch.fx.symbolic_trace(product), [x, w])
+
+        def call(x, w):
+            return backend(x, w)[0]
+
+    with pytest.warns(FallbackWarning, match="torch.func transform or forward-mode AD"):
+        ours = TRANSFORMS[name](call, x, w)
+    torch.testing.assert_close(ours, TRANSFORMS[name](product, x, w))
+    assert counters["fallbacks"] >= 1
 
 
 def test_compiled_calls_are_not_counted():

@@ -12,9 +12,10 @@ from symshapes import SymbolicError
 from .emit import tuple_text
 from .errors import Unsupported
 from .joint import Joint
-from .passes import layout_key
+from .passes import is_random, layout_key
 from .plan import InputSpec
 from .recipe import Recipe
+from .seeded import is_seeded
 from .split import Split, ancestors
 
 Rebuild = Callable[[Joint, Recipe], Callable[..., Any]]
@@ -50,8 +51,10 @@ class DoubleBackward:
         self._own_inputs = sum("position" not in p.meta for p in placeholders)  # the others stand for values of the trace
         place = {p: i for i, p in enumerate(placeholders)}
         self._saved_inputs = {place[n]: i for i, n in enumerate(split.saved) if n in place}
-        available = [(n, ("input", i)) for n, i in place.items()] + [(n, ("saved", i)) for i, n in enumerate(split.saved)]
-        self._available = {n.meta["position"]: (n, where) for n, where in available if "position" in n.meta}
+        origin = {n: ("input", i) for n, i in place.items()} | {n: ("saved", i) for i, n in enumerate(split.saved)}
+        self._values = {n.meta["position"]: (n, where) for n, where in origin.items() if "position" in n.meta}
+        seeded = ((n, n.args[0]) for n in joint.gm.graph.nodes if is_seeded(n))
+        self._seeds = {n.meta["position"]: (n, seed, origin[seed]) for n, seed in seeded if seed in origin}
         read = ancestors(n for n in split.gradients)
         self._read = {i for p, i in place.items() if p in read}
         self._compiled: dict[tuple[bool, ...], _Gradient] = {}  # by which tangents require grad
@@ -120,18 +123,29 @@ class DoubleBackward:
 
     def _read_saved_values(self, joint: Joint) -> list[tuple[str, int]]:
         """Makes what is saved an input of ``joint`` wherever it is computed there; says where each such input comes from."""
-        graph, sources = joint.gm.graph, []
-        following = list(graph.nodes)[len(joint.inputs)]
-        for node in list(graph.nodes):
-            saved, where = self._available.get(node.meta.get("position"), (None, None))
-            if saved is None or where is None or not _is_same(saved.meta["val"], node.meta["val"]):
-                continue
-            with graph.inserting_before(following):
-                value = graph.placeholder(f"saved_{node.name}")
-            value.meta = {"val": node.meta["val"], "position": node.meta["position"]}
-            node.replace_all_uses_with(value)
-            joint.inputs = (*joint.inputs, InputSpec(value.name, value.meta["val"]))
+        following = list(joint.gm.graph.nodes)[len(joint.inputs)]
+        sources: list[tuple[str, int]] = []
+
+        def given(value: torch.fx.Node, where: tuple[str, int]) -> torch.fx.Node:
+            with joint.gm.graph.inserting_before(following):
+                node = joint.gm.graph.placeholder(f"saved_{value.name}")
+            node.meta = {"val": value.meta["val"], "position": value.meta.get("position", value.name)}
+            joint.inputs = (*joint.inputs, InputSpec(node.name, node.meta["val"]))
             sources.append(where)
+            return node
+
+        for node in list(joint.gm.graph.nodes):
+            position = node.meta.get("position")
+            if position in self._values and node.op != "placeholder":
+                value, where = self._values[position]
+                if _is_same(value.meta["val"], node.meta["val"]):
+                    node.replace_all_uses_with(given(value, where))
+            elif position in self._seeds and is_random(node):
+                drawn, seed, where = self._seeds[position]
+                node.target, node.args = drawn.target, (given(seed, where), *node.args)
+        drawn = [n for n in ancestors([joint.gm.graph.output_node()]) if is_random(n)]
+        if drawn:
+            raise Unsupported("AG030", f"create_graph=True needs random numbers that were not kept ({drawn[0].name})")
         return sources
 
 

@@ -7,8 +7,19 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch.autograd import forward_ad
+
 counters: Counter[str] = Counter()
 """How often compiled callables ran eagerly since the process started: under ``"fallbacks"`` in all, and under each reason."""
+
+
+TRANSFORMED = "a torch.func transform or forward-mode AD is active"
+
+
+def is_transformed() -> bool:
+    """Whether tensors may stand for more than their values: torch.func wrappers, or dual numbers."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0  # type: ignore[attr-defined]
 
 
 class FallbackWarning(UserWarning):

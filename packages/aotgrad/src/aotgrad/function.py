@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from .capture import substituted
 from .compilation import Compilation, fresh_fake
 from .compile import Options
+from .fallback import TRANSFORMED, Fallback, is_transformed
 from .plan import InputSpec
 from .specialise import Call, recognise
 from .tracer import Tracer
@@ -32,6 +33,7 @@ class AotFunction:
         self._cache: dict[Hashable, Compilation] = {}
         self._recent: Call = self._general
         self._num_recent = 0
+        self._transformed = Fallback(f, TRANSFORMED)
         self.__wrapped__ = f
         self.__name__ = getattr(f, "__name__", type(f).__name__)
 
@@ -40,6 +42,8 @@ class AotFunction:
 
     def _general(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
+        if is_transformed():
+            return self._transformed(*args, **kwargs)
         leaves, spec = pytree.tree_flatten((args, kwargs))
         tensors: dict[int, torch.Tensor] = {}
         kinds: list[Hashable] = []

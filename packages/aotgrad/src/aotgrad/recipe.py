@@ -88,6 +88,7 @@ class Recipe:
 
         def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             split = len(inputs) - len(tangents)
+            tracer.position = -(1 << 40)  # copies are part of no other trace
             primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
             tracer.position = 0
             tensors = [_traced(i, x) for i, x in enumerate(primals) if isinstance(x, torch.Tensor)]

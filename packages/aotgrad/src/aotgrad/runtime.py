@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
-from .fallback import Fallback
+from .fallback import TRANSFORMED, Fallback
 from .joint import Joint
 from .plan import InputSpec
 from .split import Split
@@ -206,6 +207,10 @@ def _start(run: Runtime) -> Source:
 def _open_call(out: Source, run: Runtime) -> None:
     arguments = ", ".join(s.name for s in run.parameters)
     out.enter(f"def call({arguments}):")
+    transforms = out.name("transforms", torch._C._are_functorch_transforms_active)  # type: ignore[attr-defined]
+    out.enter(f"if {transforms}() or {out.name('forward_ad', forward_ad)}._current_level >= 0:")
+    out(f"return {out.name('transformed', Fallback(run.eager, TRANSFORMED))}({arguments})")
+    out.leave()
     if run.other_mode is not None:
         negate = "not " if run.grad_enabled else ""
         out.enter(f"if {negate}{out.name('grad_enabled', torch.is_grad_enabled)}():")
