@@ -1,8 +1,10 @@
+import primops
 import pytest
 import torch
-from loopir import KernelSource, LoopIRError, Program, VerificationError, check_program
+from loopir import KernelSource, LoopIRError, Program, VerificationError, check_program, compile_graph
 from loopir.program import Allocate, Free
 from loopir.testing import EvaluatorCodeGenerator
+from primops.testing import trace
 
 
 def test_outputs_alias_inputs_only_where_the_graph_does(compiled):
@@ -79,3 +81,45 @@ def test_check_program_names_clauses(compiled):
         check_program(changed(program.steps, kernels=()))
     with pytest.raises(VerificationError, match=r"C5\.2"):
         check_program(changed([allocate, *program.steps]))
+
+
+def test_launches_in_a_row_are_one_run_over_a_slab(compiled):
+    def steps(x):
+        for _ in range(5):
+            x = torch.cumsum(x.t() * 1.5, 1)
+        return x, x.sum(0)
+
+    host = compiled(steps, torch.randn(6, 5))
+    assert host.source.count("run0(") == 1 and host.source.count("empty_strided(") == 3, host.source
+    x = torch.randn(6, 5)
+    for result, expected in zip(host(x), steps(x), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_slabs_have_symbolic_sizes(run_dynamic):
+    host = run_dynamic(
+        lambda x: torch.cumsum(torch.cumsum(torch.cumsum(x, 0).t().exp(), 1), 0) * 2,
+        lambda n: (torch.randn(n, 3) / 4,),
+        [[0]],
+        sizes=(8, 3, 17),
+    )
+    assert "uint8" in host.source
+
+
+def test_results_take_over_dying_operands_in_place(compiled):
+    host = compiled(lambda x, w: ((x @ w).relu() @ w).softmax(1), torch.randn(8, 8), torch.randn(8, 8))
+    assert "empty_strided" not in host.source
+    assert sum(isinstance(step, Allocate) and step.in_place for step in host.program.steps) == 2
+    # read at another point than written: memory of its own
+    host = compiled(lambda x, w: (x @ w).t().contiguous() + 1, torch.randn(8, 8), torch.randn(8, 8))
+    assert "empty_strided" in host.source
+
+
+def test_donated_inputs_are_memory(compiled):
+    graph = primops.decompose(trace(lambda x, y: x * 2 + y, torch.randn(4), torch.randn(4)))
+    graph.graph.find_nodes(op="placeholder")[0].meta["donated"] = True
+    host = compile_graph(graph, (), codegens={"cpu": EvaluatorCodeGenerator()})
+    x, y = torch.randn(4), torch.randn(4)
+    expected = x * 2 + y
+    (result,) = host(x, y)
+    assert result.data_ptr() == x.data_ptr() and torch.equal(result, expected)

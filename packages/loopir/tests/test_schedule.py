@@ -131,7 +131,7 @@ def test_dead_buffers_are_reused(run):
         return x
 
     source = run(fn, torch.randn(16, 16), torch.randn(16, 16)).source
-    assert "reuses its memory" in source and source.count("empty_strided") == 1
+    assert "empty_strided" not in source
 
 
 def test_small_unrelated_steps_share_a_launch(run):

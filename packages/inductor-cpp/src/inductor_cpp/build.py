@@ -22,20 +22,32 @@ _loaded: dict[str, ctypes.CDLL] = {}
 
 
 def build_kernels(sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain) -> list[Callable[..., None]]:
-    """One callable per source. Kernels that differ only in their name are compiled once; more than SPLIT_AT distinct ones are
-    compiled as two units in parallel. Raises BuildError with the command and the compiler's output."""
+    """One callable per source. Raises BuildError."""
+    entries, _ = build_entries(sources, store, toolchain)
+    return [make_launcher(source.kernel, entry) for source, entry in zip(sources, entries)]
+
+
+def build_entries(
+    sources: Sequence[KernelSource], store: ArtifactStore, toolchain: Toolchain, more: str = ""
+) -> tuple[list[Callable[..., int]], ctypes.CDLL | None]:
+    """The C entry of each source, and the library that has the functions of ``more``, text put behind the kernels.
+
+    Kernels that differ only in their name are compiled once; more than SPLIT_AT distinct ones are compiled as two units in
+    parallel. Raises BuildError with the command and the compiler's output.
+    """
     bodies = [_nameless(source) for source in sources]
     distinct = sorted(set(bodies))
     if not distinct:
-        return []
+        return [], None
     middle = (len(distinct) + 1) // 2
     units = [distinct[:middle], distinct[middle:]] if len(distinct) > SPLIT_AT else [distinct]
     with ThreadPoolExecutor(len(units)) as pool:
-        libraries = list(pool.map(lambda unit: _library(unit, store, toolchain), units))
+        texts = [unit_text(unit) + (more if unit is units[-1] else "") for unit in units]
+        libraries = list(pool.map(lambda text: load_library(text, store, toolchain), texts))
     entries = {}
     for unit, library in zip(units, libraries):
         entries |= {body: library[entry_name(number)] for number, body in enumerate(unit)}
-    return [make_launcher(source.kernel, entries[body]) for source, body in zip(sources, bodies)]
+    return [entries[body] for body in bodies], libraries[-1]
 
 
 def entry_name(number: int) -> str:
@@ -59,8 +71,8 @@ def unit_text(bodies: Sequence[str]) -> str:
     return runtime_text() + "\n" + "\n\n".join(named) + "\n"
 
 
-def _library(bodies: Sequence[str], store: ArtifactStore, toolchain: Toolchain) -> ctypes.CDLL:
-    text = unit_text(bodies)
+def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> ctypes.CDLL:
+    """The shared library of a translation unit, from the store or compiled now, loaded once per process."""
     key = store.key("inductor_cpp", text, *toolchain.identity())
     if key in _loaded:
         store.hits += 1

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import loopir
 import torch
-from loopir import ArtifactStore, Contraction, HostProgram, Kernel, KernelSource, Offer, Options
+from loopir import ArtifactStore, Contraction, HostProgram, Kernel, KernelSource, Offer, Options, Run
 
 from inductor_cpp.build import build_kernels
 from inductor_cpp.codegen import kernel_text
 from inductor_cpp.contraction import offer_contraction
+from inductor_cpp.link import link_runs
 from inductor_cpp.toolchain import Toolchain, find_toolchain
 
 
@@ -43,6 +44,10 @@ class CppCodeGenerator:
     def offer(self, contraction: Contraction) -> Offer | None:
         """Convolution and linear layers through oneDNN, with the pointwise operations after them."""
         return offer_contraction(contraction)
+
+    def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
+        """``build`` for runs of launches: one callable per run, taking its tensors and then its sizes."""
+        return link_runs(sources, runs, store, self.toolchain) if sources else []
 
 
 def compile_graph(

@@ -5,19 +5,20 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
 from primops import Prim
 from torch._ops import OpOverload
 
-from loopir.backend import CodeGenerator, KernelSource
+from loopir.backend import CodeGenerator, KernelSource, LinksRuns, Run
 from loopir.errors import LoopIRError
 from loopir.expr import format_expr
 from loopir.lowering import restride
 from loopir.node import ExternNode, Symbolic, View
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
+from loopir.runs import Linked, RunStep, cut_runs, peak_bytes
 from loopir.store import ArtifactStore
 from loopir.text import format_dtype
 
@@ -41,12 +42,15 @@ class HostProgram:
     """What a program became. Calling it with the graph's inputs returns the list of its outputs.
 
     ``source`` is the text of the host function; ``kernel_count`` the kernels built, ``launch_count`` the launches per call,
-    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and ``sources`` are what
-    it is made of.
+    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``planned_peak`` the bytes that a call
+    holds at most; ``program`` and ``sources`` are what it is made of.
     """
 
-    def __init__(self, program: Program, sources: Sequence[KernelSource], source: str, function: Callable[..., list]) -> None:
+    def __init__(
+        self, program: Program, sources: Sequence[KernelSource], source: str, function: Callable[..., list], planned_peak: int
+    ) -> None:
         self.program = program
+        self.planned_peak = planned_peak
         self.sources = tuple(sources)
         self.source = source
         self.function = function
@@ -82,16 +86,27 @@ def build_host(
     program: Program, sources: Sequence[KernelSource], codegens: Mapping[str, CodeGenerator], store: ArtifactStore
 ) -> HostProgram:
     """Builds the kernels (all of one device together) and the host function around them. Raises BuildError."""
-    kernels: dict[int, Callable[..., None]] = {}
-    for device in dict.fromkeys(kernel.device for kernel in program.kernels):
+    devices = dict.fromkeys(kernel.device for kernel in program.kernels)
+    linked = cut_runs(program, [device for device in devices if isinstance(_codegen(codegens, device), LinksRuns)])
+    launchers: dict[str, Callable[..., None]] = {}
+    for device in devices:
         numbers = [i for i, kernel in enumerate(program.kernels) if kernel.device == device]
-        built = _codegen(codegens, device).build([sources[i] for i in numbers], store)
-        kernels |= dict(zip(numbers, built, strict=True))
-    writer = _HostWriter(program)
+        codegen, own = _codegen(codegens, device), [sources[i] for i in numbers]
+        if isinstance(codegen, LinksRuns):
+            runs = {f"run{i}": run for i, run in enumerate(linked.runs) if run.calls[0].source in numbers}
+            local = [_renumbered(run, {number: i for i, number in enumerate(numbers)}) for run in runs.values()]
+            launchers |= dict(zip(runs, codegen.link(own, local, store), strict=True))
+        else:
+            launchers |= dict(zip((program.kernels[i].name for i in numbers), codegen.build(own, store), strict=True))
+    writer = _HostWriter(program, linked)
     source = writer.write()
-    names = {**writer.globals, **{f"{program.kernels[i].name}": kernel for i, kernel in kernels.items()}}
+    names = {**writer.globals, **launchers}
     exec(compile(source, f"<host program {id(program):x}>", "exec"), names)
-    return HostProgram(program, sources, source, names["call"])
+    return HostProgram(program, sources, source, names["call"], peak_bytes(program, linked))
+
+
+def _renumbered(run: Run, numbers: Mapping[int, int]) -> Run:
+    return replace(run, calls=tuple(replace(call, source=numbers[call.source]) for call in run.calls))
 
 
 @dataclass(slots=True)
@@ -99,10 +114,12 @@ class _HostWriter:
     """Writes the host function of a program; ``globals`` are the objects that its source names."""
 
     program: Program
+    linked: Linked
     globals: dict[str, object] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     bound: set[str] = field(default_factory=set)
+    moved: set[str] = field(default_factory=set)
 
     def write(self) -> str:
         parameters = [self._parameter(i, entry) for i, entry in enumerate(self.program.inputs)]
@@ -111,7 +128,7 @@ class _HostWriter:
         for entry in self.program.inputs:
             if isinstance(entry, str):
                 self._bind_sizes(entry)
-        for step in self.program.steps:
+        for step in self.linked.steps:
             getattr(self, f"_write_{type(step).__name__.lower()}")(step)
         results = [self._output(output) for output in self.program.outputs]
         self.lines.append(f"return [{', '.join(results)}]")
@@ -140,16 +157,21 @@ class _HostWriter:
 
     def _write_allocate(self, step: Allocate) -> None:
         buffer = self.program.buffers[step.buffer]
-        name, size, stride = self._name(step.buffer), format_sizes(buffer.shape), format_sizes(buffer.stride)
+        size, stride = format_sizes(buffer.shape), format_sizes(buffer.stride)
         if step.reuses is None:
+            name = self._name(step.buffer)
             dtype, device = self._dtype(buffer.dtype), self._device(buffer.device)
             self.globals["empty_strided"] = torch.empty_strided
             self.lines.append(f"{name} = empty_strided({size}, {stride}, dtype={dtype}, device={device})")
             return
-        old, dead = self.program.buffers[step.reuses], self._name(step.reuses)
-        same = old.shape == buffer.shape and old.stride == buffer.stride
-        change = "" if same else f".as_strided({size}, {stride})"
-        self.lines.append(f"{name} = {dead}{change}; del {dead}  # reuses its memory")
+        old = self.program.buffers[step.reuses]
+        dead = self._name(step.reuses)
+        if old.shape == buffer.shape and old.stride == buffer.stride:
+            self.moved.add(step.reuses)
+            self.names[step.buffer] = dead
+        else:
+            gone = "" if step.in_place else f"; del {dead}"
+            self.lines.append(f"{self._name(step.buffer)} = {dead}.as_strided({size}, {stride}){gone}  # reuses its memory")
 
     def _dtype(self, dtype: torch.dtype) -> str:
         name = format_dtype(dtype)
@@ -166,6 +188,24 @@ class _HostWriter:
         args = [self._name(name) for name in step.buffers] + [size.name for size in kernel.sizes]  # type: ignore[attr-defined]
         self.lines.append(f"{kernel.name}({', '.join(args)})")
 
+    def _write_runstep(self, step: RunStep) -> None:
+        run = self.linked.runs[step.number]
+        args = [self._name(name) for name in step.tensors]
+        if step.slab != 0:
+            args.append(self._slab(step.slab, self.program.kernels[run.calls[0].source].device, step.tensors))
+        args += [size.name for size in run.sizes]
+        names = ", ".join(self.program.kernels[call.source].name for call in run.calls)
+        self.lines.append(f"run{step.number}({', '.join(args)})  # {names}")
+
+    def _slab(self, size: sympy.Expr, device_type: str, beside: Sequence[str]) -> str:
+        """Bytes on the device of the tensors that the run uses."""
+        near = next(
+            (self.program.buffers[n].device for n in beside if self.program.buffers[n].device.type == device_type), None
+        )
+        device = self._device(near or torch.device(device_type))
+        self.globals["empty_strided"] = torch.empty_strided
+        return f"empty_strided(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, device={device})"
+
     def _write_makeview(self, step: MakeView) -> None:
         self.lines.append(f"{self._name(step.name)} = {self._strided(step.view)}")
 
@@ -176,7 +216,8 @@ class _HostWriter:
         return f"{base}.as_strided({size}, {stride}, {base}.storage_offset() + {format_expr(view.offset)})"
 
     def _write_free(self, step: Free) -> None:
-        self.lines.append(f"del {self._name(step.buffer)}")
+        if step.buffer not in self.moved:
+            self.lines.append(f"del {self._name(step.buffer)}")
 
     def _write_externcall(self, step: ExternCall) -> None:
         node = step.node

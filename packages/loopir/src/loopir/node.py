@@ -131,13 +131,15 @@ Node: TypeAlias = LoopNode | ExternNode
 @dataclass(slots=True)
 class LoweredGraph:
     """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None: unused kind);
-    ``outputs`` views, sizes, numbers or None; ``constants`` maps buffer names to tensors."""
+    ``outputs`` views, sizes, numbers or None; ``constants`` maps buffer names to tensors; the
+    caller gives up the memory of inputs in ``donated``."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     inputs: list[str | sympy.Symbol | None] = field(default_factory=list)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     outputs: list[object] = field(default_factory=list)
+    donated: set[str] = field(default_factory=set)
     facts: Facts = field(default_factory=Facts)
 
 

@@ -18,10 +18,12 @@ from loopir.text import format_dtype
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Makes a buffer, in the memory of the dead buffer ``reuses`` if that is given."""
+    """Makes a buffer, in the memory of the dead buffer ``reuses`` if that is given; ``in_place``: the launch that follows still
+    reads that one, each point before it stores there."""
 
     buffer: str
     reuses: str | None = None
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Program:
     """Kernels and the steps that use them. ``inputs``: a buffer name or size symbol per placeholder, None for others.
-    ``outputs``: views of buffers, size expressions, numbers or None."""
+    ``outputs``: views of buffers, size expressions, numbers or None. ``hints``: example values of size symbols."""
 
     inputs: tuple[str | sympy.Symbol | None, ...]
     buffers: dict[str, Buffer]
@@ -80,6 +82,7 @@ class Program:
     steps: tuple[Step, ...]
     outputs: tuple[object, ...]
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
+    hints: dict[sympy.Symbol, int] = field(default_factory=dict)
 
     @property
     def launch_count(self) -> int:
@@ -138,7 +141,8 @@ class _ProgramChecker:
             raise VerificationError("C5.2", f"{where}: {step.buffer} is allocated twice")
         if step.reuses is not None:
             self._use(where, step.reuses)
-            self.alive.discard(step.reuses)
+            if not step.in_place:
+                self.alive.discard(step.reuses)
         self.alive.add(step.buffer)
 
     def _check_launch(self, where: str, step: Launch) -> None:
@@ -186,7 +190,7 @@ def format_step(program: Program, step: Step) -> str:
     """One line about a step."""
     if isinstance(step, Allocate):
         buffer = program.buffers[step.buffer]
-        reuse = f", in the memory of {step.reuses}" if step.reuses else ""
+        reuse = f", in the memory of {step.reuses}{', in place' if step.in_place else ''}" if step.reuses else ""
         sizes = f"{format_sizes(buffer.shape)}, {format_sizes(buffer.stride)}"
         return f"{step.buffer} = allocate({sizes}, {format_dtype(buffer.dtype)}, {buffer.device}{reuse})"
     if isinstance(step, Launch):

@@ -91,6 +91,8 @@ class _GraphLowering:
         stride, shape = self.ctx.shape(meta.stride()), self.ctx.shape(meta.shape)
         buffer = self.ctx.add_buffer(Buffer(f"in_{node.name}", meta.dtype, meta.device, shape, stride))
         self.ctx.graph.inputs.append(buffer.name)
+        if node.meta.get("donated"):
+            self.ctx.graph.donated.add(buffer.name)
         return self.ctx.whole(buffer)
 
     def _constant(self, node: torch.fx.Node) -> Any:

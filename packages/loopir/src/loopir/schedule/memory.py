@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sympy
+from torch._ops import OpOverload
 
+from loopir.kernel import Kernel
 from loopir.node import LoweredGraph, View, views_in
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Step
 from loopir.simplify import product
+
+LIBRARIES = ("aten", "mkldnn", "mkl")
 
 
 def uses_of(step: Step) -> set[str]:
@@ -23,34 +27,73 @@ def uses_of(step: Step) -> set[str]:
     return set()
 
 
-def plan_memory(steps: Sequence[Step], graph: LoweredGraph, reuse: bool) -> list[Step]:
-    """The steps with allocations before first writes and frees after last uses."""
+def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel], reuse: bool) -> list[Step]:
+    """The steps with allocations before first writes and frees after last uses.
+
+    A result takes over the memory of an operand that dies with the launch where each point reads that operand only where it
+    stores, else that of any dead buffer of its size.
+    """
     given = {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
     given |= {name for step in steps if isinstance(step, ExternCall) for name in step.node.results if name}
     dying = _last_uses(steps, graph)
     shared = _shared_memory(steps)
     pool: dict[object, list[str]] = {}
     placed: list[Step] = []
-    allocated: set[str] = set()
+    owned = graph.donated | _fresh_results(steps)
+    taken: set[str] = set()
     for position, step in enumerate(steps):
+        dead = [name for name in dying.get(position, ()) if name in owned and name not in shared]
         for name in step.buffers if isinstance(step, Launch) else ():
-            if name not in given and name not in allocated:
-                allocated.add(name)
-                waiting = pool.get(_memory_kind(graph, name)) if reuse else None
-                placed.append(Allocate(name, waiting.pop() if waiting else None))
+            if name in given or name in owned:
+                continue
+            assert isinstance(step, Launch)
+            kind = _memory_kind(graph, name)
+            free = [d for d in dead if d not in taken and _memory_kind(graph, d) == kind] if reuse else []
+            before = next((d for d in free if _is_in_place(kernels[step.kernel], step.buffers, d, name)), None)
+            waiting = pool.get(kind) if reuse and before is None else None
+            placed.append(Allocate(name, before or (waiting.pop() if waiting else None), before is not None))
+            owned.add(name)
+            taken |= {before} if before is not None else set()
         placed.append(step)
         for name in dying.get(position, ()):
-            if name in allocated and name not in shared:
+            if name in dead and name not in taken:
                 pool.setdefault(_memory_kind(graph, name), []).append(name)
             placed.append(Free(name))
     return _without_moved(placed)
+
+
+def _fresh_results(steps: Sequence[Step]) -> set[str]:
+    """Results of torch's own operators that are memory of nobody else; an operator of the user may keep what it returns."""
+    calls = [step.node for step in steps if isinstance(step, ExternCall) and not step.node.aliases]
+    own = [node for node in calls if isinstance(node.op, OpOverload) and node.op.namespace in LIBRARIES]
+    return {name for node in own for name in node.results if name}
+
+
+def _is_in_place(kernel: Kernel, buffers: Sequence[str], source: str, target: str) -> bool:
+    """Whether each point loads ``source`` only where it stores ``target``, and no load comes after a store."""
+    if source not in buffers:
+        return False
+    names = {declared.name: buffer for declared, buffer in zip(kernel.buffers, buffers, strict=True)}
+    indices, stored = set(), False
+    for body in kernel.bodies:
+        for step in body.instructions:
+            name = names.get(str(step.args[0])) if step.op in ("load", "store") else None
+            if name not in (source, target):
+                continue
+            if (step.op == "store") != (name == target) or (step.op == "load" and (stored or step.args[2] is not None)):
+                return False
+            if step.op == "store" and step.args[3] is not None:
+                return False
+            stored |= step.op == "store"
+            indices.add(step.args[1])
+    return len(indices) == 1
 
 
 def _last_uses(steps: Sequence[Step], graph: LoweredGraph) -> dict[int, list[str]]:
     """The buffers and views that are dead after each step; inputs, constants and outputs never are. A buffer lives as long as
     the views of it."""
     kept = {view.buffer for view in graph.outputs if isinstance(view, View)}
-    kept |= {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
+    kept |= {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(graph.constants)
     owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
     last: dict[str, int] = {}
     for position, step in enumerate(steps):
@@ -78,5 +121,5 @@ def _memory_kind(graph: LoweredGraph, name: str) -> tuple[object, ...]:
 
 def _without_moved(steps: Sequence[Step]) -> list[Step]:
     """Memory that a later buffer takes over is not freed in between."""
-    moved = {step.reuses for step in steps if isinstance(step, Allocate) and step.reuses}
+    moved = {step.reuses for step in steps if isinstance(step, Allocate) and step.reuses and not step.in_place}
     return [step for step in steps if not (isinstance(step, Free) and step.buffer in moved)]

@@ -41,9 +41,10 @@ def schedule(graph: LoweredGraph, options: Options | None = None) -> Program:
         buffers=dict(graph.buffers),
         constants=dict(graph.constants),
         kernels=tuple(kernels.kernels),
-        steps=tuple(plan_memory(steps, graph, options.reuse)),
+        steps=tuple(plan_memory(steps, graph, kernels.kernels, options.reuse)),
         outputs=tuple(graph.outputs),
         decisions=tuple(fusion.decisions),
+        hints=dict(graph.facts.hints),
     )
     if options.check:
         check_program(program)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from loopir.backend import KernelSource
-from loopir.evaluate import evaluate_kernel
-from loopir.kernel import Kernel
+from loopir.backend import KernelSource, Run
+from loopir.evaluate import evaluate_expr, evaluate_kernel
+from loopir.kernel import Kernel, KernelBuffer
 from loopir.parse import parse_kernel
 from loopir.store import ArtifactStore
 from loopir.text import format_kernel
@@ -29,6 +29,11 @@ class EvaluatorCodeGenerator:
         """Callables that evaluate."""
         return [_launcher(parse_kernel(source.text)) for source in sources]
 
+    def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
+        """Callables that evaluate the kernels of a run one after the other."""
+        launchers = self.build(sources, store)
+        return [_run_launcher(run, [source.kernel for source in sources], launchers) for run in runs]
+
 
 def _launcher(kernel: Kernel) -> Callable[..., None]:
     count = len(kernel.buffers)
@@ -37,3 +42,27 @@ def _launcher(kernel: Kernel) -> Callable[..., None]:
         evaluate_kernel(kernel, args[:count], args[count:])  # type: ignore[arg-type]
 
     return launch
+
+
+def _run_launcher(run: Run, kernels: Sequence[Kernel], launchers: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    def launch(*args: torch.Tensor | int) -> None:
+        values = {symbol.name: value for symbol, value in zip(run.sizes, args[run.tensors :], strict=True)}  # type: ignore[attr-defined]
+        for call in run.calls:
+            kernel = kernels[call.source]
+            sizes = [int(evaluate_expr(size, values)) for size in call.sizes]  # type: ignore[arg-type]
+            known = dict(zip((size.name for size in kernel.sizes), sizes, strict=True))  # type: ignore[attr-defined]
+            tensors = [
+                _piece(args[place.parameter], int(evaluate_expr(place.offset, values)), buffer, known)  # type: ignore[arg-type]
+                for place, buffer in zip(call.places, kernel.buffers, strict=True)
+            ]
+            launchers[call.source](*tensors, *sizes)
+
+    return launch
+
+
+def _piece(tensor: torch.Tensor, offset: int, buffer: KernelBuffer, sizes: dict) -> torch.Tensor:
+    """A kernel's buffer: the tensor itself, or elements of the slab from a byte offset on."""
+    if tensor.dtype == buffer.dtype and offset == 0:
+        return tensor
+    numel = int(evaluate_expr(buffer.numel, sizes))
+    return tensor.view(torch.uint8)[offset : offset + numel * buffer.dtype.itemsize].view(buffer.dtype)

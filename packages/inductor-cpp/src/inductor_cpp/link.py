@@ -1,0 +1,66 @@
+"""Runs of launches as one C function each: one call from Python, whatever the number of kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+from loopir import ArtifactStore, KernelSource, Run, RunCall
+
+from inductor_cpp.build import DIVISION_BY_ZERO, build_entries
+from inductor_cpp.names import identifier
+from inductor_cpp.printer import print_index
+from inductor_cpp.toolchain import Toolchain
+
+ERROR_BITS = 8
+
+
+def run_text(name: str, run: Run) -> str:
+    """The C function of a run: the kernels' entries, then the tensors' addresses, then the sizes. It stops at the first kernel
+    that reports an error and returns ``error + 256 * position``."""
+    parameters = ["void* const* kernels", *(f"char* t{i}" for i in range(run.tensors))]
+    parameters += [f"i64 {identifier(size.name)}" for size in run.sizes]
+    lines = [f'extern "C" int {name}({", ".join(parameters)}) {{', "    int error;"]
+    for position, call in enumerate(run.calls):
+        types = ", ".join(["void*"] * len(call.places) + ["i64"] * len(call.sizes))
+        entry = f"((int (*)({types}))kernels[{position}])"
+        lines.append(f"    if ((error = {entry}({_arguments(call)}))) return error + {position << ERROR_BITS};")
+    return "\n".join([*lines, "    return 0;", "}", ""])
+
+
+def _arguments(call: RunCall) -> str:
+    places = [f"t{p.parameter}" if p.offset == 0 else f"t{p.parameter} + {print_index(p.offset)}" for p in call.places]
+    return ", ".join([*places, *(print_index(size) for size in call.sizes)])
+
+
+def link_runs(
+    sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore, toolchain: Toolchain
+) -> list[Callable[..., None]]:
+    """One callable per run, taking its tensors and then its sizes. Raises BuildError; a call raises IndexError for an index out
+    of range."""
+    text = "\n".join(run_text(f"strata_run{number}", run) for number, run in enumerate(runs))
+    entries, library = build_entries(sources, store, toolchain, text)
+    return [_launcher(run, library[f"strata_run{number}"], sources, entries) for number, run in enumerate(runs)]  # type: ignore[index]
+
+
+def _launcher(
+    run: Run, function: Callable[..., int], sources: Sequence[KernelSource], entries: Sequence
+) -> Callable[..., None]:
+    """The Python side of a run."""
+    names = [sources[call.source].kernel.name for call in run.calls]
+    addresses = [ctypes.cast(entries[call.source], ctypes.c_void_p).value for call in run.calls]
+    table = (ctypes.c_void_p * len(addresses))(*addresses)
+    function.argtypes = [ctypes.c_void_p] * (1 + run.tensors) + [ctypes.c_int64] * len(run.sizes)  # type: ignore[attr-defined]
+    function.restype = ctypes.c_int  # type: ignore[attr-defined]
+    tensors, ints = [f"t{n}" for n in range(run.tensors)], [f"i{n}" for n in range(len(run.sizes))]
+    passed = ", ".join(["table", *(f"{name}.data_ptr()" for name in tensors), *ints])
+    source = f"def launch({', '.join([*tensors, *ints])}):\n    error = call({passed})\n    if error:\n        fail(error)\n"
+
+    def fail(error: int) -> None:
+        if error & ((1 << ERROR_BITS) - 1) == DIVISION_BY_ZERO:
+            raise RuntimeError("ZeroDivisionError")
+        raise IndexError(f"{names[error >> ERROR_BITS]}: index out of range")
+
+    scope = {"call": function, "fail": fail, "table": ctypes.addressof(table), "keep": table}
+    exec(compile(source, f"<launcher of {' '.join(names[:3])}>", "exec"), scope)
+    return scope["launch"]

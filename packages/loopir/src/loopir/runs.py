@@ -1,0 +1,212 @@
+"""Runs: launches with no other step between them become one call, and buffers that only they use lie in one slab."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import sympy
+
+from loopir.backend import Place, Run, RunCall
+from loopir.expr import FloorDiv, substitute, symbols_of
+from loopir.node import Buffer
+from loopir.program import Allocate, ExternCall, Free, Launch, Program, Step
+from loopir.simplify import ZERO, product
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Calls run ``number`` with these buffers and, when ``slab`` bytes are needed, a slab as the last tensor."""
+
+    number: int
+    tensors: tuple[str, ...]
+    slab: sympy.Expr
+
+
+@dataclass(slots=True)
+class Slot:
+    """Memory used by one buffer after the other between two launches. ``names``: those buffers; ``given``: the buffer from
+    before the run that the memory is taken from, ``kept``: the buffer that goes on living, if there are such."""
+
+    names: list[str]
+    given: str | None
+    first: int
+    last: int
+    kept: str | None = None
+    offset: sympy.Expr = ZERO
+
+
+@dataclass(slots=True)
+class Linked:
+    """A program's steps with launches replaced by calls of ``runs``."""
+
+    steps: list[Step | RunStep] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+
+def cut_runs(program: Program, devices: Collection[str]) -> Linked:
+    """Cuts the launches on ``devices`` into runs. Equal runs are one."""
+    linked = Linked()
+    numbers: dict[Run, int] = {}
+    segment: list[Step] = []
+    on_device: str | None = None
+
+    def flush() -> None:
+        _close(program, segment, linked, numbers)
+        segment.clear()
+
+    for step in program.steps:
+        device = program.kernels[step.kernel].device if isinstance(step, Launch) else on_device
+        if on_device is not None and device != on_device:
+            flush()
+        if isinstance(step, Allocate | Free) or (isinstance(step, Launch) and device in devices):
+            segment.append(step)
+            on_device = device
+        else:
+            flush()
+            linked.steps.append(step)
+    flush()
+    linked.runs = list(numbers)
+    return linked
+
+
+def _close(program: Program, segment: Sequence[Step], linked: Linked, numbers: dict[Run, int]) -> None:
+    launches = [step for step in segment if isinstance(step, Launch)]
+    if not launches:
+        linked.steps += segment
+        return
+    slots = _slots(segment)
+    inner = [slot for slot in slots if slot.given is None and slot.kept is None]
+    size = _place(inner, program)
+    owner = {name: slot for slot in slots for name in slot.names}
+    tensors: dict[str, int] = {}
+    calls = []
+    for launch in launches:
+        roots = [(_root(name, owner), owner.get(name)) for name in launch.buffers]
+        for root, _ in roots:
+            if root is not None:
+                tensors.setdefault(root, len(tensors))
+        places = tuple(
+            Place(tensors[root], ZERO) if root is not None else Place(-1, slot.offset)  # type: ignore[union-attr]
+            for root, slot in roots
+        )
+        calls.append(RunCall(launch.kernel, places, program.kernels[launch.kernel].sizes))
+    count = len(tensors) + (size != 0)
+    calls = [RunCall(c.source, tuple(Place(p.parameter % count, p.offset) for p in c.places), c.sizes) for c in calls]
+    run = Run(count, _symbols(calls), tuple(calls))
+    used = {name for launch in launches for name in launch.buffers}
+    inside = {name for slot in slots for name in (*slot.names, slot.given)}
+    frees = [step for step in segment if isinstance(step, Free) and step.buffer not in inside]
+    linked.steps += [step for step in frees if step.buffer not in used]
+    linked.steps += [Allocate(slot.kept) for slot in slots if slot.given is None and slot.kept is not None]
+    linked.steps.append(RunStep(numbers.setdefault(run, len(numbers)), tuple(tensors), size))
+    linked.steps += [step for step in frees if step.buffer in used]
+    for slot in slots:
+        if slot.given is not None:
+            linked.steps.append(Free(slot.given) if slot.kept is None else Allocate(slot.kept, slot.given))
+
+
+def _slots(segment: Sequence[Step]) -> list[Slot]:
+    """The memory allocated or taken over in a segment, with the launches between which it is used."""
+    slots: dict[str, Slot] = {}
+    found: list[Slot] = []
+    position = 0
+    for step in segment:
+        if isinstance(step, Launch):
+            for name in step.buffers:
+                if name in slots:
+                    slots[name].last = position
+            position += 1
+        elif isinstance(step, Allocate):
+            slot = slots.get(step.reuses) if step.reuses is not None else None
+            if slot is None:
+                slot = Slot([], step.reuses, position, position)
+                found.append(slot)
+            slot.names.append(step.buffer)
+            slot.kept = step.buffer
+            slots[step.buffer] = slot
+        elif isinstance(step, Free) and step.buffer in slots and slots[step.buffer].kept == step.buffer:
+            slots[step.buffer].kept = None
+    return found
+
+
+def _root(name: str, owner: dict[str, Slot]) -> str | None:
+    """The tensor that a buffer's memory belongs to; None for memory of the slab."""
+    slot = owner.get(name)
+    if slot is None:
+        return name
+    return slot.given if slot.given is not None else slot.kept
+
+
+def size_in_bytes(buffer: Buffer) -> sympy.Expr:
+    """Memory of a buffer, rounded up to the alignment."""
+    count = product((buffer.numel, sympy.Integer(buffer.dtype.itemsize)))
+    units: sympy.Expr = FloorDiv(count + ALIGNMENT - 1, sympy.Integer(ALIGNMENT))  # type: ignore[assignment]
+    return units * ALIGNMENT
+
+
+def _place(slots: Sequence[Slot], program: Program) -> sympy.Expr:
+    """Gives every slot an offset such that slots in use at once don't overlap; returns the bytes needed.
+
+    Static sizes: largest first, at the lowest offset that is free. Symbolic sizes: behind each other, equal ones shared.
+    """
+    sizes = {id(slot): size_in_bytes(program.buffers[slot.names[0]]) for slot in slots}
+    fixed = [slot for slot in slots if sizes[id(slot)].is_Integer]
+    top = 0
+    placed: list[Slot] = []
+    for slot in sorted(fixed, key=lambda s: -int(sizes[id(s)])):
+        need, start = int(sizes[id(slot)]), 0
+        for other in sorted((p for p in placed if _meet(p, slot)), key=lambda p: int(p.offset)):
+            if start + need <= int(other.offset):
+                break
+            start = max(start, int(other.offset) + int(sizes[id(other)]))
+        slot.offset = sympy.Integer(start)
+        placed.append(slot)
+        top = max(top, start + need)
+    end: sympy.Expr = sympy.Integer(top)
+    shared: list[Slot] = []
+    for slot in slots:
+        if slot in fixed:
+            continue
+        again = next((s for s in shared if sizes[id(s)] == sizes[id(slot)] and not _meet(s, slot)), None)
+        slot.offset = end if again is None else again.offset
+        if again is None:
+            end = end + sizes[id(slot)]
+        else:
+            shared.remove(again)
+        shared.append(slot)
+    return end
+
+
+def _meet(a: Slot, b: Slot) -> bool:
+    return a.first <= b.last and b.first <= a.last
+
+
+def _symbols(calls: Sequence[RunCall]) -> tuple[sympy.Symbol, ...]:
+    exprs = [e for call in calls for e in (*call.sizes, *(place.offset for place in call.places))]
+    return tuple(sorted({s for e in exprs for s in e.free_symbols}, key=lambda s: s.name))  # type: ignore[attr-defined, misc]
+
+
+def peak_bytes(program: Program, linked: Linked) -> int:
+    """The most memory that a call holds at once beyond its inputs and constants, at the example sizes, outputs included."""
+
+    def value(expr: sympy.Expr) -> int:
+        return int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))  # type: ignore[arg-type]
+
+    sizes = {name: value(size_in_bytes(buffer)) for name, buffer in program.buffers.items()}
+    held: dict[str, int] = {}
+    peak = 0
+    for step in linked.steps:
+        temporary = 0
+        if isinstance(step, Allocate):
+            held[step.buffer] = sizes[step.buffer] if step.reuses is None else held.pop(step.reuses, 0)
+        elif isinstance(step, RunStep):
+            temporary = value(step.slab)
+        elif isinstance(step, ExternCall):
+            held |= {name: 0 if step.node.aliases else sizes[name] for name in step.node.results if name}
+        peak = max(peak, sum(held.values()) + temporary)
+        if isinstance(step, Free):
+            held.pop(step.buffer, None)
+    return peak
