@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 
-def alternate(calls: Mapping[str, Callable[[], Any]], *, rounds: int = 30, seconds: float = 0.02) -> dict[str, float]:
-    """Median seconds per call of each, measured in turns so that a noisy moment hits all of them."""
+def alternate(
+    calls: Mapping[str, Callable[[], Any]], *, rounds: int = 30, seconds: float = 0.02, quantile: float = 0.5
+) -> dict[str, float]:
+    """Median seconds per call of each (or another quantile), measured in turns so that a noisy moment hits all of them."""
     repeats = {}
     for name, call in calls.items():
         call()
@@ -33,7 +35,9 @@ def alternate(calls: Mapping[str, Callable[[], Any]], *, rounds: int = 30, secon
                 samples[name].append((time.perf_counter() - started) / count)
     finally:
         gc.enable()
-    return {name: statistics.median(values) for name, values in samples.items()}
+    if quantile == 0.5:
+        return {name: statistics.median(values) for name, values in samples.items()}
+    return {name: sorted(values)[int(quantile * rounds)] for name, values in samples.items()}
 
 
 def environment() -> dict[str, str]:

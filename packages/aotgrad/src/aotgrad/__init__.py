@@ -7,6 +7,7 @@ from .errors import AotError, CompilerError, ContractError, Unsupported, UserErr
 from .fallback import FallbackWarning, counters
 from .joint import Joint, trace_joint
 from .partition import Partition, partition_default, partition_min_cut
+from .patterns import Pattern, register_pattern, unregister_pattern
 from .split import JointView
 from .verify import check_functional
 
@@ -18,6 +19,7 @@ __all__ = [
     "Joint",
     "JointView",
     "Partition",
+    "Pattern",
     "Unsupported",
     "UserError",
     "aot_backend",
@@ -29,7 +31,9 @@ __all__ = [
     "partition_default",
     "partition_min_cut",
     "partition_within",
+    "register_pattern",
     "run_eager",
     "trace_functional",
     "trace_joint",
+    "unregister_pattern",
 ]

@@ -7,19 +7,16 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, ShapeEnv
 
 from .budget import check_budget, partition_within
 from .capture import captured_compilation, captured_program
-from .compilation import fresh_fake
 from .compile import Options
 from .eager import run_eager as run_eager
 from .errors import UserError
 from .function import AotFunction, AotModule
-from .joint import Program, trace_values
+from .joint import Program
 from .partition import PARTITIONERS, Partitioner
-from .passes import clean
-from .plan import InputSpec
+from .trace import trace_program
 
 Compiler = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Sequence[Any]]]
 JointPass = Callable[[torch.fx.GraphModule], torch.fx.GraphModule | None]
@@ -98,16 +95,8 @@ def trace_functional(program: Callable[..., Any], inputs: Sequence[Any]) -> torc
     Inputs that the program writes to have their new values as further outputs, in input order.
     """
     graph_module = program if isinstance(program, torch.fx.GraphModule) else None
-    fakes = [x for x in inputs if isinstance(x, FakeTensor)]
-    fake_mode = fakes[0].fake_mode if fakes else FakeTensorMode(ShapeEnv())
-    specs = [
-        InputSpec(f"x{i}", fresh_fake(x, False, fake_mode) if isinstance(x, torch.Tensor) else x) for i, x in enumerate(inputs)
-    ]
     run: Program = captured_program(graph_module) if graph_module is not None else lambda values, *_: program(*values)
-    gm = trace_values(run, specs, fake_mode)
-    clean(gm.graph)
-    gm.recompile()
-    return gm
+    return trace_program(run, inputs)
 
 
 def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Choices]) -> Options:

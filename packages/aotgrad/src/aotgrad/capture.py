@@ -10,12 +10,13 @@ import torch
 from symshapes import FakeTensor, FakeTensorMode, ShapeEnv
 from torch.utils import _pytree as pytree
 
-from .compilation import Compilation, fresh_fake
+from .compilation import Compilation
 from .compile import Options
 from .errors import Unsupported
 from .interpret import run_captured
 from .joint import Program
 from .plan import InputSpec
+from .trace import fresh_fake
 from .tracer import Tracer
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, SymbolicError
+from symshapes import FakeTensorMode, SymbolicError
 
 from .compile import Options, compile_joint, optimise_joint
 from .errors import CompilerError, Unsupported
@@ -76,11 +76,3 @@ class Compilation:
             reason = f"grad mode {'on' if grad_enabled else 'off'} cannot be compiled"
             self._compiled[grad_enabled] = Fallback(self.eager, reason, str(refusal))
         return self._compiled[grad_enabled]
-
-
-def fresh_fake(value: torch.Tensor, requires_grad: bool, fake_mode: FakeTensorMode) -> torch.Tensor:
-    """A new leaf fake like a real or fake tensor: traces must not see what other traces did to it."""
-    if not isinstance(value, FakeTensor):
-        value = fake_mode.from_real(value.detach())
-    like = fake_mode.empty(value.shape, value.stride(), dtype=value.dtype, device=value.fake_device)
-    return like.requires_grad_(requires_grad)

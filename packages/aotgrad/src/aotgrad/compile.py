@@ -9,11 +9,13 @@ from typing import Any, NoReturn
 
 import torch
 
+from .constants import is_random
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
 from .joint import Joint
 from .partition import Partitioner
-from .passes import clean, is_random, separate_outputs
+from .passes import clean, separate_outputs
+from .patterns import PATTERNS, apply_patterns
 from .plan import Slot, View
 from .recipe import Recipe
 from .runtime import Runtime, build_inference, build_training
@@ -45,7 +47,10 @@ class Options:
 
 def optimise_joint(joint: Joint, options: Options) -> None:
     """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
-    clean(joint.gm.graph, keep_random=options.fallback_random)
+    clean(joint.gm, keep_random=options.fallback_random)
+    counts = apply_patterns(joint.gm, [*PATTERNS.values()], keep_random=options.fallback_random)
+    if counts:
+        options.report("patterns", lambda: "".join(f"{name}: {n} matches\n" for name, n in counts.items()))
     for rewrite in options.passes:
         joint.gm = rewrite(joint.gm) or joint.gm
     separate_outputs(joint.gm.graph, _owned_slots(joint))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from symshapes import DataDependentError, hint_of, is_symbolic
 
-from .passes import is_random
+from .constants import is_random
 from .seeded import is_seeded
 from .views import view_source
 

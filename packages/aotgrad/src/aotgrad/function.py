@@ -10,11 +10,12 @@ from symshapes import FakeTensorMode, ShapeEnv
 from torch.utils import _pytree as pytree
 
 from .capture import substituted
-from .compilation import Compilation, fresh_fake
+from .compilation import Compilation
 from .compile import Options
 from .fallback import TRANSFORMED, Fallback, is_transformed
 from .plan import InputSpec
 from .specialise import Call, recognise
+from .trace import fresh_fake
 from .tracer import Tracer
 
 _MOST_RECENT = 8  # kinds of arguments that are recognised without building their key

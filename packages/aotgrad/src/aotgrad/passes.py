@@ -1,29 +1,29 @@
-"""Clean-up of functional graphs: no-op removal, common subexpressions, dead code, separate outputs.
+"""Clean-up of functional graphs: no-ops, small constants, common subexpressions, dead code, separate outputs.
 
 Each pass edits a graph in place and keeps its meaning: values, sizes, strides, and which outputs share memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import math
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
 from symshapes import expr_of, is_symbolic
 
-from .views import is_view_op, view_root
+from .constants import Constants, is_random
+from .views import is_view_op, view_root, view_source
 
 aten = torch.ops.aten
-Pass = Callable[[torch.fx.Graph], None]
 
-_RANDOM_TAG = torch.Tag.nondeterministic_seeded
 _NEVER_NOOP = frozenset([aten._conj.default, aten._neg_view.default, aten.view.dtype, aten.conj.default])
 _COPIES = frozenset([aten.clone.default, aten._to_copy.default, aten._unsafe_view.default])
-
-
-def is_random(node: torch.fx.Node) -> bool:
-    """Whether a node draws random numbers."""
-    return isinstance(node.target, torch._ops.OpOverload) and _RANDOM_TAG in node.target.tags
+_NEUTRAL: dict[Any, int] = {
+    **dict.fromkeys([aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar], 1),
+    **dict.fromkeys([aten.sub.Tensor, aten.sub.Scalar], 0),
+}
+_PURE = ("aten", "prims", "aotgrad")
 
 
 def layout_key(value: torch.Tensor) -> tuple[Hashable, ...]:
@@ -32,61 +32,81 @@ def layout_key(value: torch.Tensor) -> tuple[Hashable, ...]:
     return (value.dtype, value.device, *sizes)
 
 
-def remove_noops(graph: torch.fx.Graph) -> None:
-    """Drops views that change nothing, copies that keep the layout, and ``copy(dst, src)`` of equal layouts."""
-    for node in list(graph.nodes):
-        source = _noop_source(node)
-        if source is not None:
-            node.replace_all_uses_with(source)
-            graph.erase_node(node)
+def simplify(gm: torch.fx.GraphModule) -> None:
+    """One sweep: a node becomes the operand that it equals, a constant, or an earlier node that computes the same.
+
+    Operands come first, so that a second sweep finds nothing. Random ops, and ops that aten does not own (their effects are
+    unknown), are never merged.
+    """
+    seen: dict[Hashable, torch.fx.Node] = {}
+    constants = Constants(gm)
+    for node in list(gm.graph.nodes):
+        if node.op != "call_function":
+            continue
+        other = _equal_operand(node) or constants.fold(node) or node
+        other = _earlier(other, seen) or other if other.op == "call_function" else other
+        if other is not node:
+            node.replace_all_uses_with(other)
+            gm.graph.erase_node(node)
 
 
-def _noop_source(node: torch.fx.Node) -> torch.fx.Node | None:
-    if node.op != "call_function" or not isinstance(node.meta["val"], torch.Tensor):
+def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:
+    """An operand, or what it is a view of, with the same elements in the same layout."""
+    if not isinstance(node.meta["val"], torch.Tensor) or not node.args:
         return None
+    if is_view_op(node.target) and node.target not in _NEVER_NOOP:
+        return _equal_base(node)
     if node.target is aten.copy.default:
         source = node.args[1]
-    elif node.target in _COPIES or (is_view_op(node.target) and node.target not in _NEVER_NOOP):
+    elif node.target in _COPIES or _is_neutral(node):
         source = node.args[0]
     else:
         return None
-    if not isinstance(source, torch.fx.Node):
+    if not isinstance(source, torch.fx.Node) or not isinstance(source.meta["val"], torch.Tensor):
         return None
-    value, before = node.meta["val"], source.meta["val"]
-    if is_view_op(node.target) and value.dtype.is_complex != before.dtype.is_complex:
-        return None
-    offset_free = node.target in _COPIES or node.target is aten.copy.default
-    return source if _same_layout(value, before, offset_free) else None
+    # the storage offset of a fresh copy is its own affair
+    return source if layout_key(node.meta["val"])[:-1] == layout_key(source.meta["val"])[:-1] else None
 
 
-def _same_layout(a: torch.Tensor, b: torch.Tensor, offset_free: bool) -> bool:
-    if a.dim() != b.dim():
+def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The first of the values that ``node`` is a view of, view by view, that looks like ``node``."""
+    key, found = layout_key(node.meta["val"]), None
+    source = view_source(node)
+    while source is not None and isinstance(source.meta["val"], torch.Tensor):
+        if layout_key(source.meta["val"]) == key:
+            found = source
+        if source.target in _NEVER_NOOP:
+            break
+        source = view_source(source)
+    return found
+
+
+def _is_neutral(node: torch.fx.Node) -> bool:
+    """Whether an operation with a number changes no bit: ``x * 1``, ``x / 1``, ``x - 0``, ``x ** 1``."""
+    neutral = _NEUTRAL.get(node.target)
+    if neutral is None or len(node.args) != 2 or node.kwargs:
         return False
-    ka, kb = layout_key(a), layout_key(b)
-    return ka[:-1] == kb[:-1] if offset_free else ka == kb
+    number = node.args[1]
+    return isinstance(number, (int, float)) and number == neutral and math.copysign(1, number) == 1
 
 
-def merge_common(graph: torch.fx.Graph) -> None:
-    """Merges nodes that compute the same; never random ones."""
-    seen: dict[Hashable, torch.fx.Node] = {}
-    for node in list(graph.nodes):
-        if node.op != "call_function" or is_random(node):
-            continue
-        key = _key((node.target, node.args, node.kwargs))
-        try:
-            first = seen.setdefault(key, node)
-        except TypeError:  # an unhashable constant
-            continue
-        if first is not node:
-            node.replace_all_uses_with(first)
-            graph.erase_node(node)
+def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.fx.Node | None:
+    """An earlier node with the same target and arguments."""
+    if is_random(node) or (isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in _PURE):
+        return None
+    try:
+        return seen.setdefault(_key((node.target, node.args, node.kwargs)), node)
+    except TypeError:  # an unhashable constant
+        return None
 
 
 def _key(value: Any) -> Hashable:
+    if isinstance(value, torch.fx.Node):
+        return value
     if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *(_key(v) for v in value))
+        return (type(value).__name__, *[_key(v) for v in value])
     if isinstance(value, dict):
-        return tuple((k, _key(v)) for k, v in sorted(value.items()))
+        return tuple([(k, _key(v)) for k, v in sorted(value.items())])
     if isinstance(value, slice):
         return (slice, _key(value.start), _key(value.stop), _key(value.step))
     if isinstance(value, float):
@@ -137,13 +157,11 @@ def drop_unread_operands(graph: torch.fx.Graph) -> None:
             node.args = (*node.args[:3], None, None, *node.args[5:])
 
 
-def clean(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
-    """The passes that every joint graph goes through."""
-    remove_noops(graph)
-    merge_common(graph)
-    remove_noops(graph)
-    drop_unread_operands(graph)
-    remove_dead(graph, keep_random=keep_random)
+def clean(gm: torch.fx.GraphModule, *, keep_random: bool = False) -> None:
+    """What every joint graph goes through."""
+    drop_unread_operands(gm.graph)
+    simplify(gm)
+    remove_dead(gm.graph, keep_random=keep_random)
 
 
 def size_symbols(node: torch.fx.Node) -> set[Any]:
@@ -159,17 +177,3 @@ def size_symbols(node: torch.fx.Node) -> set[Any]:
         elif is_symbolic(value):
             found |= expr_of(value).free_symbols
     return found
-
-
-__all__ = [
-    "Pass",
-    "clean",
-    "drop_unread_operands",
-    "is_random",
-    "layout_key",
-    "merge_common",
-    "remove_dead",
-    "remove_noops",
-    "separate_outputs",
-    "size_symbols",
-]

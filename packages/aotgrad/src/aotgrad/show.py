@@ -28,7 +28,8 @@ def _node_text(node: torch.fx.Node) -> str:
     if node.op in ("placeholder", "get_attr"):
         return head + f"{node.op} {node.target}"
     arguments = [_argument(a) for a in node.args] + [f"{k}={_argument(v)}" for k, v in node.kwargs.items()]
-    return head + f"{getattr(node.target, '__name__', node.target)}({', '.join(arguments)})"
+    made_by = f"  # by {node.meta['rewritten_by']}" if "rewritten_by" in node.meta else ""
+    return head + f"{getattr(node.target, '__name__', node.target)}({', '.join(arguments)}){made_by}"
 
 
 def _argument(value: Any) -> str:

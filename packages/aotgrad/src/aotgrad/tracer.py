@@ -183,6 +183,8 @@ class Tracer(TorchDispatchMode):
 
     def _alias(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in (aten.lift_fresh.default, aten.lift.default):
+            if self.node_of(args[0]).op == "get_attr":
+                self.node_of(args[0]).meta["literal"] = True  # made by the program: nobody else can write to it
             return args[0]
         out = func(*args, **kwargs)
         self._remember(out, self.node_of(args[0]))
