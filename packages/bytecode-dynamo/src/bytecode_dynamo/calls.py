@@ -19,6 +19,7 @@ from .builtins import (
     construct,
     copying,
     operators,
+    optimizers,
     torch_functions,
     transforms,
 )
@@ -306,6 +307,7 @@ __all__ = [
     "autograd_function",
     "bind_arguments",
     "copying",
+    "optimizers",
     "reporting",
     "transforms",
 ]

@@ -503,7 +503,7 @@ def replace_deque(target: Any, items: list[Any]) -> None:
 def replace_dict(target: dict[Any, Any], entries: dict[Any, Any]) -> None:
     """Let a dict hold these entries, in this order, with as few writes as possible."""
     base: Any = collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
-    if list(entries)[: dict.__len__(target)] != list(base.__iter__(target)):
+    if not all(map(operator.is_, entries, base.__iter__(target))) or len(entries) < dict.__len__(target):
         base.clear(target)
     for key, value in entries.items():
         if not dict.__contains__(target, key) or dict.__getitem__(target, key) is not value:

@@ -10,9 +10,9 @@ from .stance import breaks_are_errors
 
 if TYPE_CHECKING:
     from .context import Context
-    from .variables.context import AutocastVariable, ModeContextVariable
+    from .variables.context import ModeContextVariable, TorchModeVariable
 
-_GRAD, _ACTIVE, _AUTOCASTS, _STRICT = object(), object(), object(), object()
+_GRAD, _ACTIVE, _ENTERED, _STRICT = object(), object(), object(), object()
 
 
 class Modes:
@@ -23,7 +23,7 @@ class Modes:
         self._real: list[Any] = []
         ctx.effects.set_initial(_GRAD, self.entry_grad)
         ctx.effects.set_initial(_ACTIVE, ())
-        ctx.effects.set_initial(_AUTOCASTS, ())
+        ctx.effects.set_initial(_ENTERED, ())
         ctx.effects.set_initial(_STRICT, breaks_are_errors())
 
     # -- traced changes ---------------------------------------------------------------------------------------------
@@ -68,42 +68,53 @@ class Modes:
         """Entered and not left, outermost first."""
         return ctx.effects.read(_ACTIVE)
 
-    def enter_autocast(self, ctx: Context, manager: AutocastVariable) -> None:
-        """Enter autocast for real, and in the graph."""
-        node = ctx.graph.add_call("call_function", torch.amp.autocast_mode._enter_autocast, manager.settings, {}, None)
+    def enter(self, ctx: Context, manager: TorchModeVariable) -> None:
+        """Enter a mode of torch for real, and in the graph."""
+        node = ctx.graph.add_call("call_function", manager.mode.enter, manager.settings, {}, None)
         ctx.graph.calls -= 1
-        ctx.effects.write(_AUTOCASTS, (*ctx.effects.read(_AUTOCASTS), (manager.settings, node)))
-        self._real.append(torch.amp.autocast_mode._enter_autocast(*manager.settings))
+        ctx.effects.write(_ENTERED, (*ctx.effects.read(_ENTERED), (manager, node)))
+        self._enter(manager)
 
-    def exit_autocast(self, ctx: Context) -> None:
-        """Leave the innermost autocast."""
-        *outer, (_, node) = ctx.effects.read(_AUTOCASTS)
-        ctx.graph.add_call("call_function", torch.amp.autocast_mode._exit_autocast, (node,), {}, None)
+    def leave(self, ctx: Context) -> None:
+        """Leave the mode that was entered last."""
+        *outer, (manager, node) = ctx.effects.read(_ENTERED)
+        ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
         ctx.graph.calls -= 1
-        ctx.effects.write(_AUTOCASTS, tuple(outer))
-        torch.amp.autocast_mode._exit_autocast(self._real.pop())
+        ctx.effects.write(_ENTERED, tuple(outer))
+        self._leave()
+
+    def note_grad(self, ctx: Context, enabled: bool) -> None:
+        """Grad mode as entering or leaving another mode has set it."""
+        ctx.effects.write(_GRAD, enabled)
+
+    def _enter(self, manager: TorchModeVariable) -> None:
+        self._real.append((manager.mode.leave, manager.mode.enter(*manager.settings)))
+
+    def _leave(self) -> None:
+        leave, entered = self._real.pop()
+        leave(entered)
 
     # -- undoing ----------------------------------------------------------------------------------------------------
 
     def resync(self, ctx: Context) -> None:
         """Make the thread's modes those of the effects, after these went back to a snapshot."""
-        self._leave_autocasts()
-        for settings, _ in ctx.effects.read(_AUTOCASTS):
-            self._real.append(torch.amp.autocast_mode._enter_autocast(*settings))
+        self._leave_all()
+        for manager, _ in ctx.effects.read(_ENTERED):
+            self._enter(manager)
         torch._C._set_grad_enabled(self.grad_enabled(ctx))
 
     def close_graph(self, ctx: Context) -> None:
         """End the graph in the modes that it began with."""
-        for _, node in reversed(ctx.effects.read(_AUTOCASTS)):
-            ctx.graph.add_call("call_function", torch.amp.autocast_mode._exit_autocast, (node,), {}, None)
+        for manager, node in reversed(ctx.effects.read(_ENTERED)):
+            ctx.graph.add_call("call_function", manager.mode.leave, (node,), {}, None)
         if self.grad_enabled(ctx) != self.entry_grad:
             ctx.graph.add_call("call_function", torch._C._set_grad_enabled, (self.entry_grad,), {}, None)
 
     def restore(self) -> None:
         """Set the thread's modes back to what they were before capture."""
-        self._leave_autocasts()
+        self._leave_all()
         torch._C._set_grad_enabled(self.entry_grad)
 
-    def _leave_autocasts(self) -> None:
+    def _leave_all(self) -> None:
         while self._real:
-            torch.amp.autocast_mode._exit_autocast(self._real.pop())
+            self._leave()

@@ -253,17 +253,33 @@ class AttrSource(ChainedSource):
         emitter.call(2)
 
 
-@dataclass(frozen=True)
+PLAIN_EQUALITY = frozenset(kind.__eq__ for kind in (int, float, str, bytes, tuple, complex, frozenset, type(None), type))
+
+
+@dataclass(frozen=True, eq=False)
 class ItemSource(ChainedSource):
-    """``base[key]`` of a list, tuple or dict; ``key`` is a constant. ``lookup`` is what subclasses with another
-    ``__getitem__`` hide, such as ``dict.__getitem__``."""
+    """``base[key]`` of a list, tuple or dict; ``key`` is a constant, or an object that the dict has as a key. ``lookup`` is what
+    subclasses with another ``__getitem__`` hide, such as ``dict.__getitem__``."""
 
     key: Any
     lookup: Any = None
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not ItemSource or type(self.key) is not type(other.key):
+            return False
+        same = self.key is other.key or (self._is_plain() and self.key == other.key)
+        return same and self.lookup is other.lookup and self.base == other.base
+
+    def __hash__(self) -> int:
+        return hash((self.base, self.key if self._is_plain() else id(self.key)))
+
+    def _is_plain(self) -> bool:
+        return type(self.key).__eq__ in PLAIN_EQUALITY
+
     @property
     def name(self) -> str:
-        return f"{self.base.name}[{self.key!r}]"
+        key = repr(self.key) if self._is_plain() else f"<{type(self.key).__name__} {id(self.key):x}>"
+        return f"{self.base.name}[{key}]"
 
     def step(self, value: Any) -> Any:
         return value[self.key] if self.lookup is None else self.lookup(value, self.key)

@@ -16,7 +16,7 @@ from .errors import ContractError
 from .graph import free_symbols
 from .opaque import OpaqueCall
 
-_MODES = (torch._C._set_grad_enabled, torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast)
+_MODES = (torch._C._set_grad_enabled,)
 
 
 def check_captured(gm: GraphModule) -> None:

@@ -132,6 +132,7 @@ ANSWERS: dict[Callable[..., Any], Any] = {
     torch.overrides.is_tensor_method_or_property: False,
     _C._functorch.peek_interpreter_stack: None,
     torch.distributed.is_available: torch.distributed.is_available(),
+    _C._get_privateuse1_backend_name: _C._get_privateuse1_backend_name(),
 }
 
 

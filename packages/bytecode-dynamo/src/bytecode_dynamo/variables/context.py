@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
 
@@ -146,26 +148,67 @@ def wrap_grad_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
     return ctx.effects.remember(value, GradModeVariable(Identity(type(value), value, source), enabled, source=source))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AutocastVariable(ModeContextVariable):
-    """``torch.autocast(device_type, dtype, enabled, cache_enabled)``."""
+@dataclass(frozen=True, slots=True)
+class TorchMode:
+    """How a mode of torch is entered (``enter(*settings)``) and left (``leave(what enter gave)``), and what makes its manager."""
 
-    settings: tuple[str, Any, bool, Any] = ("cpu", None, True, None)
+    enter: Callable[..., Any]
+    leave: Callable[[Any], None]
+    make: Callable[..., Any]
+
+
+def _enter(make: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(*settings: Any) -> Any:
+        manager = make(*settings)
+        manager.__enter__()
+        return manager
+
+    return OpaqueCall(enter, f"enter_{make.__name__}")
+
+
+def _leave(manager: Any) -> None:
+    manager.__exit__(None, None, None)
+
+
+LEAVE = OpaqueCall(_leave, "leave")
+_grad_mode: Any = torch.autograd.grad_mode
+AUTOCAST = TorchMode(torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast, torch.autocast)
+INFERENCE = TorchMode(_grad_mode._enter_inference_mode, _grad_mode._exit_inference_mode, torch.inference_mode)
+ANOMALY = TorchMode(_enter(torch.autograd.set_detect_anomaly), LEAVE, torch.autograd.set_detect_anomaly)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchModeVariable(ModeContextVariable):
+    """A manager of a mode that is entered and left in the graph."""
+
+    mode: TorchMode
+    settings: tuple[Any, ...] = ()
 
     def enter(self, ctx: Context) -> None:
-        ctx.modes.enter_autocast(ctx, self)
+        ctx.effects.write((self.key, "prev"), ctx.modes.grad_enabled(ctx))
+        ctx.modes.enter(ctx, self)
+        ctx.modes.note_grad(ctx, torch.is_grad_enabled())
 
     def exit(self, ctx: Context) -> None:
-        ctx.modes.exit_autocast(ctx)
+        ctx.modes.leave(ctx)
+        ctx.modes.note_grad(ctx, torch.is_grad_enabled())
 
     def fresh(self) -> VariableTracker:
-        return AutocastVariable(Identity(self.key.cls), self.settings)
+        return TorchModeVariable(Identity(self.key.cls), self.mode, self.settings)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(torch.autocast)
+        gen.emitter.load_callee_const(self.mode.make)
         for setting in self.settings:
             gen.load_const(setting)
-        gen.emitter.call(4)
+        gen.emitter.call(len(self.settings))
+
+
+@tracker_for(torch.inference_mode)
+def wrap_inference_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    ctx.guards.require(AttrSource(source, "mode"), GuardKind.EQUALS, value.mode)
+    key = Identity(type(value), value, source)
+    return ctx.effects.remember(value, TorchModeVariable(key, INFERENCE, (value.mode,), source=source))
 
 
 @tracker_for(torch.autocast)
@@ -177,7 +220,7 @@ def wrap_autocast(ctx: Context, value: Any, source: Source) -> VariableTracker:
     for name, setting in zip(("device", "fast_dtype", "_enabled", "_cache_enabled"), settings):
         ctx.guards.require(AttrSource(source, name), GuardKind.EQUALS, setting)
     key = Identity(type(value), value, source)
-    return ctx.effects.remember(value, AutocastVariable(key, settings, source=source))
+    return ctx.effects.remember(value, TorchModeVariable(key, AUTOCAST, settings, source=source))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,10 +272,10 @@ def call_strictly(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Va
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NullContextVariable(ModeContextVariable):
-    """A context manager without effect on the graph: ``profiler.record_function``."""
+class LabelVariable(ModeContextVariable):
+    """``torch.profiler.record_function(name)``: graphs have no labels."""
 
-    value: VariableTracker | None = None
+    args: tuple[Any, ...] = ()
 
     def enter(self, ctx: Context) -> None:
         pass
@@ -241,7 +284,13 @@ class NullContextVariable(ModeContextVariable):
         pass
 
     def fresh(self) -> VariableTracker:
-        return NullContextVariable(Identity(self.key.cls), self.value)
+        return LabelVariable(Identity(self.key.cls), self.args)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(self.key.cls)
+        for arg in self.args:
+            gen.load_const(arg)
+        gen.emitter.call(len(self.args))
 
 
 def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker | None:
@@ -257,6 +306,17 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         return SetGradVariable(mode.key, mode.enabled)
     if cls is error_on_graph_break:
         return StrictVariable(Identity(cls), ctx.constant_of(args[0], "the argument of error_on_graph_break"))
+    if cls is torch.inference_mode:
+        decorated = [arg for arg in args if issubclass(arg.python_type(), (types.FunctionType, types.MethodType))]
+        given = [arg.truth(ctx) for arg in (*args[:1], *kwargs.values())] if not decorated else []
+        mode = TorchModeVariable(Identity(cls), INFERENCE, (given[0] if given else True,))
+        return DecoratedVariable(mode, decorated[0]) if decorated else mode
+    if cls in (torch.autograd.set_detect_anomaly, torch.autograd.detect_anomaly):
+        values = [arg.as_constant(ctx) for arg in (*args, *kwargs.values())]
+        settings = tuple(values) if cls is torch.autograd.set_detect_anomaly else (True, *values)
+        return TorchModeVariable(Identity(cls), ANOMALY, settings)
+    if cls is torch.autograd.profiler.record_function:
+        return LabelVariable(Identity(cls), tuple(ctx.constant_of(arg, "a label") for arg in args))
     if cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):
         return _make_autocast(ctx, cls, args, kwargs)
     return None
@@ -274,4 +334,4 @@ def _make_autocast(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
     made: Any = cls(*values, **named)
     settings = (made.device, made.fast_dtype, made._enabled, made._cache_enabled)
-    return AutocastVariable(Identity(torch.autocast), settings)
+    return TorchModeVariable(Identity(torch.autocast), AUTOCAST, settings)

@@ -1,0 +1,78 @@
+"""What ``torch.optim`` needs to be captured: its wrapper around ``step``, and scalars that are tensors while capturing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import _get_value, _use_grad_for_differentiable  # pyright: ignore
+
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
+
+from .registry import evaluates_call, evaluates_code
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+
+@evaluates_code(_use_grad_for_differentiable(lambda self: None))
+def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    before = ctx.modes.grad_enabled(ctx)
+    differentiable = ctx.get_attr(args[0], "defaults").get_item(ctx, ConstantVariable("differentiable"))
+    ctx.modes.set_grad(ctx, differentiable.truth(ctx))
+    try:
+        return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
+    finally:
+        ctx.modes.set_grad(ctx, before)
+
+
+def _fused(name: str, combine: str) -> Any:
+    """``x.addcdiv_(a, b, value=v)`` where ``v`` is a tensor, which torch would have to read."""
+
+    def rule(ctx: Context, x: TensorVariable, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        value = kwargs.get("value")
+        if not isinstance(value, TensorVariable):
+            return ctx.torch_call("call_method", name, [x, *args], kwargs)
+        term = ctx.binary("*", ctx.torch_call("call_method", combine, list(args), {}), value)
+        return ctx.torch_call("call_method", "add_", [x, term], {})
+
+    return rule
+
+
+TENSOR_METHODS["addcdiv_"] = _fused("addcdiv_", "div")
+TENSOR_METHODS["addcmul_"] = _fused("addcmul_", "mul")
+
+
+def _fused_each(function: Any, combine: str) -> Any:
+    def rule(ctx: Context, xs: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        scalars = args[2] if len(args) > 2 else kwargs.get("value", kwargs.get("scalars"))
+        several = scalars is not None and issubclass(scalars.python_type(), (list, tuple, torch.Tensor))
+        each = scalars.unpack(ctx) if scalars is not None and several else []
+        if not any(isinstance(scalar, TensorVariable) for scalar in each):
+            return ctx.torch_call("call_function", function, [xs, *args], kwargs)
+        first, second = (arg.unpack(ctx) for arg in args[:2])
+        for x, a, b, scalar in zip(xs.unpack(ctx), first, second, each):
+            term = ctx.binary("*", ctx.torch_call("call_method", combine, [a, b], {}), scalar)
+            ctx.torch_call("call_method", "add_", [x, term], {})
+        return ctx.none
+
+    return rule
+
+
+for _function, _combine in ((torch._foreach_addcdiv_, "div"), (torch._foreach_addcmul_, "mul")):
+    evaluates_call(_function)(_fused_each(_function, _combine))
+
+
+@evaluates_call(torch.jit.annotate)
+def annotate(ctx: Context, annotation: VariableTracker, value: VariableTracker) -> VariableTracker:
+    return value
+
+
+@evaluates_call(_get_value)
+def get_value(ctx: Context, value: VariableTracker) -> VariableTracker:
+    """Eager mode reads the number of steps and goes on in double precision."""
+    if not isinstance(value, TensorVariable) or not value.fake.dtype.is_floating_point:
+        return value
+    return value.call_method(ctx, "double", [], {})
