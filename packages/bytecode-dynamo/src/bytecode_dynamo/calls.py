@@ -22,6 +22,7 @@ from .builtins import (
     optimizers,
     torch_functions,
     transforms,
+    wrapped,
 )
 from .builtins.registry import CODE_RULES, FUNCTIONS, apply_rule
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
@@ -102,6 +103,9 @@ class Calls:
                 return apply_rule(function.value, rule, self, args, kwargs)
             if torch_functions.is_graph_function(function.value):
                 return self.call_known(function.value, args, kwargs)
+            original = wrapped.original_of(function.value)
+            if original is not None:
+                return self.wrap(original, ConstSource(original)).call(self, list(args), dict(kwargs))
             hook_policy.check_inlining(function.value)
         if self.depth >= self.config.inline_depth:
             raise GraphBreak("BD016", f"call of {function.name}")

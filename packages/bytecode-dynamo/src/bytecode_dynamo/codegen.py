@@ -312,6 +312,15 @@ class Codegen:
         self.keep(value.key)
         self._fill_attributes(value.key)
 
+    def build_tensor(self, key: Identity, node: Node) -> None:
+        """Push a tensor that the graph computes; attributes that the program gave it are set later."""
+        if key in self._built:
+            self.emitter.load_fast(self._built[key])
+            return
+        self.load_graph_value(node)
+        self.keep(key)
+        self._fill_attributes(key)
+
     def _fill_attributes(self, key: Identity) -> None:
         name = self._built[key]
         for attribute, held in self.ctx.effects.attributes(key).items():

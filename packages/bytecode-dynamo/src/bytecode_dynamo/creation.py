@@ -123,6 +123,15 @@ class Creation:
         """The object whose attributes are those of a class."""
         return self._identity(cls, type)
 
+    def tensor_identity(self: Context, tracker: TensorVariable) -> Identity:
+        """The object whose attributes are those of a tensor."""
+        value = self.example_of(tracker)
+        found = self.identities.get(id(tracker.fake))
+        if found is None:
+            made = Identity(tracker.cls) if value is None else Identity(tracker.cls, value, tracker.source)
+            found = self.identities[id(tracker.fake)] = made
+        return found
+
     def _identity(self: Context, value: Any, cls: type) -> Identity:
         found = self.identities.get(id(value))
         if found is None:

@@ -258,8 +258,10 @@ PLAIN_EQUALITY = frozenset(kind.__eq__ for kind in (int, float, str, bytes, tupl
 
 @dataclass(frozen=True, eq=False)
 class ItemSource(ChainedSource):
-    """``base[key]`` of a list, tuple or dict; ``key`` is a constant, or an object that the dict has as a key. ``lookup`` is what
-    subclasses with another ``__getitem__`` hide, such as ``dict.__getitem__``."""
+    """``base[key]`` of a list, tuple or dict; ``key`` is a constant, or an object that the dict has as a key.
+
+    ``lookup`` is what subclasses with another ``__getitem__`` hide, such as ``dict.__getitem__``.
+    """
 
     key: Any
     lookup: Any = None

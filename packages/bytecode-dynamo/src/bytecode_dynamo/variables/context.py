@@ -150,7 +150,7 @@ def wrap_grad_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 @dataclass(frozen=True, slots=True)
 class TorchMode:
-    """How a mode of torch is entered (``enter(*settings)``) and left (``leave(what enter gave)``), and what makes its manager."""
+    """How a mode is entered (``enter(*settings)``) and left (``leave(what enter gave)``), and what makes its manager."""
 
     enter: Callable[..., Any]
     leave: Callable[[Any], None]

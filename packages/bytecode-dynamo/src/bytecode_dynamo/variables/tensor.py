@@ -12,6 +12,7 @@ import torch
 from symshapes import FakeTensor, FakeTensorError
 from torch.fx import Node
 
+from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ItemSource, SizeSource, Source
@@ -134,8 +135,15 @@ class TensorVariable(VariableTracker):
             return self._custom_attribute(ctx, name)
         raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
 
+    def key(self, ctx: Context) -> Identity:
+        """What attributes of the object are written to."""
+        return ctx.tensor_identity(self)
+
     def _custom_attribute(self, ctx: Context, name: str) -> VariableTracker:
-        value = ctx.example_of(self)
+        written = ctx.effects.read((self.key(ctx), name))
+        if written is not MISSING and written is not DELETED:
+            return written
+        value = ctx.example_of(self) if written is MISSING else None
         if value is None:
             return ctx.raise_error(AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}")
         assert self.source is not None
@@ -148,12 +156,34 @@ class TensorVariable(VariableTracker):
         if name == "requires_grad":
             self.call_method(ctx, "requires_grad_", [value], {})
             return
-        raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
+        if name == "grad":
+            self._check_gradient(ctx, value)
+        elif hasattr(torch.Tensor, name):
+            raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
+        ctx.effects.write((self.key(ctx), name), value)
+
+    def _check_gradient(self, ctx: Context, value: VariableTracker) -> None:
+        """Eager mode says what is wrong with a gradient that does not fit."""
+        if isinstance(value, TensorVariable):
+            fits = value.fake.shape == self.fake.shape and value.fake.dtype == self.fake.dtype
+            if fits and value.fake.device == self.fake.device and ctx.example_of(self) is not None:
+                return
+        elif isinstance(value, ConstantVariable) and value.value is None:
+            return
+        raise GraphBreak("BD020", f"assignment of {value.describe()} to the gradient of {self.describe()}")
+
+    def del_attr(self, ctx: Context, name: str) -> None:
+        if hasattr(torch.Tensor, name):
+            raise GraphBreak("BD020", f"deletion of attribute {name!r} of {self.describe()}")
+        self._custom_attribute(ctx, name)
+        ctx.effects.write((self.key(ctx), name), DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         rule = TENSOR_METHODS.get(name)
         if rule is not None:
             return rule(ctx, self, *args, **kwargs)
+        if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
+            raise GraphBreak("BD020", f"{self.describe()}.requires_grad_(): it changes an input of the graph")
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
         if name == "item" and not ctx.config.capture_scalar_outputs:
@@ -163,7 +193,11 @@ class TensorVariable(VariableTracker):
         return ctx.torch_call("call_method", name, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.load_graph_value(self.node)
+        key = gen.ctx.identities.get(id(self.fake))
+        if key is None or not gen.ctx.effects.attributes(key):
+            gen.load_graph_value(self.node)
+        else:
+            gen.build_tensor(key, self.node)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,6 +216,10 @@ class TensorMethodVariable(VariableTracker):
     def reconstruct(self, gen: Codegen) -> None:
         gen(self.base)
         gen.emitter.load_attr(self.name)
+
+
+def _keeps_requires_grad(ctx: Context, x: TensorVariable, args: Args) -> bool:
+    return x.fake.requires_grad == (args[0].truth(ctx) if args else True)
 
 
 def _attribute(name: str) -> Callable[..., Any]:
@@ -231,6 +269,9 @@ def data_of(ctx: Context, x: TensorVariable) -> VariableTracker:
 
 @_attribute("grad")
 def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
+    written = ctx.effects.read((x.key(ctx), "grad"))
+    if written is not MISSING:
+        return written
     value = ctx.example_of(x)
     if value is None:
         if x.fake.is_leaf:
