@@ -5,6 +5,7 @@ from inductor_triton.compile import Binary, Variant, compile_ptx
 from inductor_triton.generator import TritonCodeGenerator, compile_graph
 from inductor_triton.heuristics import Config, Workload
 from inductor_triton.launch import Launch, Launcher
+from inductor_triton.replay import Replay, accelerate, counters
 from inductor_triton.spec import LaunchSpec, launch_spec
 
 __all__ = [
@@ -13,11 +14,14 @@ __all__ = [
     "Launch",
     "LaunchSpec",
     "Launcher",
+    "Replay",
     "TritonCodeGenerator",
     "Variant",
     "Workload",
+    "accelerate",
     "compile_graph",
     "compile_ptx",
+    "counters",
     "generate_source",
     "launch_spec",
 ]

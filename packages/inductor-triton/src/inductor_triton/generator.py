@@ -12,6 +12,7 @@ from loopir import ArtifactStore, Kernel, KernelSource
 
 from inductor_triton.codegen import generate_source
 from inductor_triton.launch import build_launchers
+from inductor_triton.replay import accelerate
 from inductor_triton.toolchain import load_triton
 
 
@@ -52,6 +53,6 @@ def compile_graph(
     """
     cuda = TritonCodeGenerator(interpret=interpret)
     cpu = TritonCodeGenerator(device="cpu", interpret=True)
-    return loopir.compile_graph(
-        gm, example_inputs, codegens={"cuda": cuda, "cpu": cpu} if interpret else {"cuda": cuda}, **options
-    )
+    codegens = {"cuda": cuda, "cpu": cpu} if interpret else {"cuda": cuda}
+    host = loopir.compile_graph(gm, example_inputs, codegens=codegens, **options)
+    return host if interpret else accelerate(host)

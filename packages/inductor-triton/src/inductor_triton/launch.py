@@ -49,11 +49,11 @@ def capability_of(device: int) -> int:
 class ErrorFlag:
     """A word of pinned host memory that kernels set when an index is out of range.
 
-    Reading it costs nothing, but a kernel sets it when it runs: unless ``synchronous``, the error surfaces at a later launch.
+    Reading it costs nothing, but a kernel sets it when it runs: unless the launcher waits, the error surfaces at a later
+    launch.
     """
 
-    def __init__(self, synchronous: bool) -> None:
-        self.synchronous = synchronous
+    def __init__(self) -> None:
         self._word = torch.zeros(1, dtype=torch.int32, pin_memory=True)
         self.address = self._word.data_ptr()
         self._view = ctypes.c_int32.from_address(self.address)
@@ -65,21 +65,34 @@ class ErrorFlag:
             raise IndexError(f"index out of range in {name} or a kernel launched before it")
 
 
+@cache
+def error_flag() -> ErrorFlag:
+    """The flag of this process."""
+    return ErrorFlag()
+
+
 class Launcher:
     """A built kernel: called with its tensors, then its sizes (contract G)."""
 
     def __init__(
-        self, source: KernelSource, store: ArtifactStore, flag: ErrorFlag | None = None, loader: Loader = load_binary
+        self,
+        source: KernelSource,
+        store: ArtifactStore,
+        flag: ErrorFlag | None = None,
+        loader: Loader = load_binary,
+        synchronous: bool = False,
     ) -> None:
         self.source = source
         self.spec = launch_spec(source)
         self._store = store
         self._flag = flag
+        self._synchronous = synchronous
         self._loader = loader
         self._functions: dict[tuple[int, Variant], DeviceFunction] = {}
         self._tensors = len(self.spec.signature)
         self._extents = size_function((self.spec.batch, *(extent for extent, _ in self.spec.blocks)), self.spec.sizes)
         self._blocks = tuple(block for _, block in self.spec.blocks)
+        self._static_programs = None if self.spec.sizes else self._programs(())
         self._wide = self.spec.index == "int64"
         self._name = source.kernel.name
 
@@ -91,9 +104,7 @@ class Launcher:
         """What a call with ``arguments`` launches on ``device``; None where there is no point."""
         tensors: Sequence[torch.Tensor] = arguments[: self._tensors]  # type: ignore[assignment]
         sizes: Sequence[int] = arguments[self._tensors :]  # type: ignore[assignment]
-        programs, *extents = self._extents(*sizes)
-        for extent, block in zip(extents, self._blocks):
-            programs *= -(-extent // block)
+        programs = self._static_programs if self._static_programs is not None else self._programs(sizes)
         if programs == 0:
             return None
         values = (*(tensor.data_ptr() for tensor in tensors), *sizes)
@@ -107,12 +118,18 @@ class Launcher:
             function = self._functions[device, variant]
         return Launch(function, programs, values)
 
+    def _programs(self, sizes: Sequence[int]) -> int:
+        programs, *extents = self._extents(*sizes)
+        for extent, block in zip(extents, self._blocks):
+            programs *= -(-extent // block)
+        return programs
+
     def __call__(self, *arguments: object) -> None:
         """Launches on the current stream of the tensors' device."""
         first = arguments[0]
         assert isinstance(first, torch.Tensor)
         device = first.get_device()
-        if device != torch.cuda.current_device():
+        if device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
                 self._launch(arguments, device)
             return
@@ -124,10 +141,9 @@ class Launcher:
         launch = self.prepare(arguments, device)
         if launch is None:
             return
-        stream = torch.cuda.current_stream(device)
-        launch.function.launch(launch.programs, stream.cuda_stream, launch.arguments)
-        if self._flag is not None and self._flag.synchronous:
-            stream.synchronize()
+        launch.function.launch(launch.programs, torch._C._cuda_getCurrentRawStream(device), launch.arguments)
+        if self._flag is not None and self._synchronous:
+            torch.cuda.current_stream(device).synchronize()
             self._flag.check(self._name)
 
 
@@ -141,12 +157,13 @@ def build_launchers(
             "and to see their machine code, compile_ptx"
         )
     device = torch.cuda.current_device()
-    flag = ErrorFlag(synchronous_errors) if any(launch_spec(source).errors for source in sources) else None
+    flag = error_flag() if any(launch_spec(source).errors for source in sources) else None
     variants = [usual_variant(launch_spec(source), _hinted_sizes(source)) for source in sources]
     binaries = compile_all(list(zip(sources, variants)), capability_of(device), store)
     launchers = []
     for source, variant, binary in zip(sources, variants, binaries):
-        launcher = Launcher(source, store, flag if launch_spec(source).errors else None)
+        own = flag if launch_spec(source).errors else None
+        launcher = Launcher(source, store, own, synchronous=synchronous_errors)
         launcher.add(device, variant, binary)
         launchers.append(launcher)
     return launchers

@@ -37,7 +37,7 @@ from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.options import Options
 from loopir.parse import parse_kernel, parse_kernels
 from loopir.patterns import freeze, rewrite_patterns
-from loopir.program import Program, check_program, format_schedule
+from loopir.program import ExternCall, Program, check_program, format_schedule
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
 from loopir.text import format_kernel
@@ -54,6 +54,7 @@ __all__ = [
     "Domain",
     "DtypeRule",
     "Epilogue",
+    "ExternCall",
     "FloorDiv",
     "HostProgram",
     "Instruction",

@@ -29,6 +29,8 @@ class Config:
     """Inside a kernel: keep float32 between bfloat16 operations, or round after each as eager does."""
     freeze: bool = False
     """Under ``torch.no_grad()``: parameters and buffers are constants, folded and packed; later changes of them go unseen."""
+    cuda_graphs: bool = True
+    """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs memory for their results."""
     verify: bool = os.environ.get("STRATA_VERIFY") == "1"
     """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
     dump: str | None = os.environ.get("STRATA_DUMP")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import aotgrad
 import bytecode_dynamo
+import inductor_triton
 
 _CAPTURE = ("graphs", "graph_breaks", "recompiles")
 _COMPILE = ("generated_kernels", "extern_calls", "cache_hits", "cache_misses")
@@ -19,6 +20,7 @@ _NAMES = (
     "fallbacks",
     "cache_hits",
     "cache_misses",
+    "cuda_graphs",
 )
 
 
@@ -33,6 +35,8 @@ class Counters(Mapping[str, int]):
             return bytecode_dynamo.counters[name]
         if name in _COMPILE:
             return self.compiler[name]
+        if name == "cuda_graphs":
+            return inductor_triton.counters["recorded"]
         if name == "fallbacks":
             return bytecode_dynamo.counters[name] + aotgrad.counters[name] + self.compiler[name]
         raise KeyError(name)
@@ -48,6 +52,7 @@ class Counters(Mapping[str, int]):
 
     def clear(self) -> None:
         self.compiler.clear()
+        inductor_triton.counters.clear()
         aotgrad.counters.clear()
         bytecode_dynamo.counters.clear()
 

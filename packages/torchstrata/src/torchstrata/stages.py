@@ -76,7 +76,8 @@ def generate(ctx: Context, program: loopir.Program) -> Generated:
 
 
 def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
-    return loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
+    host = loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
+    return inductor_triton.accelerate(host) if ctx.config.cuda_graphs else host
 
 
 def show_loops(program: loopir.Program) -> str:

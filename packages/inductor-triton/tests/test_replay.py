@@ -1,0 +1,229 @@
+"""Recorded and replayed host programs: needs a CUDA device. Every test compares many calls with eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import inductor_triton
+import pytest
+import torch
+from torch import nn
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+def compiled(function: Callable[..., Any], *inputs: torch.Tensor) -> Callable[..., Any]:
+    """``function`` traced into an ATen graph and compiled."""
+    import aotgrad  # noqa: PLC0415 - tests on a device have the whole checkout on the path
+
+    return aotgrad.aot_function(
+        function,
+        forward_compiler=inductor_triton.compile_graph,
+        backward_compiler=inductor_triton.compile_graph,
+    )
+
+
+def body(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x @ w).relu().sum(1) + x.mean(1)
+
+
+def make(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda")
+
+
+@pytest.fixture(autouse=True)
+def fresh_counters():
+    inductor_triton.counters.clear()
+
+
+def check(f: Callable[..., Any], g: Callable[..., Any], *inputs: torch.Tensor) -> torch.Tensor:
+    result = f(*inputs)
+    torch.testing.assert_close(result, g(*inputs))
+    return result
+
+
+def test_replays_and_equals_eager():
+    x, w = make(64, 32), make(32, 16)
+    f = compiled(body, x, w)
+    with torch.no_grad():
+        for step in range(8):
+            x.copy_(make(64, 32))
+            w.add_(step)
+            check(f, body, x, w)
+    assert inductor_triton.counters["recorded"] == 1
+    assert inductor_triton.counters["replayed"] >= 5
+
+
+def test_results_that_are_held_are_not_overwritten():
+    x, w = make(64, 32), make(32, 16)
+    f = compiled(body, x, w)
+    held, wanted = [], []
+    with torch.no_grad():
+        for _ in range(12):
+            x.copy_(make(64, 32))
+            held.append(f(x, w))
+            wanted.append(body(x, w))
+    for result, expected in zip(held, wanted):
+        torch.testing.assert_close(result, expected)
+
+
+def test_a_view_of_a_result_holds_it():
+    x, w = make(64, 32), make(32, 16)
+    f = compiled(body, x, w)
+    with torch.no_grad():
+        for _ in range(4):
+            f(x, w)
+        view = f(x, w)[3:5]
+        before = view.clone()
+        x.neg_()
+        f(x, w)
+    torch.testing.assert_close(view, before, rtol=0, atol=0)
+
+
+def test_inputs_that_move_are_copied():
+    w = make(32, 16)
+    f = compiled(body, make(64, 32), w)
+    kept = []
+    with torch.no_grad():
+        for _ in range(10):
+            x = make(64, 32)
+            kept.append(x)
+            check(f, body, x, w)
+    assert inductor_triton.counters["replayed"] > 0
+
+
+def test_results_become_inputs():
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ w) + x
+
+    x, w = make(16, 16), make(16, 16) / 8
+    f = compiled(step, x, w)
+    ours = theirs = x
+    with torch.no_grad():
+        for _ in range(20):
+            ours, theirs = f(ours, w), step(theirs, w)
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_inputs_and_views_of_them_are_results():
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x, x.t(), x @ w, (x @ w).relu()
+
+    x, w = make(16, 16), make(16, 16)
+    f = compiled(program, x, w)
+    with torch.no_grad():
+        for _ in range(8):
+            same, turned, product, positive = f(x, w)
+            assert same.data_ptr() == x.data_ptr()
+            assert turned.data_ptr() == x.data_ptr()
+            torch.testing.assert_close(turned, x.t())
+            torch.testing.assert_close(product, x @ w)
+            torch.testing.assert_close(positive, (x @ w).relu())
+            x.add_(1)
+
+
+def test_random_numbers_differ_between_replays():
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return torch.dropout(x, 0.5, True) @ x
+
+    x = torch.eye(64, device="cuda")
+    f = compiled(noisy, x)
+    with torch.no_grad():
+        masks = [f(x).clone() for _ in range(8)]
+    assert len({tuple(mask.flatten().tolist()) for mask in masks}) == 8
+    assert inductor_triton.counters["replayed"] >= 5
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_training(accumulate: bool):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1)).cuda()
+    other = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1)).cuda()
+    other.load_state_dict(model.state_dict())
+    import aotgrad  # noqa: PLC0415
+
+    compiled_model = aotgrad.aot_module(
+        model, forward_compiler=inductor_triton.compile_graph, backward_compiler=inductor_triton.compile_graph
+    )
+    losses: list[list[torch.Tensor]] = [[], []]
+    for number, (net, call) in enumerate(((model, compiled_model), (other, other))):
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(12):
+            x = make(16, 32)
+            loss = call(x).square().mean()
+            if not accumulate or step % 2 == 0:
+                optimizer.zero_grad(set_to_none=not accumulate)
+            loss.backward()
+            optimizer.step()
+            losses[number].append(loss.detach())
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-4)
+    assert inductor_triton.counters["replayed"] > 0
+
+
+def test_another_stream_gets_its_own_recording():
+    x, w = make(64, 32), make(32, 16)
+    f = compiled(body, x, w)
+    with torch.no_grad():
+        for _ in range(5):
+            check(f, body, x, w)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(5):
+                check(f, body, x, w)
+        torch.cuda.synchronize()
+    assert inductor_triton.counters["recorded"] == 2
+
+
+def test_inside_a_graph_of_the_user():
+    x, w = make(64, 32), make(32, 16)
+    f = compiled(body, x, w)
+    with torch.no_grad():
+        for _ in range(3):
+            f(x, w)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = f(x, w)
+        for _ in range(3):
+            x.add_(1)
+            graph.replay()
+            torch.testing.assert_close(result, body(x, w))
+
+
+def test_what_waits_for_the_device_is_not_recorded():
+    def counts(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x) @ x + x.relu()
+
+    x = make(8, 8) + 8 * torch.eye(8, device="cuda")
+    f = compiled(counts, x)
+    with torch.no_grad():
+        for _ in range(6):
+            check(f, counts, x)
+
+
+def test_an_index_out_of_range_raises_in_a_later_call():
+    def pick(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return (table[index] @ table).relu()
+
+    table, index = make(16, 16), torch.zeros(16, dtype=torch.int64, device="cuda")
+    f = compiled(pick, table, index)
+    with torch.no_grad():
+        for _ in range(5):
+            check(f, pick, table, index)
+        index.fill_(99)
+        with pytest.raises(IndexError):
+            for _ in range(3):
+                f(table, index)
+                torch.cuda.synchronize()
+
+
+def test_small_programs_are_not_recorded():
+    def small(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    f = compiled(small, make(4))
+    for _ in range(6):
+        f(make(4))
+    assert not inductor_triton.counters["recorded"]
