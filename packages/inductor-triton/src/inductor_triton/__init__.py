@@ -7,6 +7,7 @@ from inductor_triton.heuristics import Config, Workload
 from inductor_triton.launch import Launch, Launcher
 from inductor_triton.replay import Replay, accelerate, counters
 from inductor_triton.spec import LaunchSpec, launch_spec
+from inductor_triton.split import Split, split_reduction
 
 __all__ = [
     "Binary",
@@ -15,6 +16,7 @@ __all__ = [
     "LaunchSpec",
     "Launcher",
     "Replay",
+    "Split",
     "TritonCodeGenerator",
     "Variant",
     "Workload",
@@ -24,4 +26,5 @@ __all__ = [
     "counters",
     "generate_source",
     "launch_spec",
+    "split_reduction",
 ]

@@ -10,9 +10,21 @@ from inductor_triton.heuristics import Config
 from inductor_triton.indexing import merge_loops, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.library import DECORATOR, needed_functions
+from inductor_triton.online import online_pair, online_reduction
 from inductor_triton.reductions import loop_reduction, persistent_reduction
-from inductor_triton.spec import ERRORS, INDEX, LaunchSpec
+from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
+from inductor_triton.split import split_reduction
 from inductor_triton.tiling import choose_tiling
+
+
+def generate_sequence(kernel: Kernel) -> KernelSource:
+    """The Triton source of ``kernel``, of several kernels where one would leave most of the device idle."""
+    split = split_reduction(kernel)
+    if split is None:
+        return generate_source(kernel)
+    parts = tuple(generate_source(part) for part in split.parts)
+    text = "\n\n".join(part.text for part in parts)
+    return KernelSource(kernel, text, (("sequence", Sequence(parts, split.scratch)),))
 
 
 def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSource:
@@ -39,15 +51,21 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
 def emit_function(emitter: Emitter) -> str:
     """The text of the kernel function."""
     emitter.emit_axes()
-    for body in emitter.kernel.bodies:
+    bodies = list(emitter.kernel.bodies)
+    while bodies:
+        body = bodies.pop(0)
         emitter.full = frozenset(axis.name for axis in emitter.tiling.axes if axis.name != "r" or body.inner)
         if not body.inner:
             for step in body.instructions:
                 emit_instruction(emitter, step)
             continue
         outer = dict(emitter.values)
+        pair = online_pair(body, bodies[0]) if bodies and bodies[0].inner else None
         if emitter.tiling.config.persistent:
             results = persistent_reduction(emitter, body)
+        elif pair is not None:
+            bodies.pop(0)
+            results = online_reduction(emitter, pair)
         else:
             results = loop_reduction(emitter, body)
         emitter.values = outer | results

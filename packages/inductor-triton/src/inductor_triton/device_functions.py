@@ -280,3 +280,26 @@ def combine_argmin(a, i, b, j):
     same = (a == b) | ((a != a) & (b != b))
     first = (a < b) | ((a != a) & (b == b)) | (same & (i < j))
     return tl.where(first, a, b), tl.where(first, i, j)
+
+
+def online_step(m, s, a):
+    """The largest value so far and the sum of exp(value - largest), with one value more; one exponential either way."""
+    d = a - m
+    e = tl.exp2(-tl.abs(d) * 1.44269504)
+    return tl.maximum(m, a, propagate_nan=tl.PropagateNan.ALL), tl.where(d <= 0.0, s + e, s * e + 1.0)
+
+
+def combine_online(m, s, n, t):
+    """Two partial results of ``online_step`` as one; NaN wins."""
+    largest = tl.maximum(m, n, propagate_nan=tl.PropagateNan.ALL)
+    return largest, s * tl.exp2((m - largest) * 1.44269504) + t * tl.exp2((n - largest) * 1.44269504)
+
+
+def online_max(m, s):
+    """The maximum; no sum means that all values were -inf."""
+    return tl.where(s == 0.0, float("-inf"), m)
+
+
+def online_sum(m, s):
+    """The sum; NaN where the maximum is infinite, as exp(inf - inf) is."""
+    return tl.where((s == 0.0) | (m == float("inf")), float("nan"), s)

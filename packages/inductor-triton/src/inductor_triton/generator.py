@@ -10,9 +10,10 @@ import loopir
 import torch
 from loopir import ArtifactStore, Kernel, KernelSource
 
-from inductor_triton.codegen import generate_source
+from inductor_triton.codegen import generate_sequence
 from inductor_triton.launch import build_launchers
 from inductor_triton.replay import accelerate
+from inductor_triton.spec import sequence_of
 from inductor_triton.toolchain import load_triton
 
 
@@ -31,16 +32,37 @@ class TritonCodeGenerator:
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
-        return generate_source(kernel)
+        return generate_sequence(kernel)
 
     def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
         """One callable per source. Raises BuildError where Triton, the driver or a device is missing, or Triton fails."""
+        parts = [part for source in sources for part in sequence_of(source).parts]
         if self.interpret:
             load_triton()
             from inductor_triton.interpret import build_interpreted  # noqa: PLC0415 - needs numpy, which is optional
 
-            return build_interpreted(sources)
-        return [*build_launchers(sources, store, synchronous_errors=self.synchronous_errors)]
+            built = iter(build_interpreted(parts))
+        else:
+            built = iter(build_launchers(parts, store, synchronous_errors=self.synchronous_errors))
+        return [in_sequence(source, [next(built) for _ in sequence_of(source).parts]) for source in sources]
+
+
+def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """One callable for a source from those of its parts; the buffers between them are allocated at each call."""
+    sequence = sequence_of(source)
+    if len(calls) == 1:
+        return calls[0]
+    names = [buffer.name for buffer in (*source.kernel.buffers, *sequence.scratch)]
+    takes = [[names.index(buffer.name) for buffer in part.kernel.buffers] for part in sequence.parts]
+
+    def launch(*arguments: object) -> None:
+        device = arguments[0].device  # type: ignore[attr-defined]
+        scratch = [torch.empty(int(item.numel), dtype=item.dtype, device=device) for item in sequence.scratch]
+        tensors = (*arguments, *scratch)
+        for call, positions in zip(calls, takes):
+            call(*[tensors[position] for position in positions])
+
+    return launch
 
 
 def compile_graph(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import sympy
-from loopir import KernelSource
+from loopir import KernelBuffer, KernelSource
 
 from inductor_triton.heuristics import Config
 
@@ -31,6 +31,20 @@ class LaunchSpec:
     index: str
     limits: tuple[sympy.Expr, ...]
     errors: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Sources that run in order in the place of one kernel, and the buffers between them."""
+
+    parts: tuple[KernelSource, ...]
+    scratch: tuple[KernelBuffer, ...]
+
+
+def sequence_of(source: KernelSource) -> Sequence:
+    """The parts of a source; most have one."""
+    found = dict(source.metadata).get("sequence")
+    return found if isinstance(found, Sequence) else Sequence((source,), ())
 
 
 def launch_spec(source: KernelSource) -> LaunchSpec:

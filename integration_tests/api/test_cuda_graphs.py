@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import aotgrad
 import inductor_triton
 import pytest
 import torch
@@ -15,8 +16,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 def compiled(function: Callable[..., Any], *inputs: torch.Tensor) -> Callable[..., Any]:
     """``function`` traced into an ATen graph and compiled."""
-    import aotgrad  # noqa: PLC0415 - tests on a device have the whole checkout on the path
-
     return aotgrad.aot_function(
         function,
         forward_compiler=inductor_triton.compile_graph,
@@ -141,7 +140,6 @@ def test_training(accumulate: bool):
     model = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1)).cuda()
     other = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1)).cuda()
     other.load_state_dict(model.state_dict())
-    import aotgrad  # noqa: PLC0415
 
     compiled_model = aotgrad.aot_module(
         model, forward_compiler=inductor_triton.compile_graph, backward_compiler=inductor_triton.compile_graph

@@ -1,0 +1,73 @@
+"""The one-pass maximum and sum of exponentials: values, infinities and NaN against two passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from inductor_triton import Config, generate_source
+from loopir import parse_kernel
+
+LONG = Config(x=2, r=16, persistent=False)
+
+
+def text(columns: int, dtype: str = "float32", extra: str = "") -> str:
+    cast = "a0 = load(x, [{0}*i + r], '{1}')\n            {2} = cast(a0, 'float32')" if dtype != "float32" else ""
+
+    def load(name: str) -> str:
+        return cast.format(columns, dtype, name) if cast else f"{name} = load(x, [{columns}*i + r], 'float32')"
+
+    return f"""
+@kernel(device='cuda')
+def logsumexp(x: In({dtype!r}, {5 * columns}), top: Out('float32', 5), out: Out('float32', 5)):
+    for i in range(5):
+        for r in reduce({columns}):
+            {load("a")}
+            m = reduce('max', a, 'float32')
+        for r in reduce({columns}):
+            {load("b").replace("a0", "b0")}
+            d = sub(b, m)
+            e = exp(d){extra}
+            s = reduce('sum', e, 'float32')
+        store(top, [i], m)
+        store(out, [i], s)
+"""
+
+
+def test_one_loop_over_the_row():
+    source = generate_source(parse_kernel(text(50304))).text
+    assert source.count("for rbase") == 1
+    assert "online_step" in source
+
+
+@pytest.mark.parametrize("columns", [1, 15, 16, 100, 1000])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_values(run, columns: int, scale: float):
+    torch.manual_seed(columns)
+    found = run(
+        text(columns), torch.randn(5 * columns) * scale, torch.zeros(5), torch.zeros(5), config=LONG, ulps=64, ptx=(90,)
+    )
+    assert "online_step" in found
+
+
+def test_bfloat16(run):
+    found = run(text(100, "bfloat16"), torch.randn(500).bfloat16(), torch.zeros(5), torch.zeros(5), config=LONG, ulps=64)
+    assert "online_step" in found
+
+
+def test_infinities_and_nan(run):
+    x = torch.randn(5, 40)
+    x[0] = float("-inf")
+    x[1, 3] = float("inf")
+    x[2, 30] = float("nan")
+    x[3, :20] = float("-inf")
+    x[4, 7:9] = -3.4028234663852886e38
+    run(text(40), x.flatten(), torch.zeros(5), torch.zeros(5), config=LONG, ulps=64)
+
+
+def test_other_sums_take_two_passes():
+    source = generate_source(
+        parse_kernel(
+            text(50304, extra="\n            e = mul(e, e)".replace("e = mul", "f = mul")).replace("'sum', e", "'sum', f")
+        )
+    ).text
+    assert "online_step" not in source

@@ -1,0 +1,125 @@
+"""Splitting is checked on the IR: the parts, evaluated in order, give what the kernel gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from inductor_triton import Split, split_reduction
+from inductor_triton.generator import TritonCodeGenerator
+from loopir import ArtifactStore, Kernel, check_kernel, evaluate_kernel, parse_kernel
+
+COLUMNS = """
+@kernel(device='cuda', vector='x0')
+def columns(x: In('float32', 819200), out: Out('float32', 100), low: Out('float32', 100)):
+    for x0 in range(100):
+        for r0 in reduce(8192):
+            a = load(x, [100*r0 + x0], 'float32')
+            s = reduce('sum', a, 'float32')
+            m = reduce('min', a, 'float32')
+        n = constant(8192.0, 'float32')
+        q = div(s, n)
+        store(out, [x0], q)
+        store(low, [x0], m)
+"""
+
+BATCH_NORM = """
+@kernel(device='cuda', vector='r1')
+def norm(x: In('float32', 524288), w: In('float32', 4), mean: Out('float32', 4), out: Out('float32', 524288)):
+    for x0 in range(4):
+        scale = load(w, [x0], 'float32')
+        for r0 in reduce(32):
+            for r1 in reduce(4096):
+                a = load(x, [4096*x0 + 16384*r0 + r1], 'float32')
+                s = reduce('sum', a, 'float32')
+        n = constant(131072.0, 'float32')
+        m = div(s, n)
+        store(mean, [x0], m)
+        for r0 in reduce(32):
+            for r1 in reduce(4096):
+                b = load(x, [4096*x0 + 16384*r0 + r1], 'float32')
+                d = sub(b, m)
+                e = mul(d, d)
+                v = reduce('sum', e, 'float32')
+        w0 = div(v, n)
+        w1 = rsqrt(w0)
+        w2 = mul(w1, scale)
+        for r0 in reduce(32):
+            for r1 in reduce(4096):
+                c = load(x, [4096*x0 + 16384*r0 + r1], 'float32')
+                f = sub(c, m)
+                g = mul(f, w2)
+                store(out, [4096*x0 + 16384*r0 + r1], g)
+"""
+
+EVERYTHING = """
+@kernel(device='cuda', vector='r0')
+def everything(x: In('float32', 1048576), flag: Out('bool', 1), doubled: Out('float32', 1048576)):
+    for r0 in reduce(1048576):
+        a = load(x, [r0], 'float32')
+        zero = constant(0.0, 'float32')
+        b = lt(zero, a)
+        f = reduce('any', b, 'bool')
+        t = add(a, a)
+        store(doubled, [r0], t)
+    store(flag, [0], f)
+"""
+
+
+def split(text: str) -> tuple[Kernel, Split]:
+    kernel = parse_kernel(text)
+    found = split_reduction(kernel)
+    assert found is not None
+    return kernel, found
+
+
+def tensors_of(kernel: Kernel) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(int(b.numel)).to(b.dtype) for b in kernel.buffers]
+
+
+@pytest.mark.parametrize(("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 5), (EVERYTHING, 2)])
+def test_parts_give_what_the_kernel_gives(text: str, parts: int):
+    kernel, found = split(text)
+    assert len(found.parts) == parts
+    expected, actual = tensors_of(kernel), tensors_of(kernel)
+    evaluate_kernel(kernel, expected, ())
+    named = {b.name: tensor for b, tensor in zip(kernel.buffers, actual)}
+    named |= {b.name: torch.empty(int(b.numel), dtype=b.dtype) for b in found.scratch}
+    for part in found.parts:
+        check_kernel(part)
+        evaluate_kernel(part, [named[b.name] for b in part.buffers], ())
+    for got, wanted in zip(actual, expected):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_the_first_part_uses_the_whole_device():
+    _, found = split(BATCH_NORM)
+    first = found.parts[0]
+    points = 1
+    for item in first.ranges:
+        points *= int(item.extent)
+    assert points >= 4 * 132
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("reduce(8192)", "reduce(64)"), ("reduce('min'", "reduce('argmin'"), ("reduce(8192)", "reduce(8191)")],
+    ids=["short", "positions", "prime"],
+)
+def test_what_stays_whole(old: str, new: str):
+    text = COLUMNS.replace(old, new)
+    if "argmin" in new:
+        text = text.replace("'argmin', a, 'float32'", "'argmin', a, 'int64'").replace("low: Out('float32'", "low: Out('int64'")
+    assert split_reduction(parse_kernel(text)) is None
+
+
+def test_the_generator_runs_the_parts():
+    pytest.importorskip("triton")
+    kernel = parse_kernel(COLUMNS.replace("'cuda'", "'cpu'"))
+    generator = TritonCodeGenerator(device="cpu", interpret=True)
+    (call,) = generator.build([generator.generate(kernel)], ArtifactStore())
+    expected, actual = tensors_of(kernel), tensors_of(kernel)
+    evaluate_kernel(kernel, expected, ())
+    call(*actual)
+    for got, wanted in zip(actual, expected):
+        torch.testing.assert_close(got, wanted)
