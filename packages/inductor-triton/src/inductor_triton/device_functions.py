@@ -207,11 +207,10 @@ def erf32(x):
     return tl.where(x != x, x, tl.where(a < 1.0, p * x, far))
 
 
-def uniform(seed, counter):
-    """float32 in [0, 1) from lane ``counter % 4`` of Philox4x32-10 at block ``counter // 4``."""
-    block = counter >> 2
+def philox(seed, block):
+    """The four words of Philox4x32-10 at a block number."""
     c0 = block.to(tl.uint32)
-    c1 = (block >> 32).to(tl.uint32)
+    c1 = (block.to(tl.int64) >> 32).to(tl.uint32)
     c2 = c0 * 0
     c3 = c0 * 0
     k0 = seed.to(tl.uint32)
@@ -225,8 +224,21 @@ def uniform(seed, counter):
         c2 = d2
         k0 = k0 + 0x9E3779B9
         k1 = k1 + 0xBB67AE85
+    return c0, c1, c2, c3
+
+
+def uniform(seed, counter):
+    """float32 in [0, 1) from lane ``counter % 4`` of Philox block ``counter // 4``."""
+    c0, c1, c2, c3 = philox(seed, counter >> 2)
     lane = (counter & 3).to(tl.int32)
     word = tl.where(lane < 2, tl.where(lane == 0, c0, c1), tl.where(lane == 2, c2, c3))
+    return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
+
+
+def uniform4(seed, block):
+    """``uniform`` for a row of counters from a multiple of 4 on, given their block numbers: each block is computed once."""
+    c0, c1, c2, c3 = philox(seed, block)
+    word = tl.interleave(tl.interleave(c0, c2), tl.interleave(c1, c3))
     return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 

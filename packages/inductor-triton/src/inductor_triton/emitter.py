@@ -57,6 +57,7 @@ class Emitter:
         self.symbols: dict[sympy.Symbol, Term] = {}
         self.computed: dict[object, Term] = {}
         self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
+        self.expressions: dict[str, sympy.Expr] = {}
         self.versions: dict[str, int] = {}
         self.unsynchronised: set[str] = set()
         self.uses_errors = any(step.op == "indirect" for body in kernel.bodies for step in body.instructions)
@@ -206,6 +207,19 @@ class Emitter:
             if not rest.free_symbols & {item.symbol for item in loops}:
                 expr = rest + factor * flat
         return expr
+
+    def counter_blocks(self, counter: str) -> str | None:
+        """The numbers of the blocks of four counters that the block of the only axis takes; None where they don't align."""
+        axis, expr = self.tiling.axes[0], self.expressions.get(counter)
+        if expr is None or len(self.tiling.axes) > 1 or not axis.loops or axis.block % 4:
+            return None
+        flat = self.flat_loops[0][1] if self.flat_loops else axis.loops[0].symbol
+        offset = integer(sympy.expand(self._by_flat_position(expr) - flat))
+        if offset is None or offset % 4:
+            return None
+        quarter = axis.block // 4
+        start = f" + {offset // 4}" if offset else ""
+        return f"tl.program_id(0){self.index_cast} * {quarter} + tl.arange(0, {quarter}){start}"
 
     def shape(self, dims: Dims) -> str:
         """The block shape of something that varies along ``dims``."""

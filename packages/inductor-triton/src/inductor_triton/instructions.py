@@ -79,6 +79,7 @@ def _constant(emitter: Emitter, step: Instruction) -> Term:
 
 def _index_expr(emitter: Emitter, step: Instruction) -> Term:
     assert isinstance(step.args[0], sympy.Expr) and step.dtype is not None and step.result is not None
+    emitter.expressions[step.result] = step.args[0]
     text, dims, _ = emitter.index(step.args[0])
     if integer(step.args[0]) is not None:
         return _constant(emitter, replace(step, args=(integer(step.args[0]),)))
@@ -127,6 +128,16 @@ def _bitcast(emitter: Emitter, step: Instruction) -> Term:
     return emitter.define(step.result, text, term.dims, step.dtype)
 
 
+def _uniform(emitter: Emitter, step: Instruction) -> Term:
+    """One Philox block for four elements, where the counter runs along the only axis from a multiple of 4 on."""
+    assert step.result is not None
+    blocks = emitter.counter_blocks(str(step.args[1]))
+    if blocks is None:
+        return _elementwise(emitter, step)
+    text = f"uniform4({emitter.operand(step.args[0]).text}, {blocks})"
+    return emitter.define(step.result, text, frozenset("x"), torch.float32)
+
+
 def _elementwise(emitter: Emitter, step: Instruction) -> Term:
     assert step.dtype is not None and step.result is not None
     terms = [emitter.operand(arg) for arg in step.args]
@@ -139,4 +150,5 @@ def _elementwise(emitter: Emitter, step: Instruction) -> Term:
 
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
+    "uniform": _uniform,
 }  # fmt: skip
