@@ -207,6 +207,11 @@ def erf32(x):
     return tl.where(x != x, x, tl.where(a < 1.0, p * x, far))
 
 
+def interleave(a, b):
+    """Primitive; a[0], b[0], a[1], b[1] and so on."""
+    return tl.interleave(a, b)
+
+
 def philox(seed, block):
     """The four words of Philox4x32-10 at a block number."""
     c0 = block.to(tl.uint32)
@@ -238,7 +243,7 @@ def uniform(seed, counter):
 def uniform4(seed, block):
     """``uniform`` for a row of counters from a multiple of 4 on, given their block numbers: each block is computed once."""
     c0, c1, c2, c3 = philox(seed, block)
-    word = tl.interleave(tl.interleave(c0, c2), tl.interleave(c1, c3))
+    word = interleave(interleave(c0, c2), interleave(c1, c3))
     return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 

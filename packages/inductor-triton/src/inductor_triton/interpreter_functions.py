@@ -29,6 +29,7 @@ def device_functions() -> dict[str, object]:
         **primitives,
         "rsqrt32": _elementwise(lambda x: 1.0 / numpy.sqrt(x)),
         "fma32": _fma32,
+        "interleave": _interleave,
         "to_bfloat16": _to_bfloat16,
         "libdevice": SimpleNamespace(lgamma=_elementwise(_lgamma), **library),
     }
@@ -51,6 +52,10 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
         return _tensor(data, max(operands, key=lambda operand: len(operand.shape)))
 
     return apply
+
+
+def _interleave(a: Any, b: Any) -> Any:
+    return _tensor(numpy.stack([a.handle.data, b.handle.data], axis=-1).ravel(), a)
 
 
 def _fma32(x: Any, y: Any, z: Any) -> Any:
