@@ -7,7 +7,8 @@ import math
 
 import pytest
 import torch
-from loopir import OPS, Domain, DtypeRule
+from inductor_triton import generate_source
+from loopir import OPS, Domain, DtypeRule, parse_kernel
 
 FLOATS = (torch.float32, torch.float64)
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
@@ -189,3 +190,28 @@ def draw(in0: In('int64', 1), out: Out('float32', 1000)):
 """
     source = run(text, torch.tensor([-(2**40) + 12345]), torch.zeros(1000), ulps=0)
     assert ("uniform4(s" in source) == (start % 4 == 0)
+
+
+def test_gelu_that_keeps_16_bits(run):
+    text = """
+@kernel(device='cuda')
+def gelu(x: In('float32', 4000), out: Out('bfloat16', 4000)):
+    for i in range(4000):
+        a = load(x, [i], 'float32')
+        h = constant(0.5, 'float32')
+        r = constant(0.7071067811865476, 'float32')
+        one = constant(1.0, 'float32')
+        b = mul(a, r)
+        c = erf(b)
+        d = add(c, one)
+        e = mul(a, h)
+        f = mul(e, d)
+        g = cast(f, 'bfloat16')
+        store(out, [i], g)
+"""
+    found = run(text, torch.linspace(-3.5, 6, 4000), torch.zeros(4000, dtype=torch.bfloat16), ulps=1.01, ptx=(90,))
+    assert "one_plus_erf32" in found
+    wide = text.replace("'bfloat16'", "'float32'").replace(
+        "g = cast(f, 'float32')\n        store(out, [i], g)", "store(out, [i], f)"
+    )
+    assert "one_plus_erf32" not in generate_source(parse_kernel(wide)).text

@@ -10,8 +10,8 @@ from inductor_triton.heuristics import Config
 from inductor_triton.indexing import merge_loops, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.library import DECORATOR, needed_functions
-from inductor_triton.online import online_pair, online_reduction
-from inductor_triton.reductions import loop_reduction, persistent_reduction
+from inductor_triton.online import online_pair
+from inductor_triton.reductions import loop_reduction, online_reduction, persistent_reduction
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
 from inductor_triton.split import split_reduction
 from inductor_triton.tiling import choose_tiling

@@ -58,6 +58,9 @@ class Emitter:
         self.computed: dict[object, Term] = {}
         self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
         self.expressions: dict[str, sympy.Expr] = {}
+        self.arguments_of_erf: dict[str, object] = {}
+        kept = [buffer.dtype for buffer in kernel.buffers if buffer.role != "in" and buffer.dtype.is_floating_point]
+        self.keeps_16_bits = bool(kept) and all(dtype.itemsize <= 2 for dtype in kept)
         self.versions: dict[str, int] = {}
         self.unsynchronised: set[str] = set()
         self.uses_errors = any(step.op == "indirect" for body in kernel.bodies for step in body.instructions)

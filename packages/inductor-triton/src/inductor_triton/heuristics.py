@@ -39,7 +39,7 @@ class Workload:
     operations: int
     inner_contiguous: bool = True
     static: bool = True
-    inner_bodies: int = 1
+    passes: int = 1
 
 
 def next_power_of_two(value: int) -> int:
@@ -77,8 +77,9 @@ def _row_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
     if not persistent:
-        warps = 16 if work.inner_bodies > 1 else 8
-        block = min(length, warps * 32 * max(4, 32 // work.itemsize))
+        # Four loads of 16 bytes per thread are in flight; more warps mean fewer rows, which a second pass finds in the cache.
+        warps = 16 if work.passes > 1 else 4
+        block = min(length, warps * 32 * max(8, 64 // work.itemsize))
         return Config(x=1, r=max(block, 16), num_warps=_clamp(block // 128, 1, warps))
     rows = 1
     if work.reduction < 512:

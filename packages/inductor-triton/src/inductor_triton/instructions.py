@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import sympy
 import torch
-from loopir import Instruction
+from loopir import Instruction, Value
 
 from inductor_triton import ops
 from inductor_triton.emitter import NOTHING, Emitter, Term
@@ -41,8 +41,9 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
     arguments = [_pointer(emitter, buffer, text)]
     arguments += [f"mask={' & '.join(masks)}"] if masks else []
     arguments += [f"other={ops.format_constant(other, step.dtype)}"] if mask is not None else []
-    _synchronise(emitter, buffer)
     key = ("load", *arguments, emitter.versions.get(buffer, 0))
+    if key not in emitter.computed:
+        _synchronise(emitter, buffer)
     return emitter.define(step.result, f"tl.load({', '.join(arguments)})", wanted, step.dtype, key)
 
 
@@ -67,8 +68,11 @@ def _store(emitter: Emitter, step: Instruction) -> None:
         emitter.line(f'tl.atomic_add({pointer}, {addend}{mask}, sem="relaxed")')
     else:
         emitter.line(f"tl.store({pointer}, {term.text}{mask})")
-    emitter.versions[buffer] = emitter.versions.get(buffer, 0) + 1
+    version = emitter.versions[buffer] = emitter.versions.get(buffer, 0) + 1
     emitter.unsynchronised.add(buffer)
+    if mode is None and not guards and dims == term.dims == emitter.full and term.dtype == emitter.buffers[buffer].dtype:
+        # A later load of the same place is the value that is still in a register.
+        emitter.computed["load", _pointer(emitter, buffer, text), *([mask.removeprefix(", ")] if mask else []), version] = term
 
 
 def _constant(emitter: Emitter, step: Instruction) -> Term:
@@ -138,9 +142,26 @@ def _uniform(emitter: Emitter, step: Instruction) -> Term:
     return emitter.define(step.result, text, frozenset("x"), torch.float32)
 
 
+def _add(emitter: Emitter, step: Instruction) -> Term:
+    """``1 + erf(x)`` in one, where 16 bits are kept of what comes of it: it is most of gelu's cost."""
+    found = [
+        emitter.arguments_of_erf[arg.name]
+        for arg in step.args
+        if isinstance(arg, Value) and arg.name in emitter.arguments_of_erf
+    ]
+    ones = [arg for arg in step.args if emitter.operand(arg).literal == "1.0"]
+    if not found or not ones or not emitter.keeps_16_bits or step.dtype is not torch.float32:
+        return _elementwise(emitter, step)
+    assert step.result is not None
+    term = emitter.operand(found[0])
+    return emitter.define(step.result, f"one_plus_erf32({term.text})", term.dims, torch.float32)
+
+
 def _elementwise(emitter: Emitter, step: Instruction) -> Term:
     assert step.dtype is not None and step.result is not None
     terms = [emitter.operand(arg) for arg in step.args]
+    if step.op == "erf":
+        emitter.arguments_of_erf[step.result] = step.args[0]
     dims = NOTHING.union(*(term.dims for term in terms))
     inline = step.op in ops.INFIX and any(term.literal is None for term in terms)
     texts = [term.literal if inline and term.literal is not None else term.text for term in terms]
@@ -150,5 +171,5 @@ def _elementwise(emitter: Emitter, step: Instruction) -> Term:
 
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
-    "uniform": _uniform,
+    "uniform": _uniform, "add": _add,
 }  # fmt: skip

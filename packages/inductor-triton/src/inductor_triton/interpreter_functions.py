@@ -28,6 +28,7 @@ def device_functions() -> dict[str, object]:
     return {
         **primitives,
         "rsqrt32": _elementwise(lambda x: 1.0 / numpy.sqrt(x)),
+        "rcp32": _elementwise(lambda x: 1.0 / x),
         "fma32": _fma32,
         "interleave": _interleave,
         "to_bfloat16": _to_bfloat16,

@@ -11,13 +11,6 @@ from dataclasses import dataclass
 import torch
 from loopir import Body, Instruction, Value
 
-from inductor_triton import ops
-from inductor_triton.emitter import Emitter, Term
-from inductor_triton.instructions import emit_instruction
-
-LOWEST = "-3.4028234663852886e38"
-PURE = {"load", "cast", "constant", "index_expr", "bitcast"}
-
 
 @dataclass(frozen=True, slots=True)
 class OnlinePair:
@@ -56,34 +49,3 @@ def _meaning(operand: object, defined: dict[str, Instruction]) -> object:
         return str(operand)
     step = defined[operand.name]
     return (step.op, step.dtype, *(_meaning(arg, defined) for arg in step.args))
-
-
-def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
-    """Emits the loop over the row; returns the maximum and the sum."""
-    axis = emitter.tiling.reduction
-    assert axis is not None
-    shape, outer = emitter.shape(emitter.full), emitter.full - {"r"}
-    largest, total = emitter.fresh(f"{pair.maximum.result}_acc"), emitter.fresh(f"{pair.total.result}_acc")
-    emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
-    emitter.line(f"{total} = tl.full({shape}, 0.0, tl.float32)")
-    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}):")
-    computed, emitter.computed = emitter.computed, dict(emitter.computed)
-    emitter.indent += 1
-    emitter.reduction_header()
-    for step in pair.operand:
-        emit_instruction(emitter, step)
-    term = emitter.operand(pair.maximum.args[1])
-    text = term.text
-    mask = emitter.masks(frozenset("r"))
-    if mask:
-        text = f"tl.where({mask[0]}, {text}, {ops.identity('max', torch.float32)})"
-    if term.dims | (frozenset("r") if mask else frozenset()) != emitter.full:
-        text = f"tl.broadcast_to({text}, {shape})"
-    emitter.line(f"{largest}, {total} = online_step({largest}, {total}, {text})")
-    emitter.indent -= 1
-    emitter.computed = computed
-    emitter.line(f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)")
-    results = {}
-    for step, text in ((pair.maximum, f"online_max({largest}, {total})"), (pair.total, f"online_sum({largest}, {total})")):
-        results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
-    return results

@@ -8,9 +8,11 @@ from loopir import Body, Instruction
 from inductor_triton import ops
 from inductor_triton.emitter import Emitter, Term
 from inductor_triton.instructions import emit_instruction
+from inductor_triton.online import OnlinePair
 
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
+LOWEST = "-3.4028234663852886e38"
 
 
 def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
@@ -54,6 +56,31 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}):")
     emitter.lines += inside
     return {str(step.result): _combine(emitter, step, kind, value, where) for step, kind, value, where in pending}
+
+
+def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
+    """Emits the one loop of a maximum and a sum of exponentials; returns both."""
+    axis = emitter.tiling.reduction
+    assert axis is not None
+    shape, outer = emitter.shape(emitter.full), emitter.full - {"r"}
+    largest, total = emitter.fresh(f"{pair.maximum.result}_acc"), emitter.fresh(f"{pair.total.result}_acc")
+    emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
+    emitter.line(f"{total} = tl.full({shape}, 0.0, tl.float32)")
+    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}):")
+    computed, emitter.computed = emitter.computed, dict(emitter.computed)
+    emitter.indent += 1
+    emitter.reduction_header()
+    for step in pair.operand:
+        emit_instruction(emitter, step)
+    _, text = _masked(emitter, pair.maximum)
+    emitter.line(f"{largest}, {total} = online_step({largest}, {total}, {text})")
+    emitter.indent -= 1
+    emitter.computed = computed
+    emitter.line(f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)")
+    results = {}
+    for step, text in ((pair.maximum, f"online_max({largest}, {total})"), (pair.total, f"online_sum({largest}, {total})")):
+        results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
+    return results
 
 
 def _dtype(step: Instruction) -> torch.dtype:

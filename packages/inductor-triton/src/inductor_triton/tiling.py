@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from loopir import Instruction, Kernel, Range
 from inductor_triton import heuristics
 from inductor_triton.heuristics import Config, Workload
 from inductor_triton.indexing import index_of, integer, product, stride
+from inductor_triton.online import online_pair
 
 LONG = {
     "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
@@ -132,9 +134,8 @@ def describe(kernel: Kernel) -> Workload:
     sizes = [buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in moved and integer(buffer.numel) != 1]
     work = sum(8 if step.op in LONG else 1 for step in steps(kernel))
     contiguous = True
-    if kernel.reduction:
-        contiguous = _reads_along(kernel, kernel.reduction[-1]) or not kernel.ranges
-        contiguous = contiguous or not _reads_along(kernel, kernel.ranges[-1])
+    if kernel.reduction and kernel.ranges:
+        contiguous = _bytes_along(kernel, kernel.reduction[-1]) >= _bytes_along(kernel, kernel.ranges[-1])
     return Workload(
         points=prod(hint(kernel, item.extent) for item in kernel.ranges),
         reduction=prod(hint(kernel, item.extent) for item in kernel.reduction),
@@ -142,9 +143,19 @@ def describe(kernel: Kernel) -> Workload:
         operations=work,
         inner_contiguous=contiguous,
         static=all(integer(item.extent) is not None for item in kernel.reduction),
-        inner_bodies=sum(body.inner for body in kernel.bodies),
+        passes=_passes(kernel),
     )
 
 
-def _reads_along(kernel: Kernel, loop: Range) -> bool:
-    return any(stride(expr, loop.symbol) == 1 for expr in accesses(kernel))
+def _bytes_along(kernel: Kernel, loop: Range) -> int:
+    """Bytes of the buffers that are accessed contiguously along ``loop``."""
+    sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) * buffer.dtype.itemsize for buffer in kernel.buffers}
+    moves = [step for step in steps(kernel) if step.op in ("load", "store")]
+    found = {step.args[0] for step in moves if stride(index_of(step) or sympy.Integer(0), loop.symbol) == 1}
+    return sum(sizes[str(name)] for name in found)
+
+
+def _passes(kernel: Kernel) -> int:
+    """How often a looped reduction goes over its row."""
+    inner = [body for body in kernel.bodies if body.inner]
+    return len(inner) - sum(online_pair(first, second) is not None for first, second in pairwise(inner))
