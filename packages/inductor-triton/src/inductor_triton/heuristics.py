@@ -77,9 +77,9 @@ def _row_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
     if not persistent:
-        # Four loads of 16 bytes per thread are in flight; more warps mean fewer rows, which a second pass finds in the cache.
-        warps = 16 if work.passes > 1 else 4
-        block = min(length, warps * 32 * max(8, 64 // work.itemsize))
+        # More warps per row mean fewer rows at a time, which a second pass finds in the cache.
+        warps = 16 if work.passes > 1 else 8
+        block = min(length, warps * 32 * max(1, 16 // work.itemsize))
         return Config(x=1, r=max(block, 16), num_warps=_clamp(block // 128, 1, warps))
     rows = 1
     if work.reduction < 512:

@@ -12,6 +12,8 @@ from inductor_triton.online import OnlinePair
 
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
+UNROLL = 4
+"""Blocks of a row whose loads are in flight together, while each lane keeps one accumulator per element of a block."""
 LOWEST = "-3.4028234663852886e38"
 
 
@@ -53,7 +55,7 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     emitter.indent -= 1
     for text in before:
         emitter.line(text)
-    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}):")
+    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}, loop_unroll_factor={UNROLL}):")
     emitter.lines += inside
     return {str(step.result): _combine(emitter, step, kind, value, where) for step, kind, value, where in pending}
 
@@ -66,7 +68,7 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
     largest, total = emitter.fresh(f"{pair.maximum.result}_acc"), emitter.fresh(f"{pair.total.result}_acc")
     emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
     emitter.line(f"{total} = tl.full({shape}, 0.0, tl.float32)")
-    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}):")
+    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}, loop_unroll_factor={UNROLL}):")
     computed, emitter.computed = emitter.computed, dict(emitter.computed)
     emitter.indent += 1
     emitter.reduction_header()
