@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -112,16 +113,17 @@ class Calls:
         frame = self.new_frame(function, bind_arguments(self, function, args, kwargs))
         if function.code.co_flags & GENERATOR_FLAGS:
             if function.code.co_flags & inspect.CO_GENERATOR:
-                return GeneratorVariable(Identity(types.GeneratorType), frame=frame)
+                made = (tuple(args), tuple(kwargs.items()))
+                return GeneratorVariable(Identity(types.GeneratorType), frame=frame, function=function, args=made)
             raise GraphBreak("BD013", f"call of coroutine function {function.name}")
         return self.resume_frame(frame).value
 
-    def resume_frame(self: Context, frame: Frame) -> FrameExit:
-        """Run an inlined frame until it returns or yields."""
+    def resume_frame(self: Context, frame: Frame, raised: ObservedException | None = None) -> FrameExit:
+        """Run an inlined frame until it returns or yields; first raise an exception where it stands."""
         self.depth += 1
         frame.parent = self.frame
         try:
-            return run_inlined(self, frame)
+            return run_inlined(self, frame, raised)
         finally:
             self.depth -= 1
 
@@ -151,6 +153,12 @@ class Calls:
         if RUNNING.send_jump_effect < 0:
             frame.stack.pop()
         frame.push(result)
+
+    def stop_iteration(self: Context, iterator: VariableTracker) -> NoReturn:
+        """Raise the StopIteration of a finished iterator, with what a generator returned."""
+        result = iterator.result(self) if isinstance(iterator, GeneratorVariable) else self.none
+        is_none = isinstance(result, ConstantVariable) and result.value is None
+        self.raise_observed(StopIteration, [] if is_none else [result])
 
     def zero_argument_super(self: Context, frame: Frame) -> VariableTracker:
         """``super()`` in a method."""
@@ -230,6 +238,16 @@ class Calls:
         """``object.__new__(cls)``."""
         return construct.new_object(self, cls)
 
+    def polyfill(
+        self: Context, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
+    ) -> VariableTracker:
+        """Evaluate one of our own Python functions in place of one written in C."""
+        code, variables = function.__code__, function.__globals__
+        defaults = tuple(map(ConstantVariable, function.__defaults__ or ()))
+        named = tuple((name, ConstantVariable(value)) for name, value in (function.__kwdefaults__ or {}).items())
+        made = FunctionVariable(code, variables, function.__name__, defaults, named, key=Identity(types.FunctionType))
+        return self.call_function(made, args, kwargs)
+
     def apply_rule(self: Context, name: str, rule: Any, args: Sequence[VariableTracker], kwargs: Any) -> VariableTracker:
         """Evaluate a method by its rule."""
         return apply_rule(name, rule, self, args, kwargs)
@@ -248,7 +266,7 @@ class Calls:
     def next_or_raise(self: Context, iterator: VariableTracker) -> VariableTracker:
         """``next(iterator)``."""
         item = iterator.next(self)
-        return self.raise_observed(StopIteration, []) if item is None else item
+        return self.stop_iteration(iterator) if item is None else item
 
     def pairs_of(self: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
         """Entries of a mapping or an iterable of pairs."""
@@ -265,40 +283,46 @@ class Calls:
         return operators.DUNDERS[name](self, owner, *args) or self.none
 
 
+@functools.lru_cache(maxsize=4096)
+def signature_stub(code: types.CodeType) -> types.FunctionType:
+    """A function with the parameters of a code object that returns what each of them is given."""
+    names = [name if name.isidentifier() else f"_{position}" for position, name in enumerate(code.co_varnames)]
+    count, only = code.co_argcount, code.co_kwonlyargcount
+    has_rest, has_named = bool(code.co_flags & inspect.CO_VARARGS), bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    parts = names[:count]
+    if code.co_posonlyargcount:
+        parts.insert(code.co_posonlyargcount, "/")
+    place = count + only
+    if has_rest or only:
+        parts.append(f"*{names[place]}" if has_rest else "*")
+    parts += names[count:place]
+    if has_named:
+        parts.append(f"**{names[place + has_rest]}")
+    result = ", ".join(names[: place + has_rest + has_named])
+    namespace: dict[str, Any] = {}
+    exec(f"def stub({', '.join(parts)}): return [{result}]", namespace)
+    return namespace["stub"]
+
+
 def bind_arguments(
     ctx: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
 ) -> dict[str, VariableTracker]:
-    """Local variables of a call; a mismatch raises TypeError in the program."""
+    """Local variables of a call; a mismatch raises TypeError in the program, in the interpreter's words."""
     code = function.code
-    names = code.co_varnames
-    count = code.co_argcount
-    slots: dict[str, VariableTracker] = dict(zip(names[:count], args))
-    extra = list(args[count:])
-    keyword_names = names[code.co_posonlyargcount : count + code.co_kwonlyargcount]
-    rest: dict[str, VariableTracker] = {}
-    for name, value in kwargs.items():
-        if name not in keyword_names:
-            rest[name] = value
-        elif name in slots:
-            ctx.raise_error(TypeError, f"{function.name}() got multiple values for argument {name!r}")
-        else:
-            slots[name] = value
-    defaults = dict(zip(names[count - len(function.defaults) : count], function.defaults)) | dict(function.keyword_defaults)
-    for name in names[: count + code.co_kwonlyargcount]:
-        if name not in slots:
-            if name not in defaults:
-                ctx.raise_error(TypeError, f"{function.name}() missing required argument: {name!r}")
-            slots[name] = defaults[name]
-    place = count + code.co_kwonlyargcount
-    if code.co_flags & inspect.CO_VARARGS:
-        slots[names[place]] = ctx.create_tuple(extra)
-        place += 1
-    elif extra:
-        ctx.raise_error(TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given")
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        slots[names[place]] = ctx.create_dict([(ConstantVariable(name), value) for name, value in rest.items()])
-    elif rest:
-        ctx.raise_error(TypeError, f"{function.name}() got an unexpected keyword argument {next(iter(rest))!r}")
+    defaults, keyword_defaults = function.current_defaults(ctx)
+    stub = types.FunctionType(signature_stub(code).__code__, {}, function.name, defaults)
+    stub.__kwdefaults__ = keyword_defaults
+    stub.__qualname__ = code.co_qualname
+    try:
+        values = stub(*args, **kwargs)
+    except TypeError as error:
+        ctx.raise_error(TypeError, *error.args)
+    slots = dict(zip(code.co_varnames, values))
+    for name, value in slots.items():
+        if isinstance(value, tuple):
+            slots[name] = ctx.create_tuple(value)
+        elif isinstance(value, dict):
+            slots[name] = ctx.create_dict([(ConstantVariable(key), held) for key, held in value.items()])
     return slots
 
 

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import operator
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -143,6 +143,12 @@ class Codegen:
             raise GraphBreak("BD015", f"a {key.cls.__name__} that contains itself")
         self._building.add(key)
 
+    def call(self, function: VariableTracker, args: Sequence[VariableTracker], named: Sequence[tuple[str, Any]] = ()) -> None:
+        """Push what a call returns."""
+        self.emitter.load_callee(lambda: self(function))
+        self.push_all((*args, *(value for _, value in named)))
+        self.emitter.call(len(args) + len(named), [name for name, _ in named])
+
     # -- containers -------------------------------------------------------------------------------------------------
 
     def push_all(self, items: Iterable[VariableTracker]) -> int:
@@ -193,6 +199,7 @@ class Codegen:
             self.push_dict(value)
             self.emitter.call(1 + (cls is collections.defaultdict))
         self.keep(value.key)
+        self._fill_attributes(value.key)
 
     def build_set(self, value: SetVariable) -> None:
         """Push a new set or frozenset."""
@@ -213,6 +220,9 @@ class Codegen:
         items = iterator.unpack(ctx)
         if ctx.graph.mark() != graph:
             raise GraphBreak("BD015", f"{iterator.describe()} computes tensors when it is advanced")
+        written = list(ctx.effects.written_since(mark))
+        if not all(isinstance(key, Identity) and issubclass(key.cls, Iterator) for key in written):
+            raise GraphBreak("BD015", f"{iterator.describe()} has effects when it is advanced")
         ctx.effects.rollback(mark)
         return items
 
@@ -259,6 +269,11 @@ class Codegen:
         self.emitter.call(5)
         self.keep(value.key)
         self._fill_attributes(value.key)
+        if value.annotations is not None:
+            pairs = value.annotations.unpack(self.ctx)
+            made = self.ctx.create_dict(list(zip(pairs[::2], pairs[1::2])))
+            name = self._built[value.key]
+            self._pending.append(lambda: self._store_attribute(name, "__annotations__", made))
 
     def build_object(self, value: UserObjectVariable) -> None:
         """Push a new object; its attributes are set later."""

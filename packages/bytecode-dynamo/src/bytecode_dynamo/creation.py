@@ -196,9 +196,9 @@ class Creation:
         self.effects.write(key, dict(members))
         return SetVariable(key)
 
-    def iterator(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:
-        """An iterator over fixed items."""
-        return ItemsIterator(Identity(type(iter(()))), items=tuple(items))
+    def iterator(self: Context, items: Sequence[VariableTracker], base: VariableTracker | None = None) -> VariableTracker:
+        """An iterator over fixed items, or those of a dict or set."""
+        return ItemsIterator(Identity(type(iter(()))), items=tuple(items), base=base)
 
     def list_iterator(self: Context, base: ListVariable) -> VariableTracker:
         """An iterator over a list."""
@@ -234,12 +234,16 @@ class Creation:
         """Raise an exception in the evaluated program."""
         raise self.observed(self.new_exception(cls, args))
 
-    def observed(self: Context, error: VariableTracker) -> ObservedException:
-        """The raise of an exception object: what is being handled becomes its context."""
+    def handled_exception(self: Context) -> VariableTracker | None:
+        """The exception of the innermost handler."""
         frame = self.frame
         while frame is not None and not frame.handled:
             frame = frame.parent
-        handled = frame.handled[-1] if frame is not None else None
+        return frame.handled[-1] if frame is not None else None
+
+    def observed(self: Context, error: VariableTracker) -> ObservedException:
+        """The raise of an exception object: what is being handled becomes its context."""
+        handled = self.handled_exception()
         if handled is not None and handled is not error and isinstance(error, ExceptionVariable):
             self.effects.write((error.key, "__context__"), handled)
         return ObservedException(error)

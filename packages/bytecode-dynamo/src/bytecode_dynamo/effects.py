@@ -92,6 +92,10 @@ class Effects:
         self._journal.append((slot, self._contents.get(slot, _NO_SLOT)))
         self._contents[slot] = contents
 
+    def is_changed(self, slot: Slot) -> bool:
+        """Whether the contents of an existing object were written."""
+        return slot in self._initial and self._initial[slot] is not self._contents[slot]
+
     def attributes(self, identity: Identity) -> dict[str, Any]:
         """Attributes of an object that were written (the latest values, in order of first write)."""
         found: dict[str, Any] = {}
@@ -123,6 +127,10 @@ class Effects:
                 del contents[slot]
             else:
                 contents[slot] = old
+
+    def written_since(self, mark: int) -> Iterator[Any]:
+        """The owners of what was written since a snapshot."""
+        return (owner(slot) for slot, _ in self._journal[mark:])
 
     # -- results --------------------------------------------------------------------------------------------------
 

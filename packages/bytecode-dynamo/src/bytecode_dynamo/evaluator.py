@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .bytecode import Op
-from .errors import GraphBreak, ObservedException
+from .errors import GraphBreak, NotConstant, ObservedException
 from .evaluation import FrameExit
 from .frame import Frame, Snapshot, place_stack
 from .opcodes import HANDLERS
@@ -46,7 +46,10 @@ def step(ctx: Context, frame: Frame) -> None:
     frame.current = frame.index
     frame.index += 1
     ctx.count_instruction()
-    HANDLERS[instruction.op](ctx, frame, instruction)
+    try:
+        HANDLERS[instruction.op](ctx, frame, instruction)
+    except NotConstant as error:
+        raise GraphBreak("BD007", f"the value of {error} is not known") from None
 
 
 def handle(ctx: Context, frame: Frame, raised: ObservedException) -> bool:
@@ -62,10 +65,15 @@ def handle(ctx: Context, frame: Frame, raised: ObservedException) -> bool:
     return True
 
 
-def run_inlined(ctx: Context, frame: Frame) -> FrameExit:
-    """Run a frame of an inlined call until it returns or yields; raises ObservedException when it raises."""
+def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = None) -> FrameExit:
+    """Run a frame of an inlined call until it returns or yields; raises ObservedException when it raises.
+
+    ``raised`` is raised where the frame stands before anything else.
+    """
     before, ctx.frame = ctx.frame, frame
     try:
+        if raised is not None and not handle(ctx, frame, raised):
+            raise raised
         while True:
             try:
                 step(ctx, frame)

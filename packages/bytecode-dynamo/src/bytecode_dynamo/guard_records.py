@@ -41,7 +41,7 @@ import torch
 from symshapes import SizeGuard
 
 from .guard_state import GlobalState
-from .source import Scope, Source
+from .source import ConstSource, Scope, Source
 from .tensor_facts import TensorFacts
 
 
@@ -156,6 +156,8 @@ class Guards:
 
     def require(self, source: Source, kind: GuardKind, expected: Any, reason: str = "") -> None:
         """Add a guard unless the same one is there."""
+        if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS) and isinstance(source, ConstSource):
+            return  # it is what it is
         if kind is GuardKind.FUNCTION_CODE and isinstance(expected, FunctionType):
             expected = FunctionFacts.of(expected)
         known = self._known.setdefault((source, kind), [])

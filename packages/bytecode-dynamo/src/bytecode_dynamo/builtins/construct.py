@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecode_dynamo import polyfills
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.attribute import find_in_class
@@ -273,7 +274,7 @@ def _folded(cls: type) -> Constructor:
     return lambda ctx, *args, **named: ctx.fold(cls, args, named)
 
 
-for _cls in (complex, bytes, torch.device, torch.finfo, torch.iinfo):
+for _cls in (type(None), complex, bytes, torch.device, torch.finfo, torch.iinfo):
     constructs(_cls)(_folded(_cls))
 
 
@@ -301,6 +302,9 @@ def make_descriptor(ctx: Context, *args: VariableTracker, **named: VariableTrack
 def make_partial(
     ctx: Context, function: VariableTracker, /, *args: VariableTracker, **named: VariableTracker
 ) -> VariableTracker:
+    if isinstance(function, PartialVariable):
+        args, named = (*function.args, *args), {**dict(function.keywords), **named}
+        function = function.function
     return PartialVariable(function, args, tuple(named.items()))
 
 
@@ -372,7 +376,8 @@ def _eager_iterator(function: Any) -> Constructor:
     """Finite combinations of known elements."""
 
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        options = {name: value.as_constant(ctx) for name, value in named.items()}
+        options = {name: value if name == "fillvalue" else value.as_constant(ctx) for name, value in named.items()}
+        options |= {"fillvalue": ctx.none} if function is itertools.zip_longest and "fillvalue" not in options else {}
         values = [
             arg.unpack(ctx) if not isinstance(arg, ConstantVariable) or isinstance(arg.value, str) else arg.value
             for arg in args
@@ -382,20 +387,31 @@ def _eager_iterator(function: Any) -> Constructor:
     return rule
 
 
-for _function in (itertools.product, itertools.permutations, itertools.combinations, itertools.zip_longest):
+for _function in (
+    *(itertools.product, itertools.permutations, itertools.combinations),
+    *(itertools.combinations_with_replacement, itertools.zip_longest),
+):
     constructs(_function)(_eager_iterator(_function))  # pyright: ignore[reportArgumentType]
 
 
-@constructs(itertools.accumulate)
-def make_accumulate(
-    ctx: Context, items: VariableTracker, function: VariableTracker | None = None, *, initial: VariableTracker | None = None
-) -> VariableTracker:
-    values = [*([initial] if initial is not None else []), *items.unpack(ctx)]
-    totals = values[:1]
-    for value in values[1:]:
-        pair = [totals[-1], value]
-        totals.append(ctx.binary("+", *pair) if function is None else function.call(ctx, pair, {}))
-    return ctx.iterator(totals)
+def _polyfill(function: Callable[..., Any]) -> Constructor:
+    return lambda ctx, *args, **named: ctx.polyfill(function, args, named)
+
+
+for _name in (
+    "cycle",
+    "takewhile",
+    "dropwhile",
+    "filterfalse",
+    "compress",
+    "starmap",
+    "pairwise",
+    "accumulate",
+    "batched",
+    "groupby",
+):
+    if hasattr(itertools, _name):
+        constructs(getattr(itertools, _name))(_polyfill(getattr(polyfills, _name)))
 
 
 # -- small callable objects -----------------------------------------------------------------------------
@@ -462,6 +478,8 @@ def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs:
         for key in args[0].unpack(ctx):
             made.set_item(ctx, key, value)
         return made
+    if function.__name__ == "from_iterable" and cls is itertools.chain:
+        return ctx.polyfill(polyfills.chain_from_iterable, args, {})
     if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):
         wanted: type = args[0].value
         if cls is tuple and is_plain_tuple(wanted):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.callable import KnownObjectVariable
+from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native, native_base
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable, SetVariable, members_of
@@ -217,6 +217,8 @@ def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool
         if left.python_type() is not right.python_type():
             return False
         raise GraphBreak("BD007", "identity of numbers")
+    if isinstance(left, NumberOfVariable) and isinstance(right, NumberOfVariable):
+        return left.hash_key(ctx) == right.hash_key(ctx)
     a, b = left.identity(), right.identity()
     return a is b or (type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b)
 

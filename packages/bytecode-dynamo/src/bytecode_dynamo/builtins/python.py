@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import bisect
 import builtins
+import collections
+import copyreg
 import functools
+import heapq
 import inspect
 import itertools
 import operator
+import os
+import sys
 import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from bytecode_dynamo.effects import Identity
+import torch
+
+from bytecode_dynamo import polyfills
+from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
+from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable
-from bytecode_dynamo.variables.iterator import ChainIterator
-from bytecode_dynamo.variables.sequence import sort_items
+from bytecode_dynamo.variables.mapping import DictVariable, SetVariable
+from bytecode_dynamo.variables.sequence import Comparable, ListVariable, sort_items
 from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import ExceptionVariable, InstanceDictVariable, OpaqueVariable, UserObjectVariable
 
 from . import operators
-from .registry import evaluates_call
+from .registry import evaluates_call, evaluates_code
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -38,6 +50,14 @@ def len_(ctx: Context, value: Value) -> Value:
 
 @evaluates_call(isinstance)
 def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
+    wanted = cls.as_constant(ctx)
+    if isinstance(value, TensorVariable) and type(wanted) is type(torch.FloatTensor):
+        return ConstantVariable(
+            value.call_method(ctx, "type", [], {}).as_constant(ctx) == f"{wanted.__module__}.{wanted.__name__}"
+        )
+    check = find_in_class(type(wanted), "__instancecheck__")[1]
+    if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch", "enum")):
+        return ConstantVariable(ctx.get_attr(cls, "__instancecheck__").call(ctx, [value], {}).truth(ctx))
     return ConstantVariable(instance_of(ctx, value.python_type(), cls))
 
 
@@ -60,7 +80,7 @@ def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
 
 @evaluates_call(callable)
 def callable_(ctx: Context, value: Value) -> Value:
-    return ConstantVariable(hasattr(value.python_type(), "__call__"))  # noqa: B004
+    return ConstantVariable(find_in_class(value.python_type(), "__call__")[0] >= 0)
 
 
 @evaluates_call(getattr)
@@ -182,6 +202,19 @@ def exception_repr(ctx: Context, error: Value) -> Value:
     return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
 
 
+@evaluates_code(functools.singledispatch(len))
+def single_dispatch(ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The implementation for the type of the first argument; what is registered is guarded."""
+    if function.value is None or function.source is None or not args:
+        raise GraphBreak("BD002", f"call of {function.describe()}, which dispatches on a type")
+    found: Value = function
+    for variable in ("dispatch", "registry"):
+        assert isinstance(found, FunctionVariable)
+        found = ctx.real(found.closure[found.code.co_freevars.index(variable)]).get_attr(ctx, "cell_contents")
+    chosen = function.value.dispatch(args[0].python_type())
+    return ctx.wrap(chosen, ConstSource(chosen)).call(ctx, args, kwargs)
+
+
 @evaluates_call(inspect.isclass)
 def isclass(ctx: Context, value: Value) -> Value:
     return ConstantVariable(issubclass(value.python_type(), type))
@@ -214,9 +247,7 @@ def vars_(ctx: Context, value: Value) -> Value:
 
 @evaluates_call(iter)
 def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
-    if sentinel:
-        raise GraphBreak("BD012", "iter with a sentinel")
-    return value.iterate(ctx)
+    return ctx.polyfill(polyfills.call_until, [value, *sentinel], {}) if sentinel else value.iterate(ctx)
 
 
 @evaluates_call(next)
@@ -227,7 +258,7 @@ def next_(ctx: Context, iterator: Value, *default: Value) -> Value:
         item = iterator.next(ctx)
     if item is not None:
         return item
-    return default[0] if default else ctx.raise_observed(StopIteration, [])
+    return default[0] if default else ctx.stop_iteration(iterator)
 
 
 @evaluates_call(sum)
@@ -314,6 +345,8 @@ def abs_(ctx: Context, value: Value) -> Value:
 @evaluates_call(round)
 def round_(ctx: Context, value: Value, *digits: Value) -> Value:
     if isinstance(value, TensorVariable):
+        if not hasattr(torch.Tensor, "__round__"):
+            return ctx.raise_error(TypeError, "type Tensor doesn't define __round__ method")
         return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
     if isinstance(value, UserObjectVariable):
         return value.call_method(ctx, "__round__", list(digits), {})
@@ -392,9 +425,94 @@ def reflection(ctx: Context, *args: Value, **kwargs: Value) -> None:
 # -- itertools ------------------------------------------------------------------------------------------------------------
 
 
-@evaluates_call(itertools.chain.from_iterable)
-def chain_from_iterable(ctx: Context, items: Value) -> Value:
-    return ChainIterator(Identity(itertools.chain), tuple(items.unpack(ctx)))
+@evaluates_call(itertools.tee)
+def tee(ctx: Context, *args: Value) -> Value:
+    return ctx.polyfill(polyfills.tee, args, {})
+
+
+@evaluates_call(collections._count_elements)  # pyright: ignore[reportAttributeAccessIssue]
+def count_elements(ctx: Context, *args: Value) -> Value:
+    return ctx.polyfill(polyfills.count_elements, args, {})
+
+
+@evaluates_call(types.SimpleNamespace.__eq__)
+def namespace_eq(ctx: Context, left: Value, right: Value) -> Value:
+    if not isinstance(right, UserObjectVariable) or not issubclass(right.python_type(), types.SimpleNamespace):
+        return ConstantVariable(NotImplemented)
+    return operators.compare(
+        ctx, "==", *(InstanceDictVariable(side).call_method(ctx, "copy", [], {}) for side in (left, right))
+    )  # pyright: ignore
+
+
+@evaluates_call(object.__reduce_ex__)
+def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
+    if isinstance(value, SetVariable):
+        items = ctx.create_tuple([ctx.create_list(value.unpack(ctx))])
+        return ctx.create_tuple([ctx.constant_class(value.key.cls), items, ctx.none])
+    if not isinstance(value, UserObjectVariable) or find_in_class(value.python_type(), "__slots__")[0] >= 0:
+        raise GraphBreak("BD007", f"the copy of {value.describe()}")
+    cls, held = value.python_type(), native(value)
+    if cls.__reduce__ is not object.__reduce__ or hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__"):
+        return value.call_method(ctx, "__reduce__", [], {})
+    state = InstanceDictVariable(value).call_method(ctx, "copy", [], {})
+    if "__getstate__" in {name for base in cls.__mro__[:-1] for name in base.__dict__}:
+        state = value.call_method(ctx, "__getstate__", [], {})
+    items = held.iterate(ctx) if isinstance(held, ListVariable) else ctx.none
+    entries = held.call_method(ctx, "items", [], {}).iterate(ctx) if isinstance(held, DictVariable) else ctx.none
+    new = ctx.wrap(copyreg.__newobj__, ConstSource(copyreg.__newobj__))  # pyright: ignore[reportAttributeAccessIssue]
+    return ctx.create_tuple([new, ctx.create_tuple([ctx.constant_class(cls)]), state, items, entries])
+
+
+def _on_list(function: Any) -> Any:
+    """A function that moves items of a list by comparing them, such as ``heapq.heappush``."""
+
+    def rule(ctx: Context, items: Value, *args: Value) -> Value:
+        held = native(items)
+        if not isinstance(held, ListVariable):
+            return ctx.fold(function, [items, *args], {})
+        moved = [Comparable(ctx, item) for item in held.unpack(ctx)]
+        wrapped = Comparable(ctx, args[0]) if args else None
+        try:
+            result = function(moved, *([wrapped] if args else []), *(arg.as_constant(ctx) for arg in args[1:]))
+        except IndexError as error:
+            return ctx.raise_error(IndexError, *error.args)
+        held.replace(ctx, [item.value for item in moved])
+        return result.value if isinstance(result, Comparable) else ctx.create(result)
+
+    return rule
+
+
+for _function in (
+    *(heapq.heapify, heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop),
+    *(bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right),
+):
+    evaluates_call(_function)(_on_list(_function))
+
+
+def _folding(function: Any) -> Any:
+    return lambda ctx, *args, **named: ctx.fold(function, args, named)
+
+
+for _function in (os.fspath, sys.intern, sys.getrecursionlimit, str.maketrans):
+    evaluates_call(_function)(_folding(_function))
+
+
+@evaluates_call(sys.exc_info)
+def exc_info(ctx: Context) -> Value:
+    handled = ctx.handled_exception()
+    if handled is None:
+        return ctx.create_tuple([ctx.none] * 3)
+    traceback = OpaqueVariable(types.TracebackType, "the traceback of an exception")
+    return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, traceback])
+
+
+@evaluates_call(BaseException.add_note)
+def add_note(ctx: Context, error: Value, note: Value) -> None:
+    if not isinstance(error, ExceptionVariable):
+        raise GraphBreak("BD007", f"add_note of {error.describe()}")
+    if ctx.effects.read((error.key, "__notes__")) is MISSING:
+        ctx.effects.write((error.key, "__notes__"), ctx.create_list([]))
+    ctx.get_attr(error, "__notes__").call_method(ctx, "append", [note], {})
 
 
 @evaluates_call(operator.length_hint)

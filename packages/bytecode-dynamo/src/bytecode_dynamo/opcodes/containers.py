@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.derived import native
@@ -131,6 +132,8 @@ def unpack_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> Non
 
 def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[VariableTracker]:
     """The items of an iterable that must have this many."""
+    if find_in_class(value.python_type(), "__iter__")[0] < 0 and find_in_class(value.python_type(), "__getitem__")[0] < 0:
+        ctx.raise_error(TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object")
     iterator = value.iterate(ctx)
     items: list[VariableTracker] = []
     while len(items) <= count and (item := iterator.next(ctx)) is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.evaluation import FrameExit
+from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.generator import GeneratorVariable
 
 from .table import evaluates
@@ -33,9 +34,14 @@ def get_yield_from_iter(ctx: Context, frame: Frame, instruction: Instruction) ->
 
 @evaluates(Op.SEND)
 def send(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.pop()
+    value = frame.stack.pop()
     iterator = frame.stack[-1]
-    item = iterator.next(ctx)
+    if isinstance(iterator, GeneratorVariable):
+        item = iterator.send(ctx, value)
+    elif isinstance(value, ConstantVariable) and value.value is None:
+        item = iterator.next(ctx)
+    else:
+        item = iterator.call_method(ctx, "send", [value], {})
     if item is not None:
         frame.push(item)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.effects import MISSING, Identity
@@ -127,9 +127,15 @@ def load_closure(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def load_deref(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     held = cell_of(ctx, frame, instruction.arg).contents(ctx)
     if held is None:
-        ctx.raise_error(NameError, f"cannot access free variable '{instruction.arg}'")
-        return
+        _unbound(ctx, frame, instruction.arg)
     frame.push(held)
+
+
+def _unbound(ctx: Context, frame: Frame, name: str) -> NoReturn:
+    where = "where it is not associated with a value"
+    if name in frame.code.cellvars:
+        ctx.raise_error(UnboundLocalError, f"cannot access local variable {name!r} {where}")
+    ctx.raise_error(NameError, f"cannot access free variable {name!r} {where} in enclosing scope")
 
 
 @evaluates(Op.STORE_DEREF)
@@ -142,5 +148,5 @@ def store_deref(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def delete_deref(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     cell = cell_of(ctx, frame, instruction.arg)
     if cell.contents(ctx) is None:
-        ctx.raise_error(NameError, f"cannot access free variable '{instruction.arg}'")
+        _unbound(ctx, frame, instruction.arg)
     ctx.effects.write(cell.key, MISSING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Hashable
@@ -210,13 +211,14 @@ def wrap_unbound(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 _TYPING: Any = typing
+PURE = (re.Pattern, re.Match, types.MappingProxyType)
 
 
 @tracker_for(
     torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
-    _TYPING._GenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
+    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
     inspect.Signature, inspect.Parameter,
-    property, staticmethod, classmethod,
+    property, staticmethod, classmethod, re.Pattern, re.Match,
 )  # fmt: skip  # pyright: ignore
 def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
@@ -231,6 +233,8 @@ class NamespaceVariable(KnownObjectVariable):
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
             return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if isinstance(self.value, PURE) and callable(found):
+            return ctx.bound_rule(self, name)
         return ctx.create(found)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -241,6 +245,18 @@ class NamespaceVariable(KnownObjectVariable):
         if isinstance(self.value, _TYPING._GenericAlias) and origin.__dictoffset__:
             made.set_attr(ctx, "__orig_class__", self)
         return made
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if isinstance(self.value, PURE) and hasattr(self.value, name):
+            return ctx.fold(getattr(self.value, name), args, kwargs)
+        if isinstance(getattr(self.value, name, None), types.BuiltinMethodType):
+            raise GraphBreak("BD002", f"call of {self.describe()}.{name}")
+        return KnownObjectVariable.call_method(self, ctx, name, args, kwargs)
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        if not isinstance(self.value, PURE):
+            return KnownObjectVariable.iterate(self, ctx)
+        return ctx.fold(list, [self], {}).iterate(ctx)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         return ctx.fold(lambda value, item: value[item], [self, key], {})

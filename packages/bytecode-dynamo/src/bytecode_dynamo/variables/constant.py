@@ -75,7 +75,8 @@ class ConstantVariable(VariableTracker):
         return ctx.create(found)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        if isinstance(self.value, enum.Enum):
+        method = getattr(type(self.value), name, None)
+        if isinstance(self.value, enum.Enum) and isinstance(method, types.FunctionType):
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
         if not hasattr(self.value, name):
             return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
@@ -221,6 +222,8 @@ class SliceVariable(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in ("start", "stop", "step"):
             return self.parts[("start", "stop", "step").index(name)]
+        if name == "indices":
+            return ctx.bound_rule(self, name)
         raise GraphBreak("BD014", f"attribute {name!r} of a slice")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:

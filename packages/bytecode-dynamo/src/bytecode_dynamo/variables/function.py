@@ -99,7 +99,7 @@ class FunctionVariable(VariableTracker):
         return f"function {self.name}"
 
     def identity(self) -> object:
-        return self.value if self.value is not None else self
+        return self.value if self.value is not None or self.key is None else self.key
 
     def as_constant(self, ctx: Context) -> Any:
         if self.value is None:
@@ -120,7 +120,7 @@ class FunctionVariable(VariableTracker):
         if written is not MISSING:
             return written
         if name in ("__name__", "__qualname__"):
-            return ConstantVariable(self.name if name == "__name__" else getattr(self.value, name, self.name))
+            return ConstantVariable(self.name if name == "__name__" else getattr(self.value, name, self.code.co_qualname))
         if name == "__code__":
             return ConstantVariable(self.code)
         if name == "__get__":
@@ -128,9 +128,13 @@ class FunctionVariable(VariableTracker):
         if self.value is None:
             return self._attribute_of_new(ctx, name)
         assert self.source is not None
+        if name == "__dict__":
+            return ctx.wrap(self.value.__dict__, AttrSource(self.source, name))
         if name in self.value.__dict__:
             return ctx.wrap(self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name))
-        if name in ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__wrapped__") and hasattr(self.value, name):
+        if name in ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__wrapped__", "__annotations__") and hasattr(
+            self.value, name
+        ):
             return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
         if not hasattr(self.value, name):
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
@@ -146,6 +150,14 @@ class FunctionVariable(VariableTracker):
             )
         if name == "__dict__":
             return ctx.create_dict([])
+        if name == "__defaults__":
+            return ctx.create_tuple(self.defaults) if self.defaults else ctx.none
+        if name == "__kwdefaults__":
+            pairs = [(ConstantVariable(key), value) for key, value in self.keyword_defaults]
+            return ctx.create_dict(pairs) if pairs else ctx.none
+        if name == "__annotations__":
+            pairs = self.annotations.unpack(ctx) if self.annotations is not None else []
+            return ctx.create_dict(list(zip(pairs[::2], pairs[1::2])))
         if hasattr(types.FunctionType, name):
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
         return ctx.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
@@ -157,8 +169,19 @@ class FunctionVariable(VariableTracker):
             return self.call(ctx, args, kwargs)
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
+    def current_defaults(self, ctx: Context) -> tuple[tuple[VariableTracker, ...], dict[str, VariableTracker]]:
+        """Defaults of positional and keyword-only parameters, as the program may have set them."""
+        positional, named = self.defaults, dict(self.keyword_defaults)
+        if self.value is None and self.key is not None:
+            written = ctx.effects.read((self.key, "__defaults__"))
+            positional = positional if written is MISSING else tuple(written.unpack(ctx))
+            written = ctx.effects.read((self.key, "__kwdefaults__"))
+            if written is not MISSING:
+                named = {key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(written)}
+        return positional, named
+
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        if self.key is None or name in ("__code__", "__defaults__", "__kwdefaults__"):
+        if self.key is None or name == "__code__" or (self.value is not None and name in ("__defaults__", "__kwdefaults__")):
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         ctx.effects.write((self.key, name), value)
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo.bytecode import Op
 from bytecode_dynamo.effects import MISSING
-from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.errors import GraphBreak, ObservedException
 
 from .base import Args, Kwargs, VariableTracker
-from .iterator import IteratorVariable
+from .constant import ConstantVariable
+from .iterator import IteratorVariable, RangeIterator
+from .sequence import TupleVariable
+from .tensor import TensorVariable
 
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import Frame
+
+_FINISHED: Any = object()
+DELEGATING = 2  # of RESUME: after a yield that belongs to ``yield from``
+METHODS = ("send", "throw", "close")
+LASTING = (ConstantVariable, TensorVariable, TupleVariable, RangeIterator)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,19 +31,37 @@ class GeneratorVariable(IteratorVariable):
     """A generator made by a call inside the evaluated program; ``frame`` is how it begins."""
 
     frame: Any = None
+    function: VariableTracker | None = None
+    args: tuple[tuple[VariableTracker, ...], tuple[tuple[str, VariableTracker], ...]] = ((), ())
 
     def describe(self) -> str:
         return f"generator {self.frame.code.name}"
 
     def next(self, ctx: Context) -> VariableTracker | None:
+        return self.send(ctx, ctx.none)
+
+    def send(self, ctx: Context, value: VariableTracker) -> VariableTracker | None:
+        """What the next ``yield`` gives, None at the end."""
         state = ctx.effects.read(self.key)
         if state is _FINISHED:
             return None
         frame = self.frame.suspended_copy(None if state is MISSING else state)
         if state is not MISSING:
-            frame.push(ctx.none)
+            frame.push(value)
+        elif not (isinstance(value, ConstantVariable) and value.value is None):
+            ctx.raise_error(TypeError, "can't send non-None value to a just-started generator")
+        return self._run(ctx, frame, None)
+
+    def _run(self, ctx: Context, frame: Frame, raised: ObservedException | None) -> VariableTracker | None:
         try:
-            exit_ = ctx.resume_frame(frame)
+            exit_ = ctx.resume_frame(frame, raised)
+        except ObservedException as error:
+            ctx.effects.write(self.key, _FINISHED)
+            if issubclass(error.value.python_type(), StopIteration):
+                changed = ctx.new_exception(RuntimeError, [ConstantVariable("generator raised StopIteration")])
+                changed.set_attr(ctx, "__cause__", error.value)
+                raise ctx.observed(changed) from None
+            raise
         except Exception:
             ctx.effects.write(self.key, _FINISHED)
             raise
@@ -46,29 +73,87 @@ class GeneratorVariable(IteratorVariable):
         return None
 
     def result(self, ctx: Context) -> VariableTracker:
-        """What the generator returned."""
-        return ctx.effects.read((self.key, "result"), ctx.none)
+        """What the generator returned; only once."""
+        held = ctx.effects.read((self.key, "result"), ctx.none)
+        ctx.effects.write((self.key, "result"), ctx.none)
+        return held
+
+    def throw(self, ctx: Context, error: VariableTracker) -> VariableTracker | None:
+        """Raise an exception where the generator stands; what it yields then, None at the end."""
+        state = ctx.effects.read(self.key)
+        if state is MISSING or state is _FINISHED:
+            ctx.effects.write(self.key, _FINISHED)
+            raise ObservedException(error)
+        frame: Frame = self.frame.suspended_copy(state)
+        frame.current = frame.index - 1
+        inner = self._delegate(frame)
+        if inner is not None and issubclass(error.python_type(), GeneratorExit):
+            inner.close(ctx)
+        elif inner is not None:
+            try:
+                item = inner.throw(ctx, error)
+            except ObservedException as raised:
+                return self._run(ctx, frame, raised)
+            if item is not None:
+                return item
+            place = max(k for k in range(frame.index) if frame.decoded.instructions[k].op is Op.SEND)
+            ctx.finish_send(frame, inner.result(ctx))
+            frame.jump(frame.decoded.instructions[place].arg)
+            return self._run(ctx, frame, None)
+        return self._run(ctx, frame, ObservedException(error))
+
+    def _delegate(self, frame: Frame) -> GeneratorVariable | None:
+        """The generator that this one is waiting for in ``yield from``."""
+        following = frame.decoded.instructions[frame.index]
+        if following.op is not Op.RESUME or following.arg & 3 != DELEGATING:
+            return None
+        inner = frame.stack[-1]
+        return inner if isinstance(inner, GeneratorVariable) else None
+
+    def close(self, ctx: Context) -> None:
+        """Raise GeneratorExit where the generator stands."""
+        if ctx.effects.read(self.key) in (MISSING, _FINISHED):
+            ctx.effects.write(self.key, _FINISHED)
+            return
+        try:
+            item = self.throw(ctx, ctx.new_exception(GeneratorExit, []))
+        except ObservedException as raised:
+            if not issubclass(raised.value.python_type(), (GeneratorExit, StopIteration)):
+                raise
+            return
+        if item is not None:
+            ctx.raise_error(RuntimeError, "generator ignored GeneratorExit")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "close":
-            ctx.effects.write(self.key, _FINISHED)
+            self.close(ctx)
             return ctx.none
         if name in ("send", "throw"):
-            raise GraphBreak("BD013", f"generator.{name}()")
+            item = self.send(ctx, args[0]) if name == "send" else self.throw(ctx, _thrown(ctx, args))
+            return item if item is not None else ctx.stop_iteration(self)
         return IteratorVariable.call_method(self, ctx, name, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if name in ("send", "throw", "close"):
-            return ctx.bound_rule(self, name)
-        return IteratorVariable.get_attr(self, ctx, name)
+        return ctx.bound_rule(self, name) if name in METHODS else IteratorVariable.get_attr(self, ctx, name)
 
     def reconstruct(self, gen: Codegen) -> None:
-        raise GraphBreak("BD013", f"{self.describe()} is needed after the graph")
+        ctx = gen.ctx
+        state = ctx.effects.read(self.key)
+        if state is MISSING and self.function is not None:
+            gen.call(self.function, *self.args)
+            return
+        held = () if state is _FINISHED else (*state.slots.values(), *state.stack)
+        if not all(isinstance(ctx.real(value), LASTING) for value in held):
+            raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
+        IteratorVariable.reconstruct(self, gen)
 
 
-class _Finished:
-    pass
-
-
-_FINISHED = _Finished()
-GENERATOR_TYPE = types.GeneratorType
+def _thrown(ctx: Context, args: Args) -> VariableTracker:
+    """The exception that ``throw(type_or_value, value=None, traceback=None)`` raises."""
+    first, *rest = args
+    if isinstance(first, ConstantVariable) or not hasattr(first, "value"):
+        return first
+    given = [arg for arg in rest[:1] if not (isinstance(arg, ConstantVariable) and arg.value is None)]
+    if given and issubclass(given[0].python_type(), first.as_constant(ctx)):
+        return given[0]
+    return first.call(ctx, given, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ class IteratorVariable(VariableTracker):
         ctx.effects.write(self.key, position)
 
     def reconstruct(self, gen: Codegen) -> None:
-        # What is left is run through now; that is the same unless somebody else advances or changes what lies below.
+        # What is left is run through now.
         gen.emitter.load_callee_const(iter)
         gen.build_tuple(gen.remaining(self))
         gen.emitter.call(1)
@@ -70,16 +71,40 @@ class IteratorVariable(VariableTracker):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemsIterator(IteratorVariable):
-    """Over fixed items (of a tuple, dict, set, str)."""
+    """Over fixed items (of a tuple, str), or those of a dict or set, which must not grow meanwhile."""
 
     items: tuple[VariableTracker, ...] = ()
+    base: Any = None
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at = self.position(ctx)
         if at >= len(self.items):
             return None
+        if self.base is not None and len(self.base.unpack_lazy(ctx)) != len(self.items):
+            return ctx.raise_error(RuntimeError, f"{self.base.noun} changed size during iteration")
         self.advance(ctx, at + 1)
-        return ctx.real(self.items[at])
+        return ctx.real(self.items[at] if self.base is None else self.base.unpack_lazy(ctx)[at])
+
+    def reconstruct(self, gen: Codegen) -> None:
+        at = self.position(gen.ctx)
+        if self.base is None:
+            gen.emitter.load_callee_const(iter)
+            gen.build_tuple(self.items[at:])
+            gen.emitter.call(1)
+            return
+        if gen.ctx.effects.is_changed(self.base.key):
+            raise GraphBreak("BD015", f"an iterator over a {self.base.noun} that was changed")
+        gen.emitter.load_callee_const(iterator_at)
+        gen(self.base)
+        gen.load_const(at)
+        gen.emitter.call(2)
+
+
+def iterator_at(items: Any, position: int) -> Any:
+    """An iterator that was advanced; called by generated code."""
+    made = iter(items)
+    collections.deque(itertools.islice(made, position), maxlen=0)
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +120,22 @@ class ListIterator(IteratorVariable):
             return None
         self.advance(ctx, at + 1)
         return ctx.real(items[at])
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(list_iterator_at)
+        gen(self.base)
+        gen.load_const(self.position(gen.ctx))
+        gen.emitter.call(2)
+
+
+def list_iterator_at(items: Any, position: int) -> Any:
+    """An iterator over a list or deque that was advanced; called by generated code."""
+    made = iter(items)
+    if isinstance(items, list):
+        made.__setstate__(position)
+    else:
+        collections.deque(itertools.islice(made, position), maxlen=0)
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,16 +199,16 @@ class ZipIterator(IteratorVariable):
     def _check_lengths(self, ctx: Context, place: int) -> None:
         if not self.strict:
             return
-        if place or any(part.next(ctx) is not None for part in self.parts[1:]):
-            ctx.raise_error(ValueError, "zip() arguments have different lengths")
+        others = [0] if place else [k for k in range(1, len(self.parts)) if self.parts[k].next(ctx) is not None][:1]
+        for longer in others:
+            number, word = (place + 1, "shorter") if place else (longer + 1, "longer")
+            before = "argument 1" if number == 2 else f"arguments 1-{number - 1}"
+            ctx.raise_error(ValueError, f"zip() argument {number} is {word} than {before}")
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(zip if self.function is None else map)
-        if self.function is not None:
-            gen(self.function)
-        for part in self.parts:
-            gen(part)
-        gen.emitter.call(len(self.parts) + (self.function is not None))
+        function = [] if self.function is None else [self.function]
+        options = [("strict", ConstantVariable(True))] if self.strict else []
+        gen.call(ConstantVariable(zip if self.function is None else map), [*function, *self.parts], options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,6 +262,9 @@ class FilterIterator(IteratorVariable):
                 return item
         return None
 
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.call(ConstantVariable(filter), [self.function or ConstantVariable(None), self.base])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainIterator(IteratorVariable):
@@ -240,6 +284,11 @@ class ChainIterator(IteratorVariable):
             place, current = place + 1, None
         ctx.effects.write(self.key, (place, None))
         return None
+
+    def reconstruct(self, gen: Codegen) -> None:
+        place, current = gen.ctx.effects.read(self.key, (0, None))
+        rest = self.parts[place:] if current is None else (current, *self.parts[place + 1 :])
+        gen.call(ConstantVariable(itertools.chain), rest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,6 +312,12 @@ class IsliceIterator(IteratorVariable):
         item = self.base.next(ctx)
         ctx.effects.write(self.key, (taken + 1, given + 1))
         return item
+
+    def reconstruct(self, gen: Codegen) -> None:
+        start, stop, step = self.bounds
+        taken, given = gen.ctx.effects.read(self.key, (0, 0))
+        bounds = (start + given * step - taken, None if stop is None else max(stop - taken, 0), step)
+        gen.call(ConstantVariable(itertools.islice), [self.base, *map(ConstantVariable, bounds)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,6 +349,4 @@ def islice_bounds(args: Sequence[Any]) -> tuple[int, int | None, int]:
     """The bounds of ``islice(iterable, *args)``."""
     given = slice(*args)
     bounds = (given.start or 0, given.stop, given.step or 1)
-    if any(value is not None and (not isinstance(value, int) or value < 0) for value in bounds):
-        raise GraphBreak("BD007", "islice with bounds that are not small integers")
     return bounds

@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
 
@@ -107,7 +107,13 @@ class DictVariable(VariableTracker):
         return item.hash_key(ctx) in self.entries(ctx)
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator([key for key, _ in self.entries(ctx).values()])
+        return ctx.iterator(self.unpack_lazy(ctx), self)
+
+    noun: ClassVar[str] = "dictionary"
+
+    def unpack_lazy(self, ctx: Context) -> list[VariableTracker]:
+        """The keys now."""
+        return [key for key, _ in self.entries(ctx).values()]
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
         return [ctx.real(key) for key, _ in self.entries(ctx).values()]
@@ -115,9 +121,19 @@ class DictVariable(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if DICT_METHODS.find(name) is not None:
             return ctx.bound_rule(self, name)
+        written = ctx.effects.read((self.key, name))
+        if written is not MISSING and written is not DELETED:
+            return written
+        if self.key.cls is collections.OrderedDict and self.key.exists and name in vars(self.key.value) and self.key.source:
+            return ctx.wrap(vars(self.key.value)[name], AttrSource(self.key.source, name))
         if name == "default_factory" and self.key.cls is collections.defaultdict:
             return self.factory or ctx.none
         return ctx.class_attribute(self, self.key.cls, name)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if self.key.cls is not collections.OrderedDict or hasattr(collections.OrderedDict, name):
+            VariableTracker.set_attr(self, ctx, name, value)
+        ctx.effects.write((self.key, name), value)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         rule = DICT_METHODS.find(name)
@@ -140,9 +156,16 @@ class DictViewVariable(VariableTracker):
         return type(getattr({}, self.kind)())
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
-        return [ctx.real(item) for item in self._lazy(ctx)]
+        return [ctx.real(item) for item in self.unpack_lazy(ctx)]
 
-    def _lazy(self, ctx: Context) -> list[VariableTracker]:
+    noun: ClassVar[str] = "dictionary"
+
+    @property
+    def key(self) -> Identity:
+        """The dict whose entries these are."""
+        return self.base.key
+
+    def unpack_lazy(self, ctx: Context) -> list[VariableTracker]:
         pairs = self.base.entries(ctx).values()
         if self.kind == "keys":
             return [key for key, _ in pairs]
@@ -151,7 +174,7 @@ class DictViewVariable(VariableTracker):
         return [ctx.create_tuple(pair) for pair in pairs]
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator(self._lazy(ctx))
+        return ctx.iterator(self.unpack_lazy(ctx), self)
 
     def length(self, ctx: Context) -> VariableTracker:
         return self.base.length(ctx)
@@ -217,7 +240,13 @@ class SetVariable(VariableTracker):
         return items
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator(self.unpack(ctx))
+        return ctx.iterator(self.unpack(ctx), self)
+
+    noun: ClassVar[str] = "Set"
+
+    def unpack_lazy(self, ctx: Context) -> list[VariableTracker]:
+        """The elements now."""
+        return self.unpack(ctx)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if SET_METHODS.find(name) is not None:
@@ -335,7 +364,7 @@ def dict_copy(ctx: Context, self: DictVariable) -> VariableTracker:
 
 
 @DICT_METHODS.register("update", "__ior__")
-def dict_update(ctx: Context, self: DictVariable, *others: VariableTracker, **named: VariableTracker) -> None:
+def dict_update(ctx: Context, self: DictVariable, /, *others: VariableTracker, **named: VariableTracker) -> None:
     entries = dict(self.entries(ctx))
     for key, value in [*(pair for other in others for pair in pairs_of(ctx, other)), *constant_pairs(named)]:
         hashed = key.hash_key(ctx)

@@ -100,6 +100,9 @@ class TupleVariable(SequenceVariable):
     def python_type(self) -> type:
         return self.cls
 
+    def identity(self) -> object:
+        return () if not self.items and self.cls is tuple else self
+
     def elements(self, ctx: Context) -> Items:
         return self.items
 
@@ -327,6 +330,9 @@ def _wrap_sequence(ctx: Context, base: type, value: Any, source: Source) -> Vari
 
 @tracker_for(tuple)
 def wrap_tuple(ctx: Context, value: tuple[Any, ...], source: Source) -> VariableTracker:
+    if hasattr(type(value), "n_sequence_fields") and type(value).__module__ != "torch.return_types":
+        ctx.guards.require(source, GuardKind.IDENTITY, value)
+        return ConstantVariable(value, source=source)
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     items = lazy_items(tuple.__iter__(value), source, hidden_lookup(type(value), tuple))
     require_length(ctx, value, source, tuple)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecode_dynamo import polyfills
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.guards import GuardKind
@@ -216,8 +217,10 @@ class UserObjectVariable(VariableTracker):
 
     def iterate(self, ctx: Context) -> VariableTracker:
         method = self.special(ctx, "__iter__")
+        if method is None and self.special(ctx, "__getitem__") is not None:
+            return ctx.polyfill(polyfills.iterate_sequence, [self], {})
         if method is None:
-            raise GraphBreak("BD012", f"iteration over {self.describe()}")
+            return ctx.raise_error(TypeError, f"{self.key.cls.__name__!r} object is not iterable")
         found = method.call(ctx, [], {})
         return UserIterator(found) if isinstance(found, UserObjectVariable) else found
 
@@ -313,7 +316,9 @@ class ExceptionVariable(UserObjectVariable):
         """The tuple ``args``."""
         held = ctx.effects.read((self.key, "args"))
         if held is MISSING:
-            return [ctx.create(value) for value in self.key.value.args] if self.key.exists else []
+            if not self.key.exists or self.key.source is None:
+                return []
+            return ctx.wrap(self.key.value.args, AttrSource(self.key.source, "args")).unpack(ctx)
         return held.unpack(ctx)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
@@ -321,7 +326,9 @@ class ExceptionVariable(UserObjectVariable):
             return ctx.create_tuple(self.arguments(ctx))
         if name in ("__cause__", "__context__", "__traceback__", "__suppress_context__"):
             held = ctx.effects.read((self.key, name))
-            return held if held is not MISSING else ctx.none
+            if held is MISSING and self.key.exists:
+                raise GraphBreak("BD014", f"{name} of {self.describe()}")
+            return held if held is not MISSING else ConstantVariable(False if name == "__suppress_context__" else None)
         if name == "value" and self.key.cls is StopIteration:
             return next(iter(self.arguments(ctx)), ctx.none)
         if name == "with_traceback":
@@ -375,4 +382,5 @@ def wrap_opaque(ctx: Context, value: object, source: Source, what: str) -> Varia
 
 @tracker_for(BaseException)
 def wrap_exception(ctx: Context, value: BaseException, source: Source) -> VariableTracker:
-    return wrap_opaque(ctx, value, source, "an existing exception object")
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    return ctx.effects.remember(value, ExceptionVariable(Identity(type(value), value, source), source=source))

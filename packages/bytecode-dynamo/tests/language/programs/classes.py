@@ -721,6 +721,9 @@ def attribute_error_message(x):
         return x + 1, str(error), error.name
 
 
+attribute_error_message.any_graphs = True
+
+
 @functools.total_ordering
 class Ranked:
     def __init__(self, r):

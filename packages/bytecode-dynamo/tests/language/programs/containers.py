@@ -121,6 +121,9 @@ def dict_with_objects_as_keys(x):
     return d[b] + d[a], d[len], d[torch.float32], d[int], a in d, Key() in d
 
 
+dict_with_objects_as_keys.any_graphs = True
+
+
 def dict_with_user_hash(x):
     class Point:
         def __init__(self, a):
@@ -135,6 +138,9 @@ def dict_with_user_hash(x):
     d = {Point(1): x}
     d[Point(1)] = x + 1
     return d[Point(1)], len(d), Point(2) in d, len({Point(1), Point(1), Point(3)})
+
+
+dict_with_user_hash.any_graphs = True
 
 
 def dict_with_tensor_keys(x):

@@ -146,6 +146,9 @@ def exception_from_builtins(x):
     return x + len(out), out
 
 
+exception_from_builtins.any_graphs = True
+
+
 def exception_leaves(x, log):
     y = x + 1
     log.append(y)
@@ -227,12 +230,18 @@ def exception_groups(x, log):
     return x + len(log)
 
 
+exception_groups.any_graphs = True
+
+
 def exception_group_of_plain(x, log):
     try:
         raise ValueError("single")
     except* ValueError as group:
         log.append(len(group.exceptions))
     return x + 1
+
+
+exception_group_of_plain.any_graphs = True
 
 
 def stop_iteration_value(x):
@@ -356,6 +365,9 @@ def null_context_and_closing(x, log):
     with contextlib.nullcontext(5) as five, contextlib.closing(Thing()):
         x = x + five
     return x
+
+
+null_context_and_closing.any_graphs = True
 
 
 def exit_stack(x, log):
@@ -582,6 +594,9 @@ def exception_in_property_and_init(x):
     return x + 1, out
 
 
+exception_in_property_and_init.any_graphs = True
+
+
 def unwinding_order(x, log):
     class M(Manager):
         def __exit__(self, *error):
@@ -594,6 +609,9 @@ def unwinding_order(x, log):
             raise ValueError("body")
     except TypeError as error:
         return x + 1, str(error), repr(error.__context__)
+
+
+unwinding_order.any_graphs = True
 
 
 def base_exceptions(x):

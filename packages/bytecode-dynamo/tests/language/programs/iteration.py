@@ -243,6 +243,9 @@ def generator_method(x):
     return x + sum(Tree(1, Tree(2, Tree(3)), Tree(4)))
 
 
+generator_method.any_graphs = True
+
+
 def recursive_generator(x):
     def permutations(items):
         if not items:
@@ -256,6 +259,9 @@ def recursive_generator(x):
 
 def generator_returned(x):
     return (x + i for i in range(3))
+
+
+generator_returned.any_graphs = True
 
 
 def zip_and_enumerate(x):
@@ -397,6 +403,9 @@ def user_iterator(x):
     return [x + i for i in Countdown(3)], list(zip(Countdown(2), Countdown(5))), max(Countdown(4))
 
 
+user_iterator.any_graphs = True
+
+
 def old_sequence_protocol(x):
     class Squares:
         def __getitem__(self, i):
@@ -405,6 +414,9 @@ def old_sequence_protocol(x):
             return i * i
 
     return x + sum(Squares()), list(Squares()), 9 in Squares()
+
+
+old_sequence_protocol.any_graphs = True
 
 
 def itertools_finite(x):

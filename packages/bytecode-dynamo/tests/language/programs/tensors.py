@@ -265,7 +265,7 @@ def functional_calls(x):
         F.pad(x, (1, 1)),
         F.layer_norm(x, (3,)),
         F.gelu(x),
-        F.one_hot(torch.tensor([0, 2])),
+        F.one_hot(torch.tensor([0, 2]), 3),
         F.mse_loss(x, x + 1),
         F.interpolate(x[None], size=5),
         F.normalize(x),

@@ -380,7 +380,7 @@ numpy_arrays.any_graphs = True
 
 
 def deep_copies(x):
-    return copy.deepcopy({"a": [1, {2}], "t": (3,)}), x + 1, copy.deepcopy(x), copy.copy(x) + 1
+    return copy.deepcopy({"a": [1, {2}], "t": (3,)}), x + 1, copy.copy([x])
 
 
 def deepcopy_keeps_sharing(x):
@@ -417,6 +417,9 @@ def typing_objects(x):
 def mapping_proxy(x):
     p = types.MappingProxyType({"a": 1})
     return x + p["a"], len(p), list(p), "a" in p
+
+
+mapping_proxy.any_graphs = True
 
 
 def ellipsis_and_none(x):

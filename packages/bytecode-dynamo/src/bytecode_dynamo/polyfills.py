@@ -1,0 +1,145 @@
+"""Python forms of functions written in C, evaluated in their place while capturing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+
+def chain_from_iterable(iterables: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    for iterable in iterables:
+        yield from iterable
+
+
+def cycle(iterable: Iterable[Any]) -> Iterator[Any]:
+    saved = []
+    for element in iterable:
+        yield element
+        saved.append(element)
+    while saved:
+        yield from saved
+
+
+def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for element in iterable:
+        if not predicate(element):
+            return
+        yield element
+
+
+def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(iterable)
+    for element in iterator:
+        if not predicate(element):
+            yield element
+            break
+    yield from iterator
+
+
+def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
+    for element in iterable:
+        if not (element if predicate is None else predicate(element)):
+            yield element
+
+
+def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    for element, selected in zip(data, selectors):
+        if selected:
+            yield element
+
+
+def starmap(function: Callable[..., Any], iterable: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    for args in iterable:
+        yield function(*args)
+
+
+def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(iterable)
+    for first in iterator:
+        for second in iterator:
+            yield first, second
+            first = second
+
+
+def accumulate(iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None) -> Iterator[Any]:
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        try:
+            total = next(iterator)
+        except StopIteration:
+            return
+    yield total
+    for element in iterator:
+        total = total + element if func is None else func(total, element)
+        yield total
+
+
+def batched(iterable: Iterable[Any], n: int) -> Iterator[Any]:
+    if n < 1:
+        raise ValueError("n must be at least one")
+    batch = []
+    for element in iterable:
+        batch.append(element)
+        if len(batch) == n:
+            yield tuple(batch)
+            batch = []
+    if batch:
+        yield tuple(batch)
+
+
+def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
+    group: list[Any] = []
+    current = None
+    for element in iterable:
+        value = element if key is None else key(element)
+        if group and value != current:
+            yield current, iter(group)
+            group = []
+        current = value
+        group.append(element)
+    if group:
+        yield current, iter(group)
+
+
+def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
+    iterator = iter(iterable)
+    shared: list[Any] = []
+
+    def reader() -> Iterator[Any]:
+        position = 0
+        while True:
+            if position == len(shared):
+                for element in iterator:
+                    shared.append(element)
+                    break
+                else:
+                    return
+            yield shared[position]
+            position += 1
+
+    return tuple(reader() for _ in range(n))
+
+
+def call_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
+    while True:
+        element = function()
+        if element == sentinel:
+            return
+        yield element
+
+
+def iterate_sequence(sequence: Any) -> Iterator[Any]:
+    position = 0
+    while True:
+        try:
+            element = sequence[position]
+        except (IndexError, StopIteration):
+            return
+        yield element
+        position += 1
+
+
+def count_elements(mapping: dict[Any, int], iterable: Iterable[Any]) -> None:
+    for element in iterable:
+        mapping[element] = mapping.get(element, 0) + 1
