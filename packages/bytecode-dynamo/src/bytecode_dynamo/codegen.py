@@ -382,8 +382,8 @@ class Codegen:
 
         def write() -> None:
             self.emitter.position, before = position, self.emitter.position
-            self.emitter.push_null()
-            for name in names:
+            self.emitter.load_callee(lambda: self.emitter.load_fast(names[0]))
+            for name in names[1:]:
                 self.emitter.load_fast(name)
             self.emitter.call(len(names) - 1, list(kwargs))
             self.emitter.pop()

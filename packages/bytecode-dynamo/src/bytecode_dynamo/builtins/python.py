@@ -435,13 +435,16 @@ def count_elements(ctx: Context, *args: Value) -> Value:
     return ctx.polyfill(polyfills.count_elements, args, {})
 
 
+def _state(ctx: Context, value: Value) -> Value:
+    assert isinstance(value, UserObjectVariable)
+    return InstanceDictVariable(value).call_method(ctx, "copy", [], {})
+
+
 @evaluates_call(types.SimpleNamespace.__eq__)
 def namespace_eq(ctx: Context, left: Value, right: Value) -> Value:
     if not isinstance(right, UserObjectVariable) or not issubclass(right.python_type(), types.SimpleNamespace):
         return ConstantVariable(NotImplemented)
-    return operators.compare(
-        ctx, "==", *(InstanceDictVariable(side).call_method(ctx, "copy", [], {}) for side in (left, right))
-    )  # pyright: ignore
+    return operators.compare(ctx, "==", _state(ctx, left), _state(ctx, right))
 
 
 @evaluates_call(object.__reduce_ex__)
@@ -454,7 +457,7 @@ def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
     cls, held = value.python_type(), native(value)
     if cls.__reduce__ is not object.__reduce__ or hasattr(cls, "__getnewargs__") or hasattr(cls, "__getnewargs_ex__"):
         return value.call_method(ctx, "__reduce__", [], {})
-    state = InstanceDictVariable(value).call_method(ctx, "copy", [], {})
+    state = _state(ctx, value)
     if "__getstate__" in {name for base in cls.__mro__[:-1] for name in base.__dict__}:
         state = value.call_method(ctx, "__getstate__", [], {})
     items = held.iterate(ctx) if isinstance(held, ListVariable) else ctx.none
@@ -504,6 +507,11 @@ def exc_info(ctx: Context) -> Value:
         return ctx.create_tuple([ctx.none] * 3)
     traceback = OpaqueVariable(types.TracebackType, "the traceback of an exception")
     return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, traceback])
+
+
+@evaluates_call(sys.exception)
+def exception(ctx: Context) -> Value | None:
+    return ctx.handled_exception()
 
 
 @evaluates_call(BaseException.add_note)

@@ -229,6 +229,9 @@ def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTrack
 class NamespaceVariable(KnownObjectVariable):
     """An object whose attributes are constants or callables: ``torch.ops.aten``, ``torch.finfo(...)``."""
 
+    def as_proxy(self, ctx: Context) -> Any:
+        raise GraphBreak("BD002", f"{self.describe()} can't be an argument of a torch call")
+
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 
+PLAIN_ATTRIBUTES = frozenset(
+    {"__module__", "__doc__", "__defaults__", "__kwdefaults__", "__wrapped__", "__annotations__", "__type_params__"}
+)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CellVariable(VariableTracker):
     """A closure cell; its contents are in the effects (MISSING when empty)."""
@@ -132,9 +137,15 @@ class FunctionVariable(VariableTracker):
             return ctx.wrap(self.value.__dict__, AttrSource(self.source, name))
         if name in self.value.__dict__:
             return ctx.wrap(self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name))
-        if name in ("__module__", "__doc__", "__defaults__", "__kwdefaults__", "__wrapped__", "__annotations__") and hasattr(
-            self.value, name
-        ):
+        if name in (
+            "__module__",
+            "__doc__",
+            "__defaults__",
+            "__kwdefaults__",
+            "__wrapped__",
+            "__annotations__",
+            "__type_params__",
+        ) and hasattr(self.value, name):
             return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
         if not hasattr(self.value, name):
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
@@ -150,6 +161,8 @@ class FunctionVariable(VariableTracker):
             )
         if name == "__dict__":
             return ctx.create_dict([])
+        if name == "__type_params__":
+            return ctx.create_tuple([])
         if name == "__defaults__":
             return ctx.create_tuple(self.defaults) if self.defaults else ctx.none
         if name == "__kwdefaults__":

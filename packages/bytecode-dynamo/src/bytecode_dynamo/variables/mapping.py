@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]
 DICT_TYPES = (collections.OrderedDict, collections.defaultdict, dict)
+LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
 DICT_METHODS = MethodTable("dict")
 SET_METHODS = MethodTable("set")
 
@@ -295,16 +297,17 @@ def wrap_key(ctx: Context, key: Any) -> VariableTracker:
 
 @tracker_for(set, frozenset)
 def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
-    if not all(is_constant_value(item) for item in value):
+    if not all(is_constant_value(item) or isinstance(item, LASTING) for item in value):
         return wrap_opaque(ctx, value, source, "a set of objects")
     base = set if isinstance(value, set) else frozenset
-    if type(value) is base:
+    if type(value) is base and all(map(is_constant_value, value)):
         ctx.guards.require(source, GuardKind.EQUALS, base(value))
     else:
         held = frozenset(base.__iter__(value))
         ctx.guards.require(source, GuardKind.CUSTOM, lambda now: held == frozenset(base.__iter__(now)))
     key = Identity(base, value, source)
-    ctx.effects.set_initial(key, {item: ConstantVariable(item) for item in value})
+    members = [wrap_key(ctx, item) for item in value]
+    ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
     return ctx.derived(value, source, SetVariable(key), base)
 
 

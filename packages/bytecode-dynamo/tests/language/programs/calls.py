@@ -1,3 +1,4 @@
+# ruff: noqa
 """Calls of every shape, closures, decorators, function objects."""
 
 import functools
@@ -73,7 +74,7 @@ def duplicate_keyword_is_caught(x):
 
 
 def lambdas(x):
-    twice = lambda a, k=2: a * k  # noqa: E731
+    twice = lambda a, k=2: a * k
     return (lambda f, *a: f(*a))(twice, x)
 
 
@@ -409,12 +410,12 @@ def delete_variables(x):
 
 
 def global_shadowed_builtin(x):
-    len = lambda v: 7  # noqa: A001, E731
+    len = lambda v: 7
     return x + len([])
 
 
 def ignored_default_mutation(x):
-    def collect(v, into=[]):  # noqa: B006
+    def collect(v, into=[]):
         into.append(v)
         return into
 

@@ -1,3 +1,4 @@
+# ruff: noqa
 """User classes: construction inside the graph, special methods, descriptors, metaclasses, class statements."""
 
 import abc
@@ -600,7 +601,7 @@ def generic_classes(x):
         dict[str, int](a=1),
         typing.Optional[int] is not None,
         int | None == None | int,
-    )  # noqa: E711
+    )
 
 
 def class_statement(x):

@@ -1,3 +1,4 @@
+# ruff: noqa
 """Built-in and standard containers, and their mutation."""
 
 import collections
@@ -634,7 +635,7 @@ def container_comparison(x):
         [1] < [1, 0],
         (2,) > (1, 5),
         None == 1,
-    )  # noqa: E711
+    )
 
 
 def truthiness(x):

@@ -1,3 +1,4 @@
+# ruff: noqa
 """Exceptions, context managers, pattern matching, assertions."""
 
 import contextlib
@@ -68,7 +69,7 @@ def implicit_context(x):
         try:
             raise KeyError("first")
         except KeyError:
-            raise ValueError("second")  # noqa: B904
+            raise ValueError("second")
     except ValueError as error:
         return x + 1, repr(error.__context__), error.__cause__, error.__suppress_context__
 
@@ -135,7 +136,7 @@ def exception_attributes(x):
 def exception_from_builtins(x):
     out = []
     for f in (
-        lambda: int("z"), lambda: 1 / 0, lambda: "a" + 1, lambda: [].x, lambda: None(), lambda: {}["a"], lambda: undefined,  # noqa: F821
+        lambda: int("z"), lambda: 1 / 0, lambda: "a" + 1, lambda: [].x, lambda: None(), lambda: {}["a"], lambda: undefined,
         lambda: 1 < "a", lambda: len(5), lambda: next(iter([])), lambda: (1).real.foo, lambda: "a".index("z"), lambda: -"a", lambda: 5[0],
         lambda: iter(3), lambda: [1, 2]["x"], lambda: {}.missing, lambda: "{}".format(), lambda: float("q"), lambda: [] < {}, lambda: set([[]]),
     ):  # fmt: skip
@@ -182,7 +183,7 @@ def variable_is_unbound_after_except(x):
     except ValueError as error:
         kept = error
     try:
-        error  # noqa: B018, F821
+        error
     except UnboundLocalError:
         return x + 1, type(kept).__name__
 
@@ -638,7 +639,7 @@ def import_inside(x):
 
 def import_error_caught(x):
     try:
-        import no_such_module_at_all  # noqa: F401
+        import no_such_module_at_all
     except ImportError as error:
         return x + 1, type(error).__name__
 

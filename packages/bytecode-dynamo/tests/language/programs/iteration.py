@@ -1,3 +1,4 @@
+# ruff: noqa
 """Comprehensions, generators, iterators, itertools, unpacking."""
 
 import collections

@@ -1,3 +1,4 @@
+# ruff: noqa
 """Torch objects in Python code: sizes, dtypes, devices, modules, pytrees, hooks, einops."""
 
 import collections

@@ -1,3 +1,4 @@
+# ruff: noqa
 """Numbers, text, globals, the standard library, numpy."""
 
 import cmath
@@ -198,7 +199,7 @@ def global_created_and_deleted(x):
     value = CREATED
     del CREATED
     try:
-        CREATED  # noqa: B018
+        CREATED
     except NameError as error:
         return value, str(error)
 
@@ -518,4 +519,4 @@ def comparison_of_mixed(x):
         (1, "a") == (1, "a"),
         0.1 + 0.2 == 0.3,
         float("nan") == float("nan"),
-    )  # noqa: E712, F632
+    )
