@@ -95,13 +95,13 @@ class Calls:
         self: Context, function: FunctionVariable, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
     ) -> VariableTracker:
         """Inline a Python function."""
+        rule = FUNCTIONS.find(function.value) if function.value is not None else None
+        if rule is not None:
+            return apply_rule(function.value, rule, self, args, kwargs)
         by_code = CODE_RULES.get(function.code)
         if by_code is not None:
             return by_code(self, function, list(args), dict(kwargs))
         if function.value is not None:
-            rule = FUNCTIONS.find(function.value)
-            if rule is not None:
-                return apply_rule(function.value, rule, self, args, kwargs)
             if torch_functions.is_graph_function(function.value):
                 return self.call_known(function.value, args, kwargs)
             original = wrapped.original_of(function.value)

@@ -68,6 +68,8 @@ class Codegen:
             self.load_source(key.source)
         else:
             value.reconstruct(self)
+            if isinstance(value, IteratorVariable):
+                self.keep(value.key)
 
     def load_source(self, source: Source) -> None:
         """Push an existing value."""

@@ -554,3 +554,41 @@ def coroutine_left_alone(x):
 
 
 coroutine_left_alone.any_graphs = True
+
+
+def iterator_shared_across_break(x):
+    it = iter([1, 2, 3, 4])
+    next(it)
+    pairs = zip(it, it)
+    y = x + (1 if x.sum() > 100 else 2)
+    return y + next(it), list(pairs), list(it)
+
+
+iterator_shared_across_break.any_graphs = True
+
+
+def generator_shared_across_break(x):
+    def numbers():
+        yield from range(5)
+
+    g = numbers()
+    h = g
+    y = x + (1 if x.sum() > 100 else 2)
+    return y + next(g), next(h), list(g)
+
+
+generator_shared_across_break.any_graphs = True
+
+
+def list_iterator_sees_changes_after_break(x, log):
+    items, seen = [1, 2], []
+    for i in items:
+        seen.append(i)
+        if x.sum() > 100:
+            return None
+        if len(items) < 4:
+            items.append(i + 10)
+    return x + sum(seen), seen
+
+
+list_iterator_sees_changes_after_break.any_graphs = True
