@@ -146,9 +146,10 @@ class LoweringContext:
         """A node that stores ``load`` at ``position`` for every index of ``shape``."""
         loops, index = self._loops(shape, "d")
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
-        recorder.store(buffer.name, position(index), load(TracingOps(recorder), index))
+        ops = TracingOps(recorder)
+        recorder.store(buffer.name, position(index), load(ops, index))
         (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
-        self._add_loop(buffer.name, "pointwise", loops, [], program, ())
+        self._add_loop(buffer.name, "pointwise", loops, [], program, (), ops)
 
     def add_reduction(
         self, buffer: Buffer, outer: Shape, inner: Shape, function: Callable[..., Value], kind: str, dtype: torch.dtype
@@ -159,14 +160,15 @@ class LoweringContext:
         if not reduced:
             reduced = [Range(symbol("q0"), ONE)]
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*loops, *reduced)})
-        value = function(TracingOps(recorder), index, inner_index)
+        ops = TracingOps(recorder)
+        value = function(ops, index, inner_index)
         result = recorder.reduce(kind, value, dtype)
         inside = len(recorder.instructions)
         recorder.store(buffer.name, self.whole(buffer).position(index), result)
         programs = [tuple(recorder.instructions[:inside]), tuple(recorder.instructions[inside:])]
         programs, loops = split_loops(programs, loops, self.facts, "d", reduced)
         programs, reduced = split_loops(programs, reduced, self.facts, "q", loops)
-        self._add_loop(buffer.name, "reduction", loops, reduced, programs[0], programs[1])
+        self._add_loop(buffer.name, "reduction", loops, reduced, programs[0], programs[1], ops)
 
     def add_scan(self, buffer: Buffer, shape: Shape, dim: int, function: Callable[..., Value], kind: str) -> None:
         """A node that stores the inclusive prefix of ``function(ops, index)`` along ``dim``."""
@@ -174,23 +176,28 @@ class LoweringContext:
         along = Range(symbol("q0"), shape[dim])
         index = (*index[:dim], along.symbol, *index[dim + 1 :])
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*outer, along)})
-        value = recorder.scan(kind, function(TracingOps(recorder), index))
+        ops = TracingOps(recorder)
+        value = recorder.scan(kind, function(ops, index))
         recorder.store(buffer.name, self.whole(buffer).position(index), value)
         (program,), outer = split_loops([tuple(recorder.instructions)], outer, self.facts, "d", (along,))
-        self._add_loop(buffer.name, "scan", outer, [along], program, ())
+        self._add_loop(buffer.name, "scan", outer, [along], program, (), ops)
 
     def add_scatter(self, buffer: Buffer, shape: Shape, store: Callable[[TracingOps, Index], None]) -> None:
         """A node that runs ``store`` for every index of ``shape``, writing into a buffer that has its content already."""
         loops, index = self._loops(shape, "d")
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
-        store(TracingOps(recorder), index)
+        ops = TracingOps(recorder)
+        store(ops, index)
         (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
-        self._add_loop(buffer.name, "scatter", loops, [], program, ())
+        self._add_loop(buffer.name, "scatter", loops, [], program, (), ops)
 
-    def _add_loop(self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple) -> None:
+    def _add_loop(
+        self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple, ops: TracingOps
+    ) -> None:
         index = next(step.args[1] for step in (epilogue or program) if step.op == "store")
         reads = accesses(program)
-        node = LoopNode(buffer, kind, tuple(loops), tuple(reduced), program, epilogue, reads, index, (self.origin,))
+        origins = tuple(dict.fromkeys((*reversed(ops.origins), self.origin)))
+        node = LoopNode(buffer, kind, tuple(loops), tuple(reduced), program, epilogue, reads, index, origins)
         self.graph.nodes.append(node)
 
     def add_extern(self, node: ExternNode) -> None:

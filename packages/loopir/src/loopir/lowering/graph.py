@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -75,7 +76,10 @@ class _GraphLowering:
         elif node.target is operator.getitem:
             self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
         elif node.op == "call_function":
-            self.env[node] = self._after(node, self._call(node))
+            value = self._call(node)
+            if isinstance(value, Lazy) and value.origin is None:
+                value = replace(value, origin=self.ctx.origin)
+            self.env[node] = self._after(node, value)
         else:
             raise self.ctx.fail(f"unexpected {node.op} node (C3.1)")
 

@@ -11,7 +11,7 @@ import torch
 
 from loopir.body import OpsHandler, Recorder
 from loopir.kernel import Number, Value
-from loopir.node import Shape, contiguous_strides
+from loopir.node import Origin, Shape, contiguous_strides
 
 Index: TypeAlias = tuple[sympy.Expr, ...]
 InnerFunction: TypeAlias = Callable[[Any, Index], Any]
@@ -19,7 +19,7 @@ InnerFunction: TypeAlias = Callable[[Any, Index], Any]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What computing one element takes: buffers read, operations (costly ones count four), nesting of functions."""
+    """What computing one element takes: whole buffers read, operations (costly ones count four), nesting of functions."""
 
     reads: int = 0
     weight: int = 0
@@ -39,8 +39,8 @@ class Strided:
 
     @property
     def cost(self) -> Cost:
-        """One read."""
-        return Cost(reads=1)
+        """One read; none for a tensor that is repeated along some dim, since it is small beside what it is repeated for."""
+        return Cost(reads=int(all(size == 1 or step != 0 for size, step in zip(self.shape, self.stride, strict=True))))
 
     @property
     def layout(self) -> Shape:
@@ -66,11 +66,14 @@ class Lazy:
     function: InnerFunction
     cost: Cost
     layout: Shape | None = None
+    origin: Origin | None = None
 
     def load(self, ops: OpsHandler, index: Index) -> Any:
         """The element at ``index``, computed once per recording."""
         memo = ops.memo if isinstance(ops, TracingOps) else {}
         key = (id(self), index)
+        if self.origin is not None and isinstance(ops, TracingOps):
+            ops.origins[self.origin] = None
         if key not in memo:
             memo[key] = self.function(ops, index)
         return memo[key]
@@ -81,16 +84,18 @@ Tensor: TypeAlias = Strided | Lazy
 
 @dataclass(slots=True, eq=False)
 class TracingOps(OpsHandler[Value]):
-    """What inner functions see: forwards to a recorder, under an optional mask that all loads take."""
+    """What inner functions see: forwards to a recorder, under an optional mask that all loads take. ``origins`` are the graph
+    nodes whose values were loaded."""
 
     recorder: Recorder
     mask: Value | None = None
     memo: dict = field(default_factory=dict)
+    origins: dict[Origin, None] = field(default_factory=dict)
 
     def masked(self, mask: Value) -> TracingOps:
         """The same recorder where loads also need ``mask``."""
         both = mask if self.mask is None else self.recorder.elementwise("and", self.mask, mask)
-        return TracingOps(self.recorder, both)
+        return TracingOps(self.recorder, both, origins=self.origins)
 
     def load(
         self, buffer: str, index: sympy.Expr, dtype: torch.dtype, mask: Value | None = None, other: Number | None = None

@@ -55,11 +55,12 @@ class Dag:
             return names
         return heapq.nsmallest(count, names, key=lambda name: abs(self.groups[name].first - group.first))
 
-    def has_step_between(self, a: Group, b: Group) -> bool:
-        """Whether a third group must run after one of the two and before the other."""
-        return self._reaches(a, b) or self._reaches(b, a)
+    def step_between(self, a: Group, b: Group) -> Group | None:
+        """A third group that must run after one of the two and before the other."""
+        return self._path(a, b) or self._path(b, a)
 
-    def _reaches(self, start: Group, goal: Group) -> bool:
+    def _path(self, start: Group, goal: Group) -> Group | None:
+        """The last group on a way from one group to another."""
         todo = [name for name in self.successors[start.name] if name != goal.name]
         seen = set(todo)
         while todo:
@@ -68,11 +69,11 @@ class Dag:
                 continue
             for after in self.successors[name]:
                 if after == goal.name:
-                    return True
+                    return self.groups[name]
                 if after not in seen:
                     seen.add(after)
                     todo.append(after)
-        return False
+        return None
 
     def replace(self, left: Group, right: Group, fused: Group) -> None:
         """Puts ``fused`` in the place of two groups; it keeps the name of ``left``."""

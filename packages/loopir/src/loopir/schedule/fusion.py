@@ -40,7 +40,7 @@ class Fusion:
     _bytes: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Fuses until nothing is left to gain."""
+        """Fuses until nothing is left to gain; of decisions on one pair the last is kept."""
         self._outputs = {view.buffer for view in self.graph.outputs if isinstance(view, View)}
         queue: list[tuple[int, int, int, str, str]] = []
         seen: set[tuple[str, str]] = set()
@@ -58,6 +58,8 @@ class Fusion:
                 seen = {pair for pair in seen if fused.name not in pair}
                 self._add_candidates(fused, queue, seen)
         self._bundle_small()
+        last = {(decision.first, decision.second): decision for decision in self.decisions}
+        self.decisions = list(last.values())
 
     def _bundle_small(self) -> None:
         """Joins small pointwise groups over like loops, though they share nothing: a launch costs more than they do."""
@@ -127,8 +129,9 @@ class Fusion:
             return f"more than {MAX_INSTRUCTIONS} instructions", None
         if self._device(left) != self._device(right):
             return "different devices", None
-        if self.dag.has_step_between(left, right):
-            return "another step has to run between them", None
+        between = self.dag.step_between(left, right)
+        if between is not None:
+            return f"{_names(between)} has to run between them", None
         shared = self._shared(left, right)
         written = [name for name in shared if name in left.writes or name in right.writes]
         if not written and not small and saved * 8 < self._traffic(left, right):
@@ -195,6 +198,8 @@ class Fusion:
 
 
 def _names(group: Group) -> str:
+    if group.extern is not None:
+        return f"{getattr(group.extern.op, '__name__', group.extern.op)} ({group.name.partition('.')[0]})"
     return "+".join(member.node.buffer for member in group.members)
 
 
