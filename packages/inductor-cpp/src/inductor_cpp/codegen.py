@@ -9,6 +9,7 @@ import torch
 from loopir import Body, Kernel, Range, format_kernel
 
 from inductor_cpp import collective
+from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter
 from inductor_cpp.names import identifier
@@ -16,6 +17,7 @@ from inductor_cpp.plan import Plan, Role, make_plan
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
+from inductor_cpp.tiles import Tiles
 
 RULES.update(collective.RULES)
 
@@ -62,8 +64,10 @@ def _blocks(plan: Plan) -> str:
 def _unit_loops(plan: Plan) -> list[tuple[str, str]]:
     """(variable, extent) of the loops over units, slowest first."""
     loops = [(identifier(item.symbol.name), print_index(item.extent)) for item in plan.outer]
+    if plan.tiled:
+        loops[-1] = ("row_block", f"(({print_index(plan.outer[-1].extent)} + TILE - 1) / TILE)")
     if plan.step is not None:
-        loops.insert(len(loops) - 1 if plan.tiled else len(loops), ("block", _blocks(plan)))
+        loops.insert(len(loops) - 1 if plan.block_first else len(loops), ("block", _blocks(plan)))
     return loops
 
 
@@ -87,11 +91,15 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
         unit = target.open(f"for (i64 {variable} = first; {variable} < last; ++{variable}) {{")
     elif loops:
         unit = _open_odometer(loops, target)
+    if plan.columns:
+        write_columns(kernel, plan, rows, unit, _open_lanes, _write_inner)
+        target.add("return 0;")
+        return
     depth = {item.symbol.name: 0 for item in plan.outer}
     emitter = Emitter(kernel, plan, [unit], depth, kept=find_kept(kernel, plan))
     rows.lines += [_row(emitter, row, dtype) for row, dtype in emitter.kept.dtypes.items()]
     if plan.role is Role.POINTS:
-        _open_lanes(emitter, unit)
+        _open_lanes(emitter, _open_tile(emitter, unit) if plan.tiled else _open_block(plan, unit))
     for body in kernel.bodies:
         if body.inner:
             _write_inner(emitter, body)
@@ -128,17 +136,41 @@ def _open_lanes(emitter: Emitter, unit: Block) -> None:
     plan = emitter.plan
     assert plan.axis is not None
     extent, variable = print_index(plan.axis.extent), identifier(plan.axis.symbol.name)
-    begin, end, divisor = "0", extent, plan.axis.extent
+    begin, end = ("0", extent) if plan.step is None else ("begin", "end")
     prelude = Block()
     unit.add(prelude)
-    if plan.step is not None:
-        unit.add(f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, {extent});")
-        begin, end = "begin", "end"
-    header = f"{_lanes_call('lanes', divisor)}({begin}, {end}, [&](i64 {variable}, auto n) LAMBDA {{"
+    header = f"{_lanes_call('lanes', plan.axis.extent)}({begin}, {end}, [&](i64 {variable}, auto n) LAMBDA {{"
     emitter.levels[0] = prelude
     emitter.levels.append(unit.open(f"if (int error = {header}", "})) return error;"))
     emitter.symbol_depth[plan.axis.symbol.name] = 1
     emitter.count = "n"
+
+
+def _open_block(plan: Plan, unit: Block) -> Block:
+    """A unit's part of the vector axis."""
+    assert plan.axis is not None
+    if plan.step is not None:
+        extent = print_index(plan.axis.extent)
+        unit.add(f"const i64 begin = block * ({plan.step}), end = index_min(begin + {plan.step}, {extent});")
+    return unit
+
+
+def _open_tile(emitter: Emitter, unit: Block) -> Block:
+    """A square of the vector axis and the last outer loop, with tiles around the loop over its rows."""
+    plan, row = emitter.plan, emitter.plan.outer[-1]
+    assert plan.axis is not None
+    _open_block(plan, unit)
+    variable = identifier(row.symbol.name)
+    unit.add(f"const i64 top = row_block * TILE, bottom = index_min(top + TILE, {print_index(row.extent)});")
+    before, loop, after = (
+        Block(),
+        Block(header=f"for (i64 {variable} = top; {variable} < bottom; ++{variable}) {{", footer="}"),
+        Block(),
+    )
+    for block in (before, loop, after):
+        unit.add(block)
+    emitter.tiles = Tiles(plan.axis, row, emitter.stored, before, after)
+    return loop
 
 
 def _lanes_call(name: str, extent: sympy.Expr) -> str:
@@ -197,6 +229,8 @@ def _close_loops(emitter: Emitter, loops: list[Block]) -> Block:
         outer = Block()
         if innermost and plan.role is Role.REDUCTION:
             _wrap_lanes(item, block, outer, flushes)
+        elif innermost and plan.columns:
+            _wrap_group(item, block, outer)
         elif innermost and flushes:
             _wrap_blocked(item, block, outer, flushes)
         else:
@@ -217,6 +251,13 @@ def _wrap_lanes(item: Range, block: Block, outer: Block, flushes: list[str]) -> 
     flush = f", [&]() LAMBDA {{ {' '.join(flushes)} }}" if flushes else ""
     block.footer = f"}}{flush})) return error;"
     block.add("return 0;")
+    outer.add(block)
+
+
+def _wrap_group(item: Range, block: Block, outer: Block) -> None:
+    variable, extent = identifier(item.symbol.name), print_index(item.extent)
+    block.header = f"for (i64 {variable} = row_block; {variable} < index_min(row_block + BLOCK, {extent}); ++{variable}) {{"
+    block.footer = "}"
     outer.add(block)
 
 

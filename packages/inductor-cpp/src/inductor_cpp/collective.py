@@ -61,7 +61,7 @@ def _accumulator_type(e: Emitter, kind: str, dtype: torch.dtype, width: str) -> 
 
 def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
     """Whether a lane may add up so many floats that rounding errors would pile up."""
-    if kind != "sum" or not dtype.is_floating_point:
+    if kind != "sum" or not dtype.is_floating_point or e.plan.columns:
         return False
     count = math.prod((item.extent for item in e.plan.inner), start=sympy.Integer(1))
     lanes = TYPICAL_LANES * e.plan.width if e.plan.role is Role.REDUCTION else 1

@@ -16,6 +16,7 @@ from inductor_cpp.plan import Plan, Role
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import Kept
 from inductor_cpp.scope import Binding, Block
+from inductor_cpp.tiles import Tiles
 
 UNIT = 0
 
@@ -37,6 +38,7 @@ class Emitter:
     cascades: list[str] = field(default_factory=list)
     stored: frozenset[str] = frozenset()
     kept: Kept = field(default_factory=Kept)
+    tiles: Tiles | None = None
 
     def __post_init__(self) -> None:
         self.stored = stored_buffers(self.kernel)
@@ -212,6 +214,10 @@ def emit_load(e: Emitter, step: Instruction) -> None:
         text = f"{pointer}[{e.index(expr)}]"
         e.define(step, f"{condition} ? {text} : {filler}" if condition else text, vector=False, depth=depth)
         return
+    tile = e.tiles.load(step, set(e.bindings)) if e.tiles is not None else None
+    if tile is not None:
+        e.define(step, f"load<W>({tile}, {e.count})", vector=True, depth=depth)
+        return
     lane = f"[&](i64 k) LAMBDA -> {kind} {{ return {pointer}[{e.index(expr, 'k')}]; }}"
     fill = f"splat<W>({filler})"
     contiguous, address = e.is_contiguous(expr), f"{pointer} + {e.index(expr)}"
@@ -241,6 +247,10 @@ def emit_store(e: Emitter, step: Instruction) -> None:
         target.add(f"add_to({place}, {value.text}, shared);" if mode == "add" else f"{place} = {value.text};")
         return
     text, address = e.as_vector(value), f"{pointer} + {e.index(expr)}"
+    tile = e.tiles.store(str(buffer), expr, dtype, set(e.bindings)) if e.tiles is not None and mode is None else None
+    if tile is not None:
+        target.add(f"store<W, {kind}>({tile}, {text}, {e.count});")
+        return
     lane = f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
     if e.is_contiguous(expr):
         extra = ", shared" if mode == "add" else ""

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-RUNTIME_FILES = ("vector.h", "convert.h", "memory.h", "numeric.h", "math.h", "reduce.h", "random.h", "parallel.h")
+RUNTIME_FILES = ("vector.h", "convert.h", "memory.h", "numeric.h", "math.h", "reduce.h", "random.h", "tile.h", "parallel.h")
 _KEYWORDS = (
     "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const constexpr continue "
     "decltype default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int "
@@ -14,7 +14,9 @@ _KEYWORDS = (
     "signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void "
     "volatile wchar_t while xor xor_eq"
 )
-LOCAL = frozenset(["first", "last", "unit", "rest", "shared", "block", "W", "STEP", "begin", "end", "main"])
+LOCAL = frozenset(
+    ["first", "last", "unit", "rest", "shared", "block", "row_block", "W", "STEP", "begin", "end", "top", "bottom", "main"]
+)
 
 
 @cache

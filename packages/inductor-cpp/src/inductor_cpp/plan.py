@@ -15,6 +15,9 @@ from inductor_cpp.access import accesses, as_expr, stride_along
 HINT = 64
 STEP = 4096
 TILE = 64
+LEAST_TILE = 16
+COLUMNS = 512
+LEAST_ROWS = 64
 ENOUGH_UNITS = 64
 
 HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform"])
@@ -36,7 +39,9 @@ class Role(Enum):
 class Plan:
     """``outer`` are the loops over units, slowest first, without the vector axis; ``inner`` the reduction loops, axis last.
     ``width`` counts leaves of LANES elements. ``step`` cuts the vector axis of POINTS into units (None: one unit holds it all);
-    ``tiled`` puts those blocks outside the last outer loop."""
+    ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile;
+    ``columns`` runs the reduction outside the lanes of a
+    unit, a group of rows at a time, with the columns' results so far in a scratch row."""
 
     role: Role
     axis: Range | None
@@ -44,8 +49,10 @@ class Plan:
     inner: tuple[Range, ...]
     width: int
     step: str | None
-    tiled: bool
+    block_first: bool
     work: sympy.Expr
+    tiled: bool = False
+    columns: bool = False
 
 
 def make_plan(kernel: Kernel) -> Plan:
@@ -60,11 +67,11 @@ def make_plan(kernel: Kernel) -> Plan:
     transposed = _fast_row(kernel, axis, outer)
     if transposed is not None:
         outer = (*(item for item in outer if item != transposed), transposed)
-    width, reduces = choose_width(kernel, axis), bool(kernel.reduction)
-    step = _step(kernel, axis, outer, width, reduces, transposed is not None)
-    return Plan(
-        Role.POINTS, axis, outer, kernel.reduction, width, step, transposed is not None and step is not None, total_work(kernel)
-    )
+    width, reduces, columns = choose_width(kernel, axis), bool(kernel.reduction), _is_column_reduction(kernel, axis)
+    tiled = transposed is not None and not reduces
+    step = str(COLUMNS) if columns else _step(kernel, axis, outer, width, reduces, tiled)
+    block_first = transposed is not None and step is not None and not columns
+    return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, total_work(kernel), tiled, columns)
 
 
 def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
@@ -75,15 +82,14 @@ def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
 
 
 def choose_axis(kernel: Kernel) -> Range | None:
-    """The axis the scheduler named, unless an order forbids it; else the one with the cheapest accesses."""
-    if kernel.vector_axis is None:
+    """The axis the scheduler named, unless an order forbids it; else, also for scans, the one with the cheapest accesses."""
+    scans = any(step.op == "scan" for step in instructions(kernel))
+    if kernel.vector_axis is None and not scans:
         return None
-    last_only = any(
-        step.op == "scan" or (step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS) for step in instructions(kernel)
-    )
+    last_only = scans or any(step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS for step in instructions(kernel))
     candidates = {item.symbol: item for item in kernel.ranges}
     candidates |= {item.symbol: item for item in (kernel.reduction[-1:] if last_only else kernel.reduction)}
-    named = candidates.get(kernel.vector_axis)
+    named = candidates.get(kernel.vector_axis)  # type: ignore[arg-type]
     if named is not None:
         return named
     scored = [(_axis_score(kernel, item), item) for item in candidates.values()]
@@ -141,9 +147,25 @@ def _fast_row(kernel: Kernel, axis: Range, outer: tuple[Range, ...]) -> Range | 
         if stride_along(index, axis.symbol) in (0, 1):
             continue
         for item in outer:
-            if stride_along(index, item.symbol) == 1:
+            if stride_along(index, item.symbol) == 1 and hint_of(kernel, item.extent) > 1:
                 return item
     return None
+
+
+def _is_column_reduction(kernel: Kernel, axis: Range) -> bool:
+    """Whether the kernel is one pass over many rows that ends in plain reductions, one per column."""
+    inner = [body for body in kernel.bodies if body.inner]
+    if len(inner) != 1 or hint_of(kernel, axis.extent) < 2 * LEAST_TILE:
+        return False
+    before = kernel.bodies[: kernel.bodies.index(inner[0])]
+    ends = [step for step in inner[0].instructions if step.op == "reduce"]
+    if any(step.op in ("store", "indirect") for body in before for step in body.instructions) or not ends:
+        return False
+    if any(step.op in ("store", "scan", "indirect") for step in inner[0].instructions):
+        return False
+    if any(step.args[0] in ORDERED_REDUCTIONS or step.dtype is torch.float64 for step in ends):
+        return False
+    return math.prod(hint_of(kernel, item.extent) for item in kernel.reduction) >= LEAST_ROWS
 
 
 def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, reduces: bool, transposed: bool) -> str | None:

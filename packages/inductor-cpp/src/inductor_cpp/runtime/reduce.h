@@ -71,6 +71,19 @@ template <class T, int W> struct cascade {
   LAMBDA void finish() { lanes = cast<T>(exact()); }
   LAMBDA T total() const { return (T)combine<plus, f64, W>::all(exact()); }
 };
+// One running result per column of a block, while rows go by in groups of BLOCK; floats add up in float64.
+template <class Op, class T> struct column_type { typedef T type; };
+template <> struct column_type<plus, f32> { typedef f64 type; };
+template <class Op, class T> struct columns {
+  typedef typename column_type<Op, T>::type A;
+  scratch<A> row;
+  LAMBDA columns(i64 count) : row(count) {}
+  LAMBDA void reset(i64 count) { for (i64 i = 0; i < count; i++) row.data[i] = Op::start(tag<A>{}); }
+  template <int W, class N> LAMBDA void merge(i64 i, vec<T, W> v, N n) {
+    store<W, A>(row.data + i, Op::apply(load<W>((const A*)row.data + i, n), cast<A>(v)), n);
+  }
+  template <int W, class N> LAMBDA vec<T, W> get(i64 i, N n) const { return cast<T>(load<W>((const A*)row.data + i, n)); }
+};
 template <int W, i64 D = 1, class F, class G> INLINE int lanes_blocked(i64 begin, i64 end, F step, G flush) {
   for (i64 b = begin; b < end; b += BLOCK * W) {
     if (int error = lanes<W, D>(b, index_min(b + BLOCK * W, end), step)) return error;
@@ -112,11 +125,36 @@ template <class Op, class T, int W> struct prefix_over_rows {                   
   LAMBDA prefix_over_rows() : carry(splat<W>(Op::start(tag<A>{}))) {}
   LAMBDA vec<T, W> next(vec<T, W> v) { carry = Op::apply(carry, cast<A>(v)); return cast<T>(carry); }
 };
+#if LANES == 16
+#define SHIFTS(X) X(0, 8, 9, 10, 11, 12, 13, 14) X(0, 1, 8, 9, 10, 11, 12, 13) X(0, 1, 2, 3, 8, 9, 10, 11)
+#elif LANES == 8
+#define SHIFTS(X) X(0, 4, 5, 6) X(0, 1, 4, 5)
+#else
+#define SHIFTS(X) X(0, 2)
+#endif
+template <class Op, class V, class A> INLINE V prefix_of(V x, A& carry) {             // log2 shifted steps within the register
+  V start = V{} + Op::start(tag<A>{});
+#define SHIFT(...) x = Op::apply(__builtin_shufflevector(start, x, __VA_ARGS__), x);
+  SHIFTS(SHIFT)
+  x = Op::apply(V{} + carry, x);
+  carry = x[sizeof(V) / sizeof(A) - 1];
+  return x;
+}
+template <class Op, class H, class A> INLINE two<H> prefix_of(two<H> x, A& carry) {
+  H a = prefix_of<Op>(x.a, carry);
+  return {a, prefix_of<Op>(x.b, carry)};
+}
+template <class Op, class A> struct in_registers { static const bool value = false; };
+template <> struct in_registers<plus, f64> { static const bool value = true; };
+template <> struct in_registers<plus, i64> { static const bool value = true; };
+template <> struct in_registers<times, f64> { static const bool value = true; };
+template <> struct in_registers<times, i64> { static const bool value = true; };
 template <class Op, class T, int W> struct prefix_over_lanes {                         // lanes are consecutive
   typedef typename wider<T>::type A;
   A carry;
   LAMBDA prefix_over_lanes() : carry(Op::start(tag<A>{})) {}
-  template <class N> LAMBDA vec<T, W> next(vec<T, W> v, N n) {
+  template <class N> LAMBDA vec<T, W> next(vec<T, W> v, N n) {                          // after a `part` nothing follows
+    if constexpr (in_registers<Op, A>::value) return cast<T>(prefix_of<Op>(cast<A>(v), carry));
     lane_array<T, W> r(v);
     for (int i = 0; i < count_of<W>(n); i++) { carry = Op::apply(carry, (A)r.item[i]); r.item[i] = (T)carry; }
     return load<W>((const T*)r.item, full{});

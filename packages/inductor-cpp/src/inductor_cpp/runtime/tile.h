@@ -1,0 +1,44 @@
+// Tiles: what a loop would reach in jumps is transposed in registers, on the way into or out of a small array.
+const int TILE = 64;
+template <class V, int stage> struct shuffle_network {      // after log2(LANES) perfect shuffles of rows the block is transposed
+  static inline LAMBDA void run(V* x) {
+    V y[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES / 2; i++) {
+      y[2 * i] = __builtin_shufflevector(x[i], x[i + LANES / 2], LOW_INTERLEAVED);
+      y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + LANES / 2], HIGH_INTERLEAVED);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) x[i] = y[i];
+    shuffle_network<V, stage / 2>::run(x);
+  }
+};
+template <class V> struct shuffle_network<V, 1> { static inline LAMBDA void run(V*) {} };
+template <int size> struct tile_register { typedef vi type; };
+template <> struct tile_register<2> { typedef vs type; };
+// to[c * to_stride + r] = from[r * from_stride + c]
+template <class T> static __attribute__((noinline)) void transpose(const T* from, i64 from_stride, T* to, i64 to_stride, i64 rows, i64 columns) {
+  i64 r = 0;
+  if constexpr (sizeof(T) == 4 || sizeof(T) == 2) {
+    typedef typename tile_register<sizeof(T)>::type V;
+    for (; r + LANES <= rows; r += LANES) {
+      i64 c = 0;
+      for (; c + LANES <= columns; c += LANES) {
+        V x[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) x[i] = fetch<V>(from + (r + i) * from_stride + c);
+        shuffle_network<V, LANES>::run(x);
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) put(to + (c + i) * to_stride + r, x[i]);
+      }
+      for (; c < columns; c++) for (int i = 0; i < LANES; i++) to[c * to_stride + r + i] = from[(r + i) * from_stride + c];
+    }
+  }
+  for (; r < rows; r++) for (i64 c = 0; c < columns; c++) to[c * to_stride + r] = from[r * from_stride + c];
+}
+template <class T> struct tile {                            // data[c * TILE + r] is the element of row r and column c
+  alignas(64) T data[TILE * TILE];
+  LAMBDA tile() {}
+  LAMBDA void load(const T* p, i64 stride, i64 rows, i64 columns) { transpose(p, stride, data, TILE, rows, columns); }
+  LAMBDA void store(T* p, i64 stride, i64 rows, i64 columns) const { transpose((const T*)data, TILE, p, stride, columns, rows); }
+};
