@@ -1,0 +1,256 @@
+"""Models on the CPU: ours and torch.compile over eager, inference and training, with cold and warm compile times and memory.
+
+usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--no-peer] [--save]
+
+Every case runs in a process of its own with empty caches; a second process compiles again with the caches that the first left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from torch import nn
+
+torchvision_schemas = torch.library.Library("torchvision", "FRAGMENT")
+if (
+    torch.version.cuda is None
+):  # under a CPU torch the torchvision wheel lacks its C++ operators, whose schemas the import needs
+    torchvision_schemas.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+Built = tuple[nn.Module, tuple[Any, ...]]
+
+
+def tokens(batch: int, length: int, vocabulary: int = 1000) -> torch.Tensor:
+    return torch.randint(0, vocabulary, (batch, length))
+
+
+def bert() -> Built:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=1000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
+    return BertModel(config), (tokens(4, 128),)
+
+
+def gpt2() -> Built:
+    from transformers import GPT2Config, GPT2Model
+
+    config = GPT2Config(vocab_size=1000, n_embd=256, n_layer=4, n_head=4, use_cache=False)
+    return GPT2Model(config), (tokens(4, 128),)
+
+
+def llama() -> Built:
+    from transformers import LlamaConfig, LlamaModel
+
+    config = LlamaConfig(
+        vocab_size=1000, hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, use_cache=False,
+    )  # fmt: skip
+    return LlamaModel(config), (tokens(4, 128),)
+
+
+def t5() -> Built:
+    from transformers import T5Config, T5EncoderModel
+
+    config = T5Config(vocab_size=1000, d_model=256, d_kv=64, d_ff=1024, num_layers=4, num_heads=4)
+    return T5EncoderModel(config), (tokens(4, 128),)
+
+
+def timm_model(name: str, size: int, batch: int, **options: Any) -> Callable[[], Built]:
+    def build() -> Built:
+        import timm
+
+        return timm.create_model(name, num_classes=100, **options), (torch.randn(batch, 3, size, size),)
+
+    return build
+
+
+def zoo(name: str, batch: int) -> Callable[[], Built]:
+    def build() -> Built:
+        from integration_tests.models.zoo import ZOO
+
+        entry = next(entry for entry in ZOO if entry.name == name)
+        return entry.build(), tuple(entry.inputs(batch))
+
+    return build
+
+
+def resnet18() -> Built:
+    from integration_tests.models.zoo import ResNet18
+
+    return ResNet18(width=64), (torch.randn(4, 3, 64, 64),)
+
+
+def unet() -> Built:
+    from integration_tests.models.zoo import UNet
+
+    return UNet(width=16), (torch.randn(4, 3, 64, 64),)
+
+
+class Stencil(nn.Module):
+    """Ten steps of a reaction and diffusion equation on a periodic grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.tensor(0.1))
+
+    def forward(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        for _ in range(10):
+            reaction = u * v * v
+            u, v = (
+                u + self.rate * self.laplacian(u) - reaction + 0.04 * (1 - u),
+                v + 0.5 * self.rate * self.laplacian(v) + reaction - 0.1 * v,
+            )
+        return torch.stack([u, v])
+
+    @staticmethod
+    def laplacian(x: torch.Tensor) -> torch.Tensor:
+        return x.roll(1, 0) + x.roll(-1, 0) + x.roll(1, 1) + x.roll(-1, 1) - 4 * x
+
+
+def stencil() -> Built:
+    return Stencil(), (torch.rand(256, 256), torch.rand(256, 256))
+
+
+MODELS: dict[str, Callable[[], Built]] = {
+    "bert": bert,
+    "gpt2": gpt2,
+    "llama": llama,
+    "t5": t5,
+    "vit": timm_model("vit_tiny_patch16_224", 96, 4, img_size=96, depth=6),
+    "resnet50": timm_model("resnet50", 64, 2),
+    "convnext_tiny": timm_model("convnext_atto", 64, 4),
+    "efficientnet_b0": timm_model("efficientnet_b0", 64, 4),
+    "swin_tiny": timm_model("swin_tiny_patch4_window7_224", 112, 2, img_size=112, embed_dim=48, depths=(2, 2, 2, 2)),
+    "mixer": timm_model("mixer_s32_224", 224, 4),
+    "resnet18": resnet18,
+    "unet": unet,
+    "dlrm": zoo("dlrm", 256),
+    "lstm": zoo("lstm", 16),
+    "stencil": stencil,
+}  # fmt: skip
+
+
+def first_tensor(value: Any) -> torch.Tensor:
+    """The first tensor of a model's output."""
+    if isinstance(value, torch.Tensor):
+        return value
+    items = value.values() if isinstance(value, dict) else value
+    return first_tensor(next(iter(items)))
+
+
+def one_step(call: Callable[..., Any], inputs: tuple[Any, ...], training: bool) -> None:
+    if not training:
+        call(*inputs)
+        return
+    first_tensor(call(*inputs)).float().square().mean().backward()
+
+
+def build(name: str, dtype: torch.dtype, training: bool) -> Built:
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    moved = tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
+    return model.to(dtype).train(training), moved
+
+
+def compiler(name: str) -> Callable[[nn.Module], Callable[..., Any]]:
+    if name == "ours":
+        import torchstrata
+
+        return torchstrata.compile
+    return torch.compile
+
+
+def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) -> dict[str, Any]:
+    """Seconds to the end of the first step, per compiler in a process of its own (``steady`` False), or medians in turns."""
+    from benchmarks.measure import alternate
+
+    model, inputs = build(name, DTYPES[dtype], training)
+    with torch.set_grad_enabled(training):
+        if not steady:
+            one_step(model, inputs, training)
+            call = compiler("torch.compile" if peer else "ours")(model)
+            started = time.perf_counter()
+            one_step(call, inputs, training)
+            seconds = time.perf_counter() - started
+            return {"compile s": round(seconds, 2), "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}
+        calls = {"eager": model, "ours": compiler("ours")(build(name, DTYPES[dtype], training)[0])}
+        if peer:
+            calls["torch.compile"] = compiler("torch.compile")(build(name, DTYPES[dtype], training)[0])
+        timed = {key: (lambda call=call: one_step(call, inputs, training)) for key, call in calls.items()}
+        result = alternate(timed, rounds=11, seconds=0.05)
+    row = {f"{key} ms": round(1e3 * value, 3) for key, value in result.items()}
+    return row | {f"{key} over eager": round(result["eager"] / value, 2) for key, value in result.items() if key != "eager"}
+
+
+def in_process(arguments: list[str], caches: str) -> dict[str, Any]:
+    """A case in a fresh interpreter; its last line is JSON."""
+    environment = {**os.environ, "STRATA_CACHE_DIR": f"{caches}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/peer"}
+    Path(f"{caches}/ours").mkdir(mode=0o700, exist_ok=True)
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1][:200] if done.stderr.strip() else "?"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def measure(name: str, dtype: str, mode: str, peer: bool, compile_times: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": name, "dtype": dtype, "mode": mode}
+    with tempfile.TemporaryDirectory() as caches:
+        for who in ("ours", "peer") if compile_times else ():
+            if who == "peer" and not peer:
+                continue
+            label = "torch.compile" if who == "peer" else "ours"
+            for state in ("cold", "warm"):
+                found = in_process(["--case", name, dtype, mode, who], caches)
+                row |= {f"{label} {state} {key}": value for key, value in found.items()}
+        row |= in_process(["--case", name, dtype, mode, "steady-peer" if peer else "steady"], caches)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=[])
+    parser.add_argument("--dtypes", nargs="*", default=["fp32"], choices=DTYPES)
+    parser.add_argument("--modes", nargs="*", default=["inference", "training"], choices=["inference", "training"])
+    parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--no-compile-times", action="store_true")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/cpu_models.json")
+    parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        name, dtype, mode, kind = arguments.case
+        print(json.dumps(run_case(name, dtype, mode == "training", kind.endswith("peer"), kind.startswith("steady"))))
+        return
+    from benchmarks.measure import environment
+
+    context, rows = environment(), []
+    print("  ".join(f"{key} {value}" for key, value in context.items()))
+    for name in arguments.models or MODELS:
+        for dtype in arguments.dtypes:
+            for mode in arguments.modes:
+                rows.append(measure(name, dtype, mode, not arguments.no_peer, not arguments.no_compile_times))
+                print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+    for key in ("ours over eager", "torch.compile over eager"):
+        values = [row[key] for row in rows if key in row]
+        if values:
+            print(f"geomean {key}: {statistics.geometric_mean(values):.2f} of {len(values)}")
+    if arguments.save:
+        path = Path(__file__).parent / "results" / "cpu_models.json"
+        path.write_text(json.dumps({"environment": context, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
