@@ -25,11 +25,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from torch import nn
 
-torchvision_schemas = torch.library.Library("torchvision", "FRAGMENT")
-if (
-    torch.version.cuda is None
-):  # under a CPU torch the torchvision wheel lacks its C++ operators, whose schemas the import needs
-    torchvision_schemas.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+if torch.version.cuda is None:  # the wheel lacks its C++ operators under a CPU torch; the import needs their schemas
+    torchvision_schemas = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        torchvision_schemas.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 Built = tuple[nn.Module, tuple[Any, ...]]
 

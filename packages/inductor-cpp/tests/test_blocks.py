@@ -50,7 +50,8 @@ def test_transposed_access_goes_through_tiles() -> None:
 COLUMNS = """
 @kernel(device='cpu', vector='p0')
 def columns_of(
-    in0: In('{dtype}', {columns}*s0*{depth}), in1: In('float32', {columns}), out0: Out('float32', {columns}), s0: Size(hint={rows})
+    in0: In('{dtype}', {columns}*s0*{depth}), in1: In('float32', {columns}), out0: Out('float32', {columns}),
+    s0: Size(hint={rows})
 ):
     for p0 in range({columns}):
         bias = load(in1, [p0], 'float32')
