@@ -33,6 +33,7 @@ from .bytecode import (
 from .codegen import RESULT, Codegen, graph_call
 from .config import config
 from .context import Context
+from .control_flow import polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
 from .effects import owner
@@ -45,6 +46,7 @@ from .errors import (
     NotConstant,
     ObservedException,
     RecompileError,
+    Retry,
     Unsupported,
     UserError,
 )
@@ -102,6 +104,9 @@ class Policy:
 def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     """The hook's callback: a cache entry for a frame, or what else to do with it."""
     code = view.code
+    polyfill = polyfill_of(code)
+    if polyfill is not None:
+        return Entry(None, polyfill.__code__)
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code):
         return SKIP
     if hook_policy.is_disabled(view.function):
@@ -237,14 +242,16 @@ class Compilation:
         return self._finish_returned(outcome)
 
     def _evaluate_twice(self) -> Returned | Broken:
-        """Evaluate; once more with a known end when going back was not enough."""
-        try:
-            return self._evaluate()
-        except Restart as restart:
-            self.ctx.modes.restore()
-            self.ctx.close()
-            self.ctx = self._context()
-            return self._evaluate(restart)
+        """Evaluate; again with a known end when going back was not enough, or after an object was completed."""
+        stop: Restart | None = None
+        while True:
+            try:
+                return self._evaluate(stop)
+            except (Restart, Retry) as again:
+                stop = again if isinstance(again, Restart) else None
+                self.ctx.modes.restore()
+                self.ctx.close()
+                self.ctx = self._context()
 
     def _context(self) -> Context:
         names = GlobalNames(self.view.globals, self.view.builtins, True)

@@ -137,6 +137,10 @@ class ObservedException(Exception):
         self.value = value
 
 
+class Retry(Exception):
+    """Evaluate the frame again from its beginning: an object that it uses was completed meanwhile."""
+
+
 class SkipFrame(Exception):
     """The frame runs as it is: there is nothing to capture, or capturing it would not pay."""
 

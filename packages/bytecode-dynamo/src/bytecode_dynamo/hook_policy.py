@@ -12,12 +12,14 @@ from typing import Any
 
 import symshapes
 
+from . import control_flow
 from .errors import GraphBreak
 from .source import ConstSource, Source
 from .trace import TORCH_ROOT
 
 DISABLED = "_bytecode_dynamo_disabled"
 _OWN_ROOTS = (str(Path(__file__).parent) + os.sep, str(Path(symshapes.__file__).parent) + os.sep)
+_POLYFILLS = control_flow.__file__
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = (sysconfig.get_paths()["purelib"] + os.sep, sysconfig.get_paths()["platlib"] + os.sep)
 # Parts of torch that are ordinary Python around tensors; frames of the rest run as they are.
@@ -82,7 +84,7 @@ def check_inlining(function: types.FunctionType) -> None:
         return
     if filename.startswith(_TORCH_OPAQUE):
         raise GraphBreak("BD018", f"call of {function.__module__}.{function.__qualname__}")
-    if filename.startswith(_OWN_ROOTS):
+    if filename.startswith(_OWN_ROOTS) and filename != _POLYFILLS:
         raise GraphBreak("BD002", f"call of {function.__module__}.{function.__qualname__}")
     for site in _SITE:
         if filename.startswith(site) and filename[len(site) :].split(os.sep)[0] in _NOT_CAPTURED_PACKAGES:

@@ -13,7 +13,9 @@ from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.opaque import as_target
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.opaque import OpaqueCall, as_target
+from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.sequence import TupleVariable
@@ -74,7 +76,7 @@ def is_graph_function(function: Any) -> bool:
         _collect()
     if id(function) in _graph_functions:
         return True
-    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction))
 
 
 def allowed_rule(function: Any) -> Any:
@@ -168,6 +170,30 @@ def dispatch_modes(ctx: Context) -> VariableTracker:
     return ConstantVariable(torch._C._len_torch_dispatch_stack())
 
 
+_DISTRIBUTED = ("is_initialized", "get_rank", "get_world_size", "get_backend", "is_torchelastic_launched")
+
+
+def _distributed(function: Callable[..., Any]) -> Any:
+    """What the process knows of its group, guarded."""
+
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        values = [arg.as_constant(ctx) for arg in args]
+        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+        try:
+            answer = function(*values, **named)
+        except Exception as error:
+            raise GraphBreak("BD018", f"torch.distributed.{function.__name__}: {error}") from None
+        ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, lambda now: now(*values, **named) == answer)
+        return ctx.create(answer)
+
+    return rule
+
+
+if torch.distributed.is_available():
+    for _name in _DISTRIBUTED:
+        evaluates_call(getattr(torch.distributed, _name))(_distributed(getattr(torch.distributed, _name)))
+
+
 @evaluates_call(torch._C._set_grad_enabled)
 def set_grad_enabled(ctx: Context, enabled: VariableTracker) -> None:
     ctx.modes.set_grad(ctx, enabled.truth(ctx))
@@ -191,6 +217,8 @@ def call(
     result = evaluate(ctx, op, target, fakes, named)
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
         return ctx.create(result)
+    if isinstance(target, torch.jit.ScriptFunction):
+        target = OpaqueCall(target, target.name)
     proxies = tuple(arg.as_proxy(ctx) for arg in args)
     named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
     node = ctx.graph.add_call(op, target, proxies, named_proxies, result)

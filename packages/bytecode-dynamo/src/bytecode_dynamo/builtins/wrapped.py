@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage]
 
+from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
@@ -26,11 +27,11 @@ def wrapped(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Variable
 
 
 def original_of(function: types.FunctionType) -> types.FunctionType | None:
-    """The initialiser of modules, once another compiler in the process has put its own around it."""
+    """What to evaluate in place of a function that would start another compiler, or that one has wrapped."""
     if function.__qualname__.endswith("patched_init") and function.__module__ == "torch._dynamo.mutation_guard":
         held = [cell.cell_contents for cell in function.__closure__ or ()]
         return next((found for found in held if isinstance(found, types.FunctionType)), None)
-    return None
+    return polyfill_of(function.__code__)
 
 
 def _make_parameter(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:

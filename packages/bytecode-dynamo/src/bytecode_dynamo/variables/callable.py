@@ -48,6 +48,11 @@ class KnownObjectVariable(VariableTracker):
     def as_constant(self, ctx: Context) -> Any:
         return self.value
 
+    def as_proxy(self, ctx: Context) -> Any:
+        if isinstance(self.value, torch.Generator):
+            raise GraphBreak("BD018", "a torch.Generator as an argument: its state is not part of graphs")
+        return self.value
+
     def hash_key(self, ctx: Context) -> Hashable:
         return self.value
 
@@ -216,7 +221,7 @@ PURE = (re.Pattern, re.Match, types.MappingProxyType)
 
 @tracker_for(
     torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
-    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
+    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType, torch._C._SDPBackend,
     inspect.Signature, inspect.Parameter,
     property, staticmethod, classmethod, re.Pattern, re.Match,
 )  # fmt: skip  # pyright: ignore

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
 from bytecode_dynamo.effects import Identity
@@ -166,6 +167,10 @@ def _enter(make: Callable[..., Any]) -> Callable[..., Any]:
     return OpaqueCall(enter, f"enter_{make.__name__}")
 
 
+def _attention(backends: tuple[int, ...], *options: Any) -> Any:
+    return sdpa_kernel([SDPBackend(backend) for backend in backends], *options)
+
+
 def _leave(manager: Any) -> None:
     manager.__exit__(None, None, None)
 
@@ -174,6 +179,7 @@ LEAVE = OpaqueCall(_leave, "leave")
 _grad_mode: Any = torch.autograd.grad_mode
 AUTOCAST = TorchMode(torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast, torch.autocast)
 INFERENCE = TorchMode(_grad_mode._enter_inference_mode, _grad_mode._exit_inference_mode, torch.inference_mode)
+ATTENTION = TorchMode(_enter(_attention), LEAVE, _attention)
 ANOMALY = TorchMode(_enter(torch.autograd.set_detect_anomaly), LEAVE, torch.autograd.set_detect_anomaly)
 
 
@@ -263,6 +269,14 @@ def enter_strict(ctx: Context, manager: VariableTracker) -> VariableTracker:
 @evaluates_call(error_on_graph_break.__exit__)
 def exit_strict(ctx: Context, manager: VariableTracker, *exception: VariableTracker) -> VariableTracker:
     return manager.call_method(ctx, "__exit__", [], {})
+
+
+@evaluates_call(sdpa_kernel)
+def choose_attention(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    values = [arg.as_constant(ctx) for arg in (*args, *kwargs.values())]
+    backends = values[0] if isinstance(values[0], list) else [values[0]]
+    settings = (tuple(backend.value for backend in backends), *values[1:])
+    return TorchModeVariable(Identity(type(sdpa_kernel(backends))), ATTENTION, settings)
 
 
 @evaluates_code(STRICT_WRAPPER)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as module_code
+from torch.nn.modules.lazy import LazyModuleMixin
 
+from bytecode_dynamo.builtins.registry import evaluates_call
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak, Retry
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
@@ -92,6 +95,15 @@ class NNModuleVariable(UserObjectVariable):
             buffers.set_item(ctx, label, value)
             return
         UserObjectVariable.set_attr(self, ctx, name, value)
+
+
+@evaluates_call(LazyModuleMixin._infer_parameters)
+def infer_parameters(ctx: Context, this: Any, module: Any, args: VariableTracker, kwargs: VariableTracker) -> None:
+    """The hook that gives a lazy module its parameters runs for real; then the frame is evaluated again."""
+    if not isinstance(module, NNModuleVariable) or not module.key.exists:
+        raise GraphBreak("BD018", f"the first call of lazy {module.describe()}")
+    module.key.value._infer_parameters(module.key.value, args.as_fake(ctx), kwargs.as_fake(ctx))
+    raise Retry
 
 
 @tracker_for(torch.nn.Module)

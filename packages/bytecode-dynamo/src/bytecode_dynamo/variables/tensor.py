@@ -19,7 +19,7 @@ from bytecode_dynamo.source import AttrSource, ItemSource, SizeSource, Source
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
-from .userobject import wrap_opaque
+from .userobject import OpaqueVariable, wrap_opaque
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
 def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
     if x.fake.grad_fn is None:
         return ctx.none
-    raise GraphBreak("BD014", f".grad_fn of {x.describe()}")
+    return OpaqueVariable(type(x.fake.grad_fn), f".grad_fn of {x.describe()}")
 
 
 def is_static(value: torch.Tensor, source: Source) -> bool:
