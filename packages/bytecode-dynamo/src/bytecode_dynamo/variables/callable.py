@@ -221,8 +221,8 @@ PURE = (re.Pattern, re.Match, types.MappingProxyType)
 
 @tracker_for(
     torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
-    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType, torch._C._SDPBackend,
-    inspect.Signature, inspect.Parameter,
+    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
+    inspect.Signature, inspect.Parameter, torch._C._SDPBackend,
     property, staticmethod, classmethod, re.Pattern, re.Match,
 )  # fmt: skip  # pyright: ignore
 def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
