@@ -11,6 +11,7 @@ import torch
 from symshapes import FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
 from .functional import (
@@ -117,7 +118,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
         return constants[id(real)]
 
     given = [wrap(s.value, Target(i), s.requires_grad) if s.is_tensor else s.value for i, s in enumerate(inputs)]
-    with RefuseOverlappingWrites():
+    with RefuseOverlappingWrites(), checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)
     outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None

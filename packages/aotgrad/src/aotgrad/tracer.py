@@ -61,6 +61,7 @@ class Tracer(TorchDispatchMode):
         origin: the captured node being run; recorded nodes inherit its source line.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward node.
         position: counts the nodes recorded forward; a trace of the same program counts the same.
+        region: the checkpointed region being run, which recorded nodes belong to; ``num_regions`` counts them.
     """
 
     def __init__(self, fake_mode: FakeTensorMode) -> None:
@@ -72,6 +73,8 @@ class Tracer(TorchDispatchMode):
         self.origin: torch.fx.Node | None = None
         self.in_backward = False
         self.position = 0
+        self.region: int | None = None
+        self.num_regions = 0
         self.forward_by_sequence: dict[int, torch.fx.Node] = {}
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a fake
         self._alive: list[Any] = []  # keeps those ids from being reused
@@ -237,8 +240,9 @@ class Tracer(TorchDispatchMode):
         self.position += 1
         if self.origin is not None:
             _copy_stack_trace(self.origin, node)
-            if "recompute" in self.origin.meta:
-                node.meta["recompute"] = self.origin.meta["recompute"]
+        region = self.region if self.origin is None else self.origin.meta.get("recompute", self.region)
+        if region is not None:
+            node.meta["recompute"] = region
         # autograd numbers its nodes just before it calls down to us
         self.forward_by_sequence[_next_sequence_number() - 1] = node
 
