@@ -31,7 +31,9 @@ def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 
     def make_inputs() -> tuple[InputSpec, ...]:
         own = [
-            InputSpec("self_" + name.replace(".", "_"), fresh_fake(t, t.requires_grad, fake_mode), True, t.requires_grad)
+            InputSpec(
+                "self_" + name.replace(".", "_"), fresh_fake(t, t.requires_grad, fake_mode), True, t.requires_grad, t.is_leaf
+            )
             for name, t in lifted.items()
         ]
         return (*own, *(_input(node, example, fake_mode) for node, example in zip(placeholders, examples)))
@@ -68,7 +70,8 @@ def _input(node: torch.fx.Node, example: Any, fake_mode: FakeTensorMode) -> Inpu
         return InputSpec(node.name, value)
     requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad
     static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
-    return InputSpec(node.name, fresh_fake(value, requires_grad, fake_mode), static, requires_grad)
+    is_leaf = static or (isinstance(example, torch.Tensor) and not isinstance(example, FakeTensor) and example.is_leaf)
+    return InputSpec(node.name, fresh_fake(value, requires_grad, fake_mode), static, requires_grad, is_leaf)
 
 
 def _owned_tensors(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:

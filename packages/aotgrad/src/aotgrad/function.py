@@ -24,7 +24,7 @@ _MOST_RECENT = 8  # kinds of arguments that are recognised without building thei
 class AotFunction:
     """A function of tensors (in any pytree) that compiles itself for each kind of arguments.
 
-    Kinds differ by shapes, strides, dtypes, devices, requires_grad, which arguments are one tensor, the values of all
+    Kinds differ by shapes, strides, dtypes, devices, requires_grad, being leaves, which arguments are one tensor, the values of all
     other arguments, and autocast. The function must not depend on anything else.
     """
 
@@ -75,12 +75,13 @@ class AotFunction:
             return self._f(*args, **kwargs)
 
         # the arguments themselves must not be kept alive
-        like = [(fresh_fake(t, False, fake_mode), isinstance(t, torch.nn.Parameter), t.requires_grad) for t in tensors]
+        like = [(fresh_fake(t, False, fake_mode), isinstance(t, torch.nn.Parameter)) for t in tensors]
+        kinds = [(t.requires_grad, t.is_leaf) for t in tensors]
 
         def make_inputs() -> tuple[InputSpec, ...]:
             return tuple(
-                InputSpec(f"x{i}", fresh_fake(fake, grad, fake_mode), static, grad)
-                for i, (fake, static, grad) in enumerate(like)
+                InputSpec(f"x{i}", fresh_fake(fake, grad, fake_mode), static, grad, is_leaf)
+                for i, ((fake, static), (grad, is_leaf)) in enumerate(zip(like, kinds))
             )
 
         def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Any) -> Any:
@@ -113,7 +114,7 @@ class AotModule(torch.nn.Module):
 
 
 def _kind(t: torch.Tensor) -> tuple[Hashable, ...]:
-    return (t.shape, t.stride(), t.dtype, t.device, t.requires_grad, type(t), t.layout)
+    return (t.shape, t.stride(), t.dtype, t.device, t.requires_grad, t.is_leaf, type(t), t.layout)
 
 
 def _autocast_state() -> Hashable:

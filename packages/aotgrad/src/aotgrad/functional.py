@@ -15,9 +15,11 @@ from torch.overrides import TorchFunctionMode
 from .errors import Unsupported
 
 
-def to_functional(fake: torch.Tensor) -> torch.Tensor:
-    """A wrapper of a fake; it requires grad when the fake does, and then accepts in-place ops like a non-leaf."""
+def to_functional(fake: torch.Tensor, *, is_leaf: bool = False) -> torch.Tensor:
+    """A wrapper of a fake; it requires grad when the fake does, and then accepts in-place ops like a non-leaf, or is one."""
     wrapper = torch._to_functional_tensor(fake)
+    if is_leaf:
+        return wrapper.requires_grad_(fake.requires_grad)
     torch._mirror_autograd_meta_to(fake, wrapper)  # type: ignore[attr-defined]
     return wrapper
 

@@ -105,8 +105,8 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     tensors: list[TracedTensor] = []
     constants: dict[int, torch.Tensor] = {}
 
-    def wrap(fake: torch.Tensor, target: Target, requires_grad: bool = False) -> torch.Tensor:
-        wrapper = to_functional(fake)
+    def wrap(fake: torch.Tensor, target: Target, requires_grad: bool = False, is_leaf: bool = False) -> torch.Tensor:
+        wrapper = to_functional(fake, is_leaf=is_leaf)
         edge = gradient_edge(wrapper) if requires_grad else None
         tensors.append(TracedTensor(target, fake, wrapper, wrapper._version, edge))
         return wrapper
@@ -117,7 +117,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
             constants[id(real)] = wrap(fake, Target(constant=str(tracer.node_of(fake).target)))
         return constants[id(real)]
 
-    given = [wrap(s.value, Target(i), s.requires_grad) if s.is_tensor else s.value for i, s in enumerate(inputs)]
+    given = [wrap(s.value, Target(i), s.requires_grad, s.is_leaf) if s.is_tensor else s.value for i, s in enumerate(inputs)]
     with RefuseOverlappingWrites(), checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)
     outputs, out_spec = pytree.tree_flatten(result)
@@ -139,7 +139,8 @@ def _run_backward(
             tangents.append(to_functional(fake))
     edges = {t.target.index: t.edge for t in traced.tensors}
     tracer.in_backward = True
-    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+    quiet = torch.autograd.set_detect_anomaly(False)
+    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False), quiet:
         try:
             return list(torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True))
         except RuntimeError as error:

@@ -18,12 +18,14 @@ class InputSpec:
         value: its fake tensor, SymInt, or Python number.
         static: a parameter or buffer.
         requires_grad: whether gradients with respect to it are wanted.
+        is_leaf: whether it is known to be a leaf: autocast casts those once.
     """
 
     name: str
     value: Any
     static: bool = False
     requires_grad: bool = False
+    is_leaf: bool = False
 
     @property
     def is_tensor(self) -> bool:

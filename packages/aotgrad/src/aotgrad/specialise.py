@@ -52,6 +52,8 @@ def _tests(out: Source, name: str, like: torch.Tensor) -> Iterator[str]:
     yield f"type({name}) is {out.name(type(like).__name__, type(like))}"
     yield f"{name}.shape == {tuple(like.shape)}"
     yield f"{name}.requires_grad is {like.requires_grad}"
+    if like.requires_grad:
+        yield f"{name}.is_leaf is {like.is_leaf}"
     yield f"{name}.dtype is {out.name(str(like.dtype), like.dtype)}"
     if like.layout is torch.strided:
         yield f"{name}.stride() == {like.stride()}"
