@@ -18,6 +18,7 @@ from .recipe import Recipe
 from .seeded import is_seeded
 from .split import Split, ancestors
 
+_Kind = tuple[bool | None, ...]  # for each tangent, whether it requires grad; None when it is absent
 Rebuild = Callable[[Joint, Recipe], Callable[..., Any]]
 
 
@@ -57,7 +58,7 @@ class DoubleBackward:
         self._seeds = {n.meta["position"]: (n, seed, origin[seed]) for n, seed in seeded if seed in origin}
         read = ancestors(n for n in split.gradients)
         self._read = {i for p, i in place.items() if p in read}
-        self._compiled: dict[tuple[bool, ...], _Gradient] = {}  # by which tangents require grad
+        self._compiled: dict[_Kind, _Gradient] = {}
 
     def keep_text(self) -> str:
         """Text of the inputs that are not saved: those that backward reads, with their versions, and those it leads to."""
@@ -79,19 +80,20 @@ class DoubleBackward:
     def _has_version(self, i: int, spec: InputSpec) -> bool:
         return spec.is_tensor and i in self._read
 
-    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
         """One gradient per input that requires grad, differentiable with respect to inputs and tangents."""
         if any(m.differentiable or m.target.index < 0 for m in self._joint.plan.mutations):
             raise Unsupported(
                 "AG030", "create_graph=True for a program that writes to an input that requires grad; run it eagerly"
             )
-        kind = tuple(t.requires_grad for t in tangents)
+        kind = tuple(None if t is None else t.requires_grad for t in tangents)
+        given = [t for t in tangents if t is not None]
         if kind not in self._compiled:
             self._compiled[kind] = self._compile(kind)
         gradient, saved = self._compiled[kind], ctx.saved_tensors
         inputs = self._inputs(ctx, saved, gradient.read)
         more = [saved[i] if place == "saved" else inputs[i] for place, i in gradient.sources]
-        return tuple(gradient.call(*inputs[: self._own_inputs], *tangents, *more))
+        return tuple(gradient.call(*inputs[: self._own_inputs], *given, *more))
 
     def _inputs(self, ctx: Any, saved: Sequence[torch.Tensor], read: set[int]) -> list[Any]:
         kept = iter(ctx.primals)
@@ -106,7 +108,7 @@ class DoubleBackward:
                 raise RuntimeError(f"{what} has been modified by an inplace operation")
         return inputs
 
-    def _compile(self, kind: tuple[bool, ...]) -> _Gradient:
+    def _compile(self, kind: _Kind) -> _Gradient:
         recipe = self._recipe.gradient(self._joint, kind)
         try:
             with recipe.fake_mode.shape_env.freeze():

@@ -24,8 +24,8 @@ _MOST_RECENT = 8  # kinds of arguments that are recognised without building thei
 class AotFunction:
     """A function of tensors (in any pytree) that compiles itself for each kind of arguments.
 
-    Kinds differ by shapes, strides, dtypes, devices, requires_grad, being leaves, which arguments are one tensor, the values of all
-    other arguments, and autocast. The function must not depend on anything else.
+    Kinds differ by shapes, strides, dtypes, devices, requires_grad, being leaves, which arguments are one tensor, the
+    values of all other arguments, and autocast. The function must not depend on anything else.
     """
 
     def __init__(self, f: Callable[..., Any], options: Options) -> None:

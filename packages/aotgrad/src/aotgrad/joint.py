@@ -139,8 +139,7 @@ def _run_backward(
             tangents.append(to_functional(fake))
     edges = {t.target.index: t.edge for t in traced.tensors}
     tracer.in_backward = True
-    quiet = torch.autograd.set_detect_anomaly(False)
-    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False), quiet:
+    with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
         try:
             return list(torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True))
         except RuntimeError as error:

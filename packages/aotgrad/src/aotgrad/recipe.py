@@ -17,6 +17,8 @@ from .joint import Joint, Program, trace_joint
 from .plan import InputSpec, Target
 from .tracer import Tracer
 
+_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+
 
 @dataclass(frozen=True, slots=True)
 class AutocastState:
@@ -44,6 +46,20 @@ class AutocastState:
             torch.set_autocast_dtype(device, dtype)
 
 
+@contextmanager
+def without_saved_tensors_hooks() -> Iterator[None]:
+    """Within, the caller's hooks on saved tensors do not see what is saved."""
+    hooks = []
+    while (top := _autograd._top_saved_tensors_default_hooks(False)) is not None:
+        hooks.append(top)
+        _autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            _autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How to trace a program.
@@ -64,25 +80,28 @@ class Recipe:
 
     def trace(self) -> Joint:
         """The joint graph."""
-        with torch.inference_mode(False), self.autocast.restored():
+        quiet = torch.autograd.set_detect_anomaly(False)
+        with torch.inference_mode(False), self.autocast.restored(), without_saved_tensors_hooks(), quiet:
             return trace_joint(self.program, self.make_inputs(), self.fake_mode, grad_enabled=self.grad_enabled)
 
-    def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool]) -> Recipe:
+    def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool | None]) -> Recipe:
         """The program that computes the gradients of this one.
 
         Args:
             joint: a trace of this recipe; it writes to no input that requires grad.
-            tangents_require_grad: for each tangent of ``joint``.
+            tangents_require_grad: for each tangent of ``joint``, None when it is absent.
 
         Its inputs are the inputs and then the tangents of ``joint``, its outputs the gradients. A trace of it starts with
         what ``joint``'s trace recorded forward: nodes with one ``meta["position"]`` compute one value.
         """
-        tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+        placeholders = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+        tangents = [(t, grad) for t, grad in zip(placeholders, tangents_require_grad) if grad is not None]
+        slots = [slot for slot, grad in zip(joint.plan.differentiable, tangents_require_grad) if grad is not None]
         written = {m.target.index for m in joint.plan.mutations}
 
         def make_inputs() -> tuple[InputSpec, ...]:
-            named = [f"{t.name}_of_{len(joint.inputs)}" for t in tangents]  # a name that no other level has
-            fakes = [_leaf_like(t.meta["val"], grad) for t, grad in zip(tangents, tangents_require_grad)]
+            named = [f"{t.name}_of_{len(joint.inputs)}" for t, _ in tangents]  # a name that no other level has
+            fakes = [_leaf_like(t.meta["val"], grad) for t, grad in tangents]
             given = [InputSpec(name, x, requires_grad=x.requires_grad) for name, x in zip(named, fakes)]
             return (*self.make_inputs(), *given)
 
@@ -96,11 +115,11 @@ class Recipe:
                 result = self.program(primals, tracer, wrap_constant)
             outputs, out_spec = pytree.tree_flatten(result)
             tracer.origin = None
-            plan, values = plan_effects(TracedProgram(tuple(tensors), tuple(outputs), out_spec), tracer)
+            _, values = plan_effects(TracedProgram(tuple(tensors), tuple(outputs), out_spec), tracer)
             edges = {t.target.index: t.edge for t in tensors}
             with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
                 return torch.autograd.grad(
-                    [values[slot] for slot in plan.differentiable],
+                    [values[slot] for slot in slots],
                     [edges[i] for i in joint.gradients_of],
                     inputs[split:],
                     create_graph=True,

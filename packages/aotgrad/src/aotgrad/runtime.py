@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -103,6 +105,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
         out(f"ctx.primals = {run.double.keep_text()}")
     if carried:
         out(f"box[:] = {tuple_text(carried)}")
+    out("ctx.set_materialize_grads(False)")  # a gradient that depends on absent ones only is absent, not zero
     returned = [values[i] for i in plan.differentiable]
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
@@ -136,6 +139,10 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
         again = f"{out.name('double_backward', run.double)}(ctx, {tuple_text(names)})"
         out(f"return {tuple_text([*lead, '*' + again])}")
         out.leave()
+    if len(names) == 1:
+        out.enter(f"if {names[0]} is None:")
+        out(f"return {tuple_text([*lead, *['None'] * len(joint.gradients_of)])}")
+        out.leave()
     saved = [n.name for n in split.saved] + ["_"] * num_sentinels
     if saved:
         out(f"{', '.join(saved)}, = ctx.saved_tensors")
@@ -149,6 +156,8 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
     used |= {g.name for g in _gradient_nodes(joint) if isinstance(g, torch.fx.Node)}
     symbols = EffectWriter(out, joint, {})
     symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
+    if len(names) > 1:
+        _fill_absent(out, tangents, symbols)
     for tangent in tangents:
         value = tangent.meta["val"]
         if tangent.name not in used or value.dim() == 0:
@@ -166,9 +175,43 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
     for gradient in _gradient_nodes(joint):
         is_node = isinstance(gradient, torch.fx.Node)
         texts.append(position.get(gradient, gradient.name) if is_node else repr(gradient))
+    if len(names) > 1:
+        out.enter("if given:")
+        reach = tuple(_tangents_behind(joint))
+        out(f"return {tuple_text(lead)} + {out.name('mask', mask_absent)}({reach}, given, {tuple_text(texts[len(lead) :])})")
+        out.leave()
     out(f"return {tuple_text(texts)}")
     out.leave()
     out()
+
+
+def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: EffectWriter) -> None:
+    """Writes zeros for tangents that are None; ``given`` has a bit for each other one, and is 0 when all are there."""
+    names = [t.name for t in tangents]
+    out("given = 0")
+    out.enter(f"if {' or '.join(f'{name} is None' for name in names)}:")
+    bits = [f"({name} is not None) << {i}" for i, name in enumerate(names)]
+    out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
+    for name, value in zip(names, (t.meta["val"] for t in tangents)):
+        sizes = tuple_text(symbols.size(_expr(s)) for s in value.shape)
+        like = f"dtype={out.name(str(value.dtype), value.dtype)}, device={out.name(str(value.device), value.device)}"
+        out(f"{name} = {out.name('zeros', torch.zeros)}({sizes}, {like}) if {name} is None else {name}")
+    out.leave()
+
+
+def _tangents_behind(joint: Joint) -> Iterator[int]:
+    """For each gradient a bit for each tangent that it depends on."""
+    tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+    behind = {t: 1 << i for i, t in enumerate(tangents)}
+    for node in joint.gm.graph.nodes:
+        if node not in behind:
+            behind[node] = reduce(or_, (behind[a] for a in node.all_input_nodes), 0)
+    yield from (behind.get(g, 0) for g in _gradient_nodes(joint))
+
+
+def mask_absent(reach: Sequence[int], given: int, gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """``gradients`` without those that depend on tangents but on none of the given ones."""
+    return tuple(None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients))
 
 
 def _write_training_call(
