@@ -40,10 +40,14 @@ Metadata = dict[str, object]
 
 @dataclass(slots=True)
 class Result:
-    """How a result of a replay becomes a tensor: of the recording's memory, from an input, or a constant value."""
+    """How a result of a replay becomes a tensor: of the recording's memory, from an input, or a constant value.
+
+    An input as a result is the argument or a view of it; a result in the memory of a donated one (``donated``) is not.
+    """
 
     value: object = None
     source: int | None = None
+    donated: bool = False
     storage: torch.UntypedStorage | None = None
     holders: int = 0
     metadata: Metadata = field(default_factory=dict)
@@ -51,10 +55,12 @@ class Result:
     def make(self, arguments: Sequence[object]) -> object:
         """The result of a replay with ``arguments``."""
         if self.storage is not None:
-            return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(self.metadata, self.storage)  # pyright: ignore
+            return _tensor(self.metadata, self.storage)
         if self.source is None:
             return self.value
         tensor = arguments[self.source]
+        if self.donated:
+            return _tensor(self.metadata, tensor.untyped_storage())  # type: ignore[attr-defined]
         if not self.metadata:
             return tensor
         assert isinstance(tensor, torch.Tensor)
@@ -109,6 +115,8 @@ class Replay:
         self._device = device
         self._index = device.index or 0
         self._situations: dict[tuple[object, ...], Situation] = {}
+        self._names = {entry: i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str)}
+        self._outputs = [getattr(output, "buffer", None) for output in program.program.outputs]
         self._tensors = [i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str)]
         self._numbers = [i for i, entry in enumerate(program.program.inputs) if i not in set(self._tensors)]
         self._enabled = True
@@ -187,30 +195,35 @@ class Replay:
             values = self._run(*inputs)
         counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
         fixed = tuple((i, address) for i, address in enumerate(addresses) if i not in situation.moving)
-        results = self._results(values, arguments, inputs)
+        results = self._results(situation, values, inputs)
         del values, inputs
         for result in results:
             if result.storage is not None:
                 result.holders = torch._C._storage_Use_Count(result.storage._cdata)
         return Recording(graph, fixed, tuple(copied), results)
 
-    def _results(self, values: Sequence[object], arguments: Sequence[object], inputs: Sequence[object]) -> list[Result]:
-        sources = {inputs[i].untyped_storage()._cdata: i for i in self._tensors}  # type: ignore[attr-defined]
+    def _results(self, situation: Situation, values: Sequence[object], inputs: Sequence[object]) -> list[Result]:
+        moving = {self._tensors[number] for number in situation.moving}
+        sources = {inputs[i].untyped_storage()._cdata: i for i in self._tensors if i not in moving}  # type: ignore[attr-defined]
         storages: dict[int, torch.UntypedStorage] = {}
         results = []
-        for value in values:
+        for value, name in zip(values, self._outputs, strict=True):
             if not isinstance(value, torch.Tensor):
                 results.append(Result(value))
                 continue
-            storage = value.untyped_storage()
-            metadata = _metadata(value)
-            if storage._cdata in sources:
-                position = sources[storage._cdata]
-                same = next((i for i in self._tensors if value is inputs[i]), None)
-                results.append(Result(source=position if same is None else same, metadata={} if same is not None else metadata))
+            storage, metadata = value.untyped_storage(), _metadata(value)
+            if name in self._names:
+                same = value is inputs[self._names[name]]
+                results.append(Result(source=self._names[name], metadata={} if same else metadata))
+            elif storage._cdata in sources:
+                results.append(Result(source=sources[storage._cdata], donated=True, metadata=metadata))
             else:
                 results.append(Result(storage=storages.setdefault(storage._cdata, storage), metadata=metadata))
         return results
+
+
+def _tensor(metadata: Metadata, storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(metadata, storage)  # pyright: ignore
 
 
 def _metadata(tensor: torch.Tensor) -> Metadata:

@@ -109,6 +109,21 @@ def _renumbered(run: Run, numbers: Mapping[int, int]) -> Run:
     return replace(run, calls=tuple(replace(call, source=numbers[call.source]) for call in run.calls))
 
 
+def _buffers_read(program: Program) -> set[str]:
+    """The buffers that a step uses or that are results: operators may leave others undefined."""
+    found = {output.buffer for output in program.outputs if isinstance(output, View)}
+    for step in program.steps:
+        if isinstance(step, ExternCall):
+            found |= step.node.read_names
+        elif isinstance(step, Launch):
+            found |= set(step.buffers)
+        elif isinstance(step, MakeView):
+            found.add(step.view.buffer)
+        elif isinstance(step, Allocate) and step.reuses is not None:
+            found.add(step.reuses)
+    return found
+
+
 @dataclass(slots=True)
 class _HostWriter:
     """Writes the host function of a program; ``globals`` are the objects that its source names."""
@@ -120,6 +135,7 @@ class _HostWriter:
     names: dict[str, str] = field(default_factory=dict)
     bound: set[str] = field(default_factory=set)
     moved: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
 
     def write(self) -> str:
         parameters = [self._parameter(i, entry) for i, entry in enumerate(self.program.inputs)]
@@ -128,6 +144,7 @@ class _HostWriter:
         for entry in self.program.inputs:
             if isinstance(entry, str):
                 self._bind_sizes(entry)
+        self.read = _buffers_read(self.program)
         for step in self.linked.steps:
             getattr(self, f"_write_{type(step).__name__.lower()}")(step)
         results = [self._output(output) for output in self.program.outputs]
@@ -247,7 +264,7 @@ class _HostWriter:
             self.bound.add(bind.symbol.name)
         if op_name(node.op) not in CONTIGUOUS_RESULT:
             for name in node.results:
-                if name:
+                if name and name in self.read:
                     self._check_strides(name)
 
     def _check_strides(self, result: str) -> None:
