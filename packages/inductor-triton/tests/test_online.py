@@ -71,3 +71,13 @@ def test_other_sums_take_two_passes():
         )
     ).text
     assert "online_step" not in source
+
+
+def test_a_store_between_the_passes_comes_after(run):
+    between = text(100).replace(
+        "        for r in reduce(100):\n            b",
+        "        store(top, [i], m)\n        for r in reduce(100):\n            b",
+    )
+    between = between.replace("        store(top, [i], m)\n        store(out", "        store(out")
+    assert between.count("store(top") == 1
+    assert "online_step" in run(between, torch.randn(500), torch.zeros(5), torch.zeros(5), config=LONG, ulps=64)

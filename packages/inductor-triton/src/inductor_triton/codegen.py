@@ -10,7 +10,7 @@ from inductor_triton.heuristics import Config
 from inductor_triton.indexing import merge_loops, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.library import DECORATOR, needed_functions
-from inductor_triton.online import online_pair
+from inductor_triton.online import OnlinePair, one_pass
 from inductor_triton.reductions import loop_reduction, online_reduction, persistent_reduction
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
 from inductor_triton.split import split_reduction
@@ -51,24 +51,19 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
 def emit_function(emitter: Emitter) -> str:
     """The text of the kernel function."""
     emitter.emit_axes()
-    bodies = list(emitter.kernel.bodies)
-    while bodies:
-        body = bodies.pop(0)
-        emitter.full = frozenset(axis.name for axis in emitter.tiling.axes if axis.name != "r" or body.inner)
-        if not body.inner:
-            for step in body.instructions:
-                emit_instruction(emitter, step)
-            continue
+    persistent = emitter.tiling.config.persistent
+    for part in emitter.kernel.bodies if persistent else one_pass(emitter.kernel.bodies):
+        inner = isinstance(part, OnlinePair) or part.inner
+        emitter.full = frozenset(axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner)
         outer = dict(emitter.values)
-        pair = online_pair(body, bodies[0]) if bodies and bodies[0].inner else None
-        if emitter.tiling.config.persistent:
-            results = persistent_reduction(emitter, body)
-        elif pair is not None:
-            bodies.pop(0)
-            results = online_reduction(emitter, pair)
+        if isinstance(part, OnlinePair):
+            emitter.values = outer | online_reduction(emitter, part)
+        elif not part.inner:
+            for step in part.instructions:
+                emit_instruction(emitter, step)
         else:
-            results = loop_reduction(emitter, body)
-        emitter.values = outer | results
+            results = persistent_reduction(emitter, part) if persistent else loop_reduction(emitter, part)
+            emitter.values = outer | results
     parameters = [emitter.name(buffer.name) for buffer in emitter.kernel.buffers]
     parameters += [emitter.name(size.name) for size in emitter.kernel.sizes]
     parameters += [ERRORS] if emitter.uses_errors else []

@@ -6,6 +6,7 @@ same a computed again. Each lane keeps its own maximum and sum, so that nothing 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,30 @@ class OnlinePair:
     operand: tuple[Instruction, ...]
     maximum: Instruction
     total: Instruction
+
+
+def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
+    """The bodies with every pair of them as one; what stands between the two comes after."""
+    plan: list[Body | OnlinePair] = []
+    rest = list(bodies)
+    while rest:
+        body, between = rest.pop(0), rest[:1] if rest and not rest[0].inner else []
+        later = rest[len(between)] if len(rest) > len(between) else None
+        pair = online_pair(body, later) if body.inner and later is not None and later.inner else None
+        if pair is None or _writes(between) & _reads(later):
+            plan.append(body)
+            continue
+        plan += [pair, *between]
+        del rest[: len(between) + 1]
+    return plan
+
+
+def _writes(bodies: Sequence[Body]) -> set[object]:
+    return {step.args[0] for body in bodies for step in body.instructions if step.op == "store"}
+
+
+def _reads(body: Body | None) -> set[object]:
+    return {step.args[0] for step in body.instructions if step.op == "load"} if body is not None else set()
 
 
 def online_pair(first: Body, second: Body) -> OnlinePair | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -15,7 +14,7 @@ from loopir import Instruction, Kernel, Range
 from inductor_triton import heuristics
 from inductor_triton.heuristics import Config, Workload
 from inductor_triton.indexing import index_of, integer, product, stride
-from inductor_triton.online import online_pair
+from inductor_triton.online import OnlinePair, one_pass
 
 LONG = {
     "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
@@ -157,5 +156,4 @@ def _bytes_along(kernel: Kernel, loop: Range) -> int:
 
 def _passes(kernel: Kernel) -> int:
     """How often a looped reduction goes over its row."""
-    inner = [body for body in kernel.bodies if body.inner]
-    return len(inner) - sum(online_pair(first, second) is not None for first, second in pairwise(inner))
+    return sum(isinstance(part, OnlinePair) or part.inner for part in one_pass(kernel.bodies))

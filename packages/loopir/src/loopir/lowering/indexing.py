@@ -15,6 +15,8 @@ from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
 from loopir.node import Shape
 
 table = LoweringTable()
+FEW = 8
+"""How many elements there are for one that is gathered, for computing it again to be cheaper than writing all of them."""
 
 
 def _adjacent(dims: Sequence[int]) -> bool:
@@ -41,13 +43,18 @@ def _follow(ops: TracingOps, indices: Sequence[Tensor], at: Index, sizes: Sequen
     return [ops.indirect(tensor.load(ops, at), size) for tensor, size in zip(indices, sizes, strict=True)]
 
 
+def _source(ctx: LoweringContext, a: Tensor, shape: Shape) -> Tensor:
+    """What a gather of ``shape`` reads: ``a`` is computed at the gathered places where these are few, else once for all."""
+    places = sympy.cancel(sympy.Mul(*a.shape) / sympy.Mul(*shape)) if all(size != 0 for size in shape) else sympy.S.One
+    few = places.is_number and places >= FEW
+    return ctx.realize(a) if isinstance(a, Lazy) and a.cost.weight > 2 and not few else a
+
+
 @table.register("index")
 def lower_index(ctx: LoweringContext, node: Any, a: Tensor, *indices: Tensor, dims: Sequence[int]) -> Tensor:
     """``a`` at the positions that the index tensors hold for ``dims``."""
     shape = ctx.shape(node.meta["val"].shape)
-    if isinstance(a, Lazy) and a.cost.weight > 2:
-        a = ctx.realize(a)
-    source, count = a, len(indices[0].shape)
+    source, count = _source(ctx, a, shape), len(indices[0].shape)
     sizes = [source.shape[d] for d in dims]
 
     def function(ops: TracingOps, index: Index) -> Any:
@@ -61,9 +68,7 @@ def lower_index(ctx: LoweringContext, node: Any, a: Tensor, *indices: Tensor, di
 @table.register("gather")
 def lower_gather(ctx: LoweringContext, node: Any, a: Tensor, index: Tensor, *, dim: int) -> Tensor:
     """``a[..., index[i], ...]`` with the other dims as they are."""
-    if isinstance(a, Lazy) and a.cost.weight > 2:
-        a = ctx.realize(a)
-    source = a
+    source = _source(ctx, a, index.shape)
 
     def function(ops: TracingOps, at: Index) -> Any:
         (found,) = _follow(ops, [index], at, [source.shape[dim]])
