@@ -35,7 +35,7 @@ T5 = {
 }  # fmt: skip
 SOUND = {
     **TEXT, "intermediate_size": 64, "conv_dim": [8, 8], "conv_stride": [5, 2], "conv_kernel": [10, 3],
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2, "mask_time_length": 2,
+    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2, "apply_spec_augment": False,
 }  # fmt: skip
 STAGES = {"num_channels": 3, "image_size": 32, "depths": [1, 1, 1, 1]}
 

@@ -173,6 +173,7 @@ class GraphBuilder:
         output = graph.output(tuple(outputs))
         output.meta["val"] = tuple(node.meta["val"] for node in outputs)
         graph.erase_node(self._end_of_inputs)
+        self._merge_equal_sizes()
         self._drop_unused_inputs()
         self._sizes_first()
         root = torch.nn.Module()
@@ -180,6 +181,13 @@ class GraphBuilder:
             setattr(root, name, value)
         module = GraphModule(root, graph, "CapturedGraph")
         return module, [self.inputs[node] for node in graph.nodes if node.op == "placeholder"]
+
+    def _merge_equal_sizes(self) -> None:
+        """Of symbols that a guard made equal, one input is left."""
+        for symbol, node in self._symbols.items():
+            equal = node.meta["val"].node.expr
+            if node.op == "placeholder" and equal != symbol and equal in self._symbols:
+                node.replace_all_uses_with(self._symbols[equal])
 
     def _drop_unused_inputs(self) -> None:
         needed: set[sympy.Symbol] = set()

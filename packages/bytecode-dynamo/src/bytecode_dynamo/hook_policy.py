@@ -14,7 +14,7 @@ import symshapes
 
 from . import control_flow
 from .errors import GraphBreak
-from .source import ConstSource, Source
+from .source import ConstSource, MappingSource, Source
 from .trace import TORCH_ROOT
 
 DISABLED = "_bytecode_dynamo_disabled"
@@ -97,11 +97,3 @@ def globals_source(mapping: dict[str, Any]) -> Source:
     if module is not None and getattr(module, "__dict__", None) is mapping:
         return ConstSource(module)
     return MappingSource(mapping)
-
-
-class MappingSource(ConstSource):
-    """A globals mapping that belongs to no loaded module."""
-
-    @property
-    def name(self) -> str:
-        return f"globals({self.value.get('__name__')!r})"

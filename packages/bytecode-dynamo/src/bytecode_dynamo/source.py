@@ -208,6 +208,14 @@ class ConstSource(Source):
         return id(self.value)
 
 
+class MappingSource(ConstSource):
+    """A globals mapping that belongs to no loaded module."""
+
+    @property
+    def name(self) -> str:
+        return f"globals({self.value.get('__name__')!r})"
+
+
 @dataclass(frozen=True)
 class ChainedSource(Source):
     """A source that is one step from another one."""

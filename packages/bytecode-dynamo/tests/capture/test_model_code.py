@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 import logging
+import os
 import types
 import warnings
 
@@ -250,3 +251,65 @@ def test_methods_that_c_objects_lack_break_and_do_not_recurse():
         return x + len(view)
 
     assert torch.equal(bd.optimize("eager")(f)(X), f(X))
+
+
+def test_sizes_that_a_guard_makes_equal_are_one_input():
+    def f(ids, mask):
+        return torch.arange(ids.shape[1]) + mask.sum() + torch.zeros(mask.shape[1])
+
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    captured = bd.optimize(backend)(f)
+    for rows, columns in ((2, 3), (4, 5), (6, 7)):
+        x = torch.ones(rows, columns)
+        assert torch.equal(captured(x, x + 1), f(x, x + 1))
+    assert len(graphs) == 2
+    sizes = [node.meta["val"].node.expr for node in graphs[1].graph.find_nodes(op="placeholder") if "size" in node.name]
+    assert len(sizes) == len(set(sizes)) > 0
+
+
+@functools.lru_cache
+def platform_name(prefix):
+    return prefix + str(os.getpid() > 0)
+
+
+def test_a_cached_function_that_python_can_not_evaluate_here_is_asked(check):
+    def f(x):
+        return x * 2 if platform_name("a").endswith("True") else x
+
+    check(f, lambda: (X,))
+
+
+def test_a_change_of_what_a_cached_function_answers_is_noticed():
+    @functools.lru_cache
+    def width(scale):
+        return os.getpgid(0) * 0 + state[0] * scale
+
+    state = [2]
+
+    def f(x):
+        return x * width(3)
+
+    captured = bd.optimize("eager", fullgraph=True)(f)
+    for value in (2, 5, 7):
+        state[0] = value
+        assert torch.equal(captured(X), f(X))
+        width.cache_clear()
+        assert torch.equal(captured(X), f(X))
+
+
+@torch.jit.script
+def span(x: torch.Tensor, most: int):
+    return torch.tensor(min(x.size(-1), most))
+
+
+def test_scripted_functions_and_known_tensors_as_bounds(check):
+    def f(x):
+        n = span(x, 2)
+        return x[:, 3 - n : n + 5], torch.clamp(x, 0, n * 2 - 1)
+
+    check(f, lambda: (X,))

@@ -16,7 +16,7 @@ from .env import ShapeEnv
 from .errors import FakeTensorError
 from .quiet import quiet
 from .rules import RULES
-from .rules.creation import is_factory
+from .rules.creation import is_factory, remember_result
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -221,6 +221,8 @@ class FakeTensorMode(TorchDispatchMode):
         out = self._compute(func, args, kwargs)
         if key is not None and cache is not None and self.shape_env.is_recording:
             cache.store(key, out, args)
+        if any(type(arg) is FakeTensor and arg._constant[0] is not None for arg in args):
+            remember_result(func, args, kwargs, out)
         return out
 
     def _compute(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -189,7 +189,7 @@ def wrap_class(ctx: Context, value: type, source: Source) -> VariableTracker:
 
 CALLABLE_TYPES = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-    types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction,
+    types.ClassMethodDescriptorType, torch._ops.OpOverload, torch._ops.OpOverloadPacket,
 )  # fmt: skip
 
 
@@ -201,6 +201,16 @@ def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
         base = ctx.wrap(owner, AttrSource(source, "__self__"))
         return BoundRuleVariable(base, value.__name__, source=source)
     ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return CallableVariable(value, source=source)
+
+
+@tracker_for(torch.jit.ScriptFunction)
+def wrap_script(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A scripted function is its Python original where torch keeps that."""
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    original = getattr(value, "_torchdynamo_inline", None)
+    if isinstance(original, types.FunctionType):
+        return ctx.wrap(original, ConstSource(original))
     return CallableVariable(value, source=source)
 
 

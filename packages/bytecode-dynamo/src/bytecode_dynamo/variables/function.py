@@ -8,13 +8,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bytecode_dynamo.effects import MISSING, Identity
-from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, CellSource, ConstSource, DefaultsSource, ItemSource, Source
 
 from .base import Args, Kwargs, LazyVariable, VariableTracker
-from .constant import ConstantVariable
+from .constant import ConstantVariable, is_constant_value
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -338,7 +340,35 @@ class CachedFunctionVariable(VariableTracker):
         return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return self.function.call(ctx, args, kwargs)
+        point = ctx.effects.mark(), ctx.graph.mark()
+        try:
+            return self.function.call(ctx, args, kwargs)
+        except GraphBreak:
+            try:
+                values = [arg.as_constant(ctx) for arg in args]
+                named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+            except NotConstant:
+                named = None
+            if named is None or self.source is None or ctx.graph.mark() != point[1]:
+                raise
+            ctx.effects.rollback(point[0])
+        return self._ask(ctx, values, named)
+
+    def _ask(self, ctx: Context, values: list[Any], named: dict[str, Any]) -> VariableTracker:
+        """Call the function now, as eager mode does; a guard asks again, which its cache answers."""
+        cached = self.value
+        compiling, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, False
+        try:
+            result = cached(*values, **named)
+        except Exception as error:
+            raise GraphBreak("BD002", f"{self.function.describe()} raised {type(error).__name__}") from error
+        finally:
+            torch.compiler._is_compiling_flag = compiling
+        if not is_constant_value(result):
+            raise GraphBreak("BD002", f"result of the cached {self.function.describe()}")
+        assert self.source is not None
+        ctx.guards.require(self.source, GuardKind.CUSTOM, lambda now: now(*values, **named) == result)
+        return ConstantVariable(result)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "__wrapped__":

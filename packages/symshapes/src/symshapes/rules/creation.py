@@ -38,6 +38,18 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return fake
 
 
+def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+    """A small result of pointwise arithmetic on known values is known as well."""
+    if not is_fake(out) or out.numel() > _MAX_CONSTANT or torch.Tag.pointwise not in func.tags or func._schema.is_mutable:
+        return
+    values = [arg.known_value if is_fake(arg) else arg for arg in args]
+    numbers = (bool, int, float, torch.Tensor)
+    if torch.Tag.nondeterministic_seeded in func.tags or kwargs or not all(isinstance(value, numbers) for value in values):
+        return
+    with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher():
+        out.remember(func(*values))
+
+
 @RULES.register(
     aten.clone.default,
     aten.empty_like.default,
