@@ -17,7 +17,7 @@ from .effects import DELETED, MISSING, Identity, owner
 from .errors import GraphBreak
 from .graph import GraphInput, size_operation
 from .source import ClosureCellSource, ConstSource, LocalSource, Source, SourceEmitter
-from .variables.base import Args, Kwargs, LazyVariable, NullVariable, VariableTracker
+from .variables.base import LazyVariable, NullVariable, VariableTracker
 from .variables.callable import KnownObjectVariable
 from .variables.constant import ConstantVariable
 from .variables.derived import DerivedVariable, native_base
@@ -377,21 +377,7 @@ class Codegen:
             writer = self._attribute_writer(key, name[0], now) if name else self._contents_writer(key, before, now)
             if writer is not None:
                 writers.append(writer)
-        return writers + [self._deferred(*call) for call in self.ctx.effects.read(self.ctx.deferred, ())]
-
-    def _deferred(self, position: Any, function: VariableTracker, args: Args, kwargs: Kwargs) -> Callable[[], None]:
-        names = [self.spill(value) for value in (function, *args, *kwargs.values())]
-
-        def write() -> None:
-            self.emitter.position, before = position, self.emitter.position
-            self.emitter.load_callee(lambda: self.emitter.load_fast(names[0]))
-            for name in names[1:]:
-                self.emitter.load_fast(name)
-            self.emitter.call(len(names) - 1, list(kwargs))
-            self.emitter.pop()
-            self.emitter.position = before
-
-        return write
+        return writers
 
     def _contents_writer(self, key: Any, before: Any, now: Any) -> Callable[[], None] | None:
         if issubclass(key.cls, types.CellType):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
 import torch
 from symshapes import FakeTensorMode, ShapeEnv, SizeGuard
 
-from .bytecode import NO_POSITION
 from .calls import Calls
 from .config import Config
 from .creation import Creation
@@ -46,7 +44,6 @@ class Context(Creation, Calls):
         self.tensors: dict[int, TensorVariable] = {}
         self.examples: dict[int, torch.Tensor] = {}
         self.inputs: list[Source] = []
-        self.deferred = Identity(tuple)
         self.identities: dict[int, Identity] = {}
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
         self.stride_guards: list[SizeGuard] = []
@@ -128,15 +125,6 @@ class Context(Creation, Calls):
         erased = self.graph.rollback(graph)
         self.modes.resync(self)
         return any(map(is_in_place, erased))
-
-    def defer(self, function: VariableTracker, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]) -> None:
-        """Call something after the graph, where mutations are written; nobody may see its result."""
-        calls = self.effects.read(self.deferred, ())
-        root = self.frame
-        while root is not None and root.parent is not None:
-            root = root.parent
-        position = root.instruction().position if root is not None else NO_POSITION
-        self.effects.write(self.deferred, (*calls, (position, function, tuple(args), dict(kwargs))))
 
     def root_value(self, value: VariableTracker) -> VariableTracker:
         """The tracker to build after the graph."""

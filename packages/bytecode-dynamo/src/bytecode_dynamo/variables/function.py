@@ -340,18 +340,20 @@ class CachedFunctionVariable(VariableTracker):
         return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        point = ctx.effects.mark(), ctx.graph.mark()
+        effects, graph = ctx.effects.mark(), ctx.graph.mark()
         try:
             return self.function.call(ctx, args, kwargs)
         except GraphBreak:
+            if self.source is None or ctx.graph.mark() != graph:
+                raise
             try:
                 values = [arg.as_constant(ctx) for arg in args]
                 named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
             except NotConstant:
-                named = None
-            if named is None or self.source is None or ctx.graph.mark() != point[1]:
+                values, named = [], None
+            if named is None:
                 raise
-            ctx.effects.rollback(point[0])
+        ctx.effects.rollback(effects)
         return self._ask(ctx, values, named)
 
     def _ask(self, ctx: Context, values: list[Any], named: dict[str, Any]) -> VariableTracker:

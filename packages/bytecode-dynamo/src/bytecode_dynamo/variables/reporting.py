@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.builtins.registry import evaluates_call
+from bytecode_dynamo.bytecode import NO_POSITION, Position
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.guards import GuardKind
@@ -19,6 +20,7 @@ from .userobject import UserObjectVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
     from bytecode_dynamo.frame import Frame
 
@@ -32,6 +34,32 @@ def require_known(ctx: Context, args: Args, kwargs: Kwargs, what: str) -> None:
             value.as_constant(ctx)
     except NotConstant as error:
         raise GraphBreak("BD003", f"{what} with {error}") from None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageVariable(VariableTracker):
+    """A call that reports something, on the line of the captured function that led to it."""
+
+    position: Position
+    function: VariableTracker
+    args: tuple[VariableTracker, ...]
+    kwargs: Kwargs
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.position, before = self.position, gen.emitter.position
+        gen.emitter.load_callee(lambda: gen(self.function))
+        count = gen.push_all((*self.args, *self.kwargs.values()))
+        gen.emitter.call(count, list(self.kwargs))
+        gen.emitter.position = before
+
+
+def report_later(ctx: Context, function: VariableTracker, args: Args, kwargs: Kwargs) -> None:
+    """Report after the graph."""
+    root = ctx.frame
+    while root is not None and root.parent is not None:
+        root = root.parent
+    position = root.instruction().position if root is not None else NO_POSITION
+    ctx.deferred.add(ctx, MessageVariable(position, function, tuple(args), kwargs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +77,7 @@ class LoggerVariable(UserObjectVariable):
         if not isinstance(method, BoundRuleVariable):
             return method.call(ctx, args, kwargs)
         require_known(ctx, args, kwargs, f"{self.describe()}.{name}()")
-        ctx.defer(method, args, kwargs)
+        report_later(ctx, method, args, kwargs)
         return ctx.none
 
 
@@ -69,7 +97,7 @@ def warn(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> Non
         raise GraphBreak("BD003", "warnings.warn() on behalf of a caller outside of the captured function")
     place = frame.place()
     known = (given["message"], given.get("category"), place.filename, place.line, frame.names.mapping)
-    ctx.defer(CallableVariable(report), [KnownObjectVariable(value) for value in known], {})
+    report_later(ctx, CallableVariable(report), [KnownObjectVariable(value) for value in known], {})
 
 
 def calling_frame(ctx: Context, level: int) -> Frame | None:
