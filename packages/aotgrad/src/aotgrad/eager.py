@@ -12,14 +12,18 @@ from .emit import Source, tuple_text
 
 
 def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
-    """Runs the graph's ops with eager kernels. Values are let go of after their last use."""
+    """Runs the graph's ops with eager kernels. Values are let go of after their last use, donated inputs included."""
     out = Source()
     nodes = list(gm.graph.nodes)
     output = nodes.pop()
     last_use = {a: node for node in [*nodes, output] for a in node.all_input_nodes}
     names = {node: f"v{i}" for i, node in enumerate(nodes)}
     text = _Renderer(out, names)
-    out.enter(f"def run({', '.join(names[n] for n in nodes if n.op == 'placeholder')}):")
+    placeholders = [names[n] for n in nodes if n.op == "placeholder"]
+    takes_list = any(n.meta.get("donated") for n in nodes)
+    out.enter(f"def run({'arguments' if takes_list else ', '.join(placeholders)}):")
+    if takes_list:
+        out(f"{', '.join(placeholders)}, = arguments; arguments.clear()")
     for node in nodes:
         if node.op == "get_attr":
             names[node] = out.name(str(node.target), operator.attrgetter(str(node.target))(gm))
@@ -28,7 +32,9 @@ def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
             dead = [] if node in last_use else [names[node]]
             out(f"{names[node]} = {text.call(node)}" + "".join(f"; {name} = None" for name in dict.fromkeys([*done, *dead])))
     out(f"return {text(output.args[0])}")
-    return out.load("run")[0]
+    run: Any = out.load("run")[0]
+    run.takes_list, run.overwrites_donated = takes_list, False
+    return run
 
 
 class _Renderer:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from .donation import ALONE, copied, holders
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
@@ -150,6 +151,8 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
             out.enter(f"if not {out.name('keeps_graph', _keeps_graph)}():")
             out("ctx.primals = None")  # as free as what is saved
             out.leave()
+    if split.donated:
+        _write_donation(out, split, backward)
     if split.sizes:
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
     used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
@@ -168,6 +171,10 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
         out.leave()
     arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *names]
     call = f"{out.name('backward', backward)}({', '.join(arguments)})"
+    if getattr(backward, "takes_list", False):
+        out(f"arguments = [{', '.join(arguments)}]")
+        out(f"{' = '.join(arguments)} = None")
+        call = f"{out.name('backward', backward)}(arguments)"
     results = [f"d{i}" for i in range(len(split.gradients))]
     _call_compiled(out, "backward", call, results, autocast="unknown")
     position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
@@ -212,6 +219,17 @@ def _tangents_behind(joint: Joint) -> Iterator[int]:
 def mask_absent(reach: Sequence[int], given: int, gradients: Sequence[Any]) -> tuple[Any, ...]:
     """``gradients`` without those that depend on tangents but on none of the given ones."""
     return tuple(None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients))
+
+
+def _write_donation(out: Source, split: Split, backward: Compiled) -> None:
+    """Lets go of what is saved; donated values that somebody else holds, or that a second backward will read, are copied."""
+    out("ctx.maybe_clear_saved_tensors()")
+    if not getattr(backward, "overwrites_donated", True):
+        return
+    for name in (n.name for n in split.saved if n in split.donated):
+        out.enter(f"if {out.name('holders', holders)}({name}) != {out.name('ALONE', ALONE)}:")
+        out(f"{name} = {out.name('copied', copied)}({name})")
+        out.leave()
 
 
 def _write_training_call(

@@ -10,6 +10,7 @@ import torch
 from symshapes import expr_of, is_symbolic
 
 from .cost import Recompute, recompute_class
+from .donation import donated_among
 from .joint import Joint
 from .passes import size_symbols
 from .rematerialise import add_substitutes
@@ -131,6 +132,7 @@ class Split:
         saved: joint tensor nodes that backward reads.
         copied: those of ``saved`` that are inputs which the call overwrites: the forward graph returns a copy.
         sizes: joint nodes of the sizes that backward reads.
+        donated: those of ``saved`` whose memory backward may use for something else.
     """
 
     forward: torch.fx.GraphModule
@@ -140,6 +142,7 @@ class Split:
     saved: tuple[torch.fx.Node, ...]
     copied: frozenset[torch.fx.Node]
     sizes: tuple[torch.fx.Node, ...]
+    donated: frozenset[torch.fx.Node] = frozenset()
 
 
 def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
@@ -156,8 +159,12 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
     gradients = tuple(
         dict.fromkeys(g for g in view.gradients if isinstance(g, torch.fx.Node) and g.op != "placeholder" and g in body)
     )
+    donated = donated_among(saved, view.exposed)
     backward = _extract_backward(view, body, saved, sizes, gradients)
-    return Split(forward, results, backward, gradients, saved, copied, sizes)
+    for placeholder, node in zip(backward.graph.find_nodes(op="placeholder"), dict.fromkeys((*sizes, *saved))):
+        if node in donated:
+            placeholder.meta["donated"] = True
+    return Split(forward, results, backward, gradients, saved, copied, sizes, donated)
 
 
 def _backward_body(
