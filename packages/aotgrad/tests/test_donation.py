@@ -139,3 +139,12 @@ def test_small_values_and_outputs_are_not_donated():
     call(torch.randn(4, requires_grad=True))
     call(torch.randn(256, 256, requires_grad=True))
     assert not any(n.meta.get("donated") for gm in graphs for n in gm.graph.nodes)
+
+
+def test_a_gradient_that_is_an_argument_is_returned():
+    x, y = (torch.randn(128, 128, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    call = aot_function(lambda x, y: (x @ x).sin() + y, forward_compiler=run_eager)
+    tangent = torch.randn(128, 128, dtype=torch.float64)
+    found = torch.autograd.grad(call(x, y), (x, y), tangent)
+    for a, b in zip(found, torch.autograd.grad((x @ x).sin() + y, (x, y), tangent)):
+        torch.testing.assert_close(a, b)

@@ -151,8 +151,7 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
             out.enter(f"if not {out.name('keeps_graph', _keeps_graph)}():")
             out("ctx.primals = None")  # as free as what is saved
             out.leave()
-    if split.donated:
-        _write_donation(out, split, backward)
+    _write_donation(out, split, backward)
     if split.sizes:
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
     used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
@@ -169,12 +168,7 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
         out.enter(f"if {tangent.name}.stride() != {strides}:")
         out(f"{tangent.name} = {out.name('restride', restride)}({tangent.name}, {strides})")
         out.leave()
-    arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *names]
-    call = f"{out.name('backward', backward)}({', '.join(arguments)})"
-    if getattr(backward, "takes_list", False):
-        out(f"arguments = [{', '.join(arguments)}]")
-        out(f"{' = '.join(arguments)} = None")
-        call = f"{out.name('backward', backward)}(arguments)"
+    call = _backward_call(out, split, backward, names, [g for g in _gradient_nodes(joint) if isinstance(g, torch.fx.Node)])
     results = [f"d{i}" for i in range(len(split.gradients))]
     _call_compiled(out, "backward", call, results, autocast="unknown")
     position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
@@ -221,9 +215,22 @@ def mask_absent(reach: Sequence[int], given: int, gradients: Sequence[Any]) -> t
     return tuple(None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients))
 
 
+def _backward_call(out: Source, split: Split, backward: Compiled, tangents: list[str], gradients: list[torch.fx.Node]) -> str:
+    """Text of the compiled graph's call; before a call with a list, the values are let go of."""
+    function = out.name("backward", backward)
+    arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *tangents]
+    if not getattr(backward, "takes_list", False):
+        return f"{function}({', '.join(arguments)})"
+    returned = {g.name for g in gradients}
+    out(f"arguments = [{', '.join(arguments)}]")
+    out("".join(f"{name} = " for name in arguments if name not in returned) + "None")
+    return f"{function}(arguments)"
+
+
 def _write_donation(out: Source, split: Split, backward: Compiled) -> None:
     """Lets go of what is saved; donated values that somebody else holds, or that a second backward will read, are copied."""
-    out("ctx.maybe_clear_saved_tensors()")
+    if split.donated:
+        out("ctx.maybe_clear_saved_tensors()")
     if not getattr(backward, "overwrites_donated", True):
         return
     for name in (n.name for n in split.saved if n in split.donated):
