@@ -124,6 +124,8 @@ class Calls:
         frame.parent = self.frame
         try:
             return run_inlined(self, frame, raised)
+        except RecursionError:
+            raise GraphBreak("BD016", f"call of {frame.function_name}: Python's recursion limit") from None
         finally:
             self.depth -= 1
 

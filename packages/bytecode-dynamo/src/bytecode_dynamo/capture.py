@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ from .errors import (
     UserError,
 )
 from .evaluator import Broken, Restart, Returned, run_root
-from .frame import Decoded, Frame, GlobalNames, decoded
+from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .graph import GraphInput
 from .guards import GuardRecord, ShapeGuards, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Activated, Continuation, Entry, FrameView, Region
@@ -195,9 +196,13 @@ def compiling() -> Iterator[None]:
     torch.compiler._is_compiling_flag = True
     # What fake tensors save for backward is not the program's: its hooks on saved tensors must not see it.
     hooked = _rest_saved_tensor_hooks(True)
+    # Evaluating a call takes some ten calls.
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 20 * config.inline_depth)
     try:
         yield
     finally:
+        sys.setrecursionlimit(limit)
         _rest_saved_tensor_hooks(hooked)
         torch.compiler._is_compiling_flag = before
 
@@ -346,6 +351,7 @@ class Compilation:
         )
 
     def _unbuildable(self, error: GraphBreak) -> Any:
+        error.stack = error.stack or place_stack(self.ctx.frame)
         if self.policy.fullgraph:
             raise Unsupported(error.record()) from None
         counters["graph_breaks"] += 1

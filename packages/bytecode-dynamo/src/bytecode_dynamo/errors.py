@@ -108,7 +108,7 @@ class BreakRecord:
         title = BREAKS[self.id][0]
         lines = [f"{self.id}: {title}", f"  {self.reason}"]
         lines += [place.format() for place in self.stack]
-        lines.append(f"  hint: {self.hint}")
+        lines += [f"  hint: {self.hint}", f"  see docs/errors/{self.id}.md"]
         return "\n".join(lines)
 
 

@@ -218,7 +218,7 @@ def call(
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
         return ctx.create(result)
     if isinstance(target, torch.jit.ScriptFunction):
-        target = OpaqueCall(target, target.name)
+        target = OpaqueCall(target, str(target.name))
     proxies = tuple(arg.as_proxy(ctx) for arg in args)
     named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
     node = ctx.graph.add_call(op, target, proxies, named_proxies, result)

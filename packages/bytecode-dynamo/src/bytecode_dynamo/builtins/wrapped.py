@@ -49,7 +49,7 @@ def make_parameter(
         raise GraphBreak("BD019", "a torch.nn.Parameter without data")
     wanted = requires_grad is None or requires_grad.truth(ctx)
     with ctx.mode, torch.enable_grad():
-        fake = data.fake.detach().requires_grad_(wanted)
+        fake: Any = data.fake.detach().requires_grad_(wanted)
     node = ctx.graph.add_call("call_function", MAKE_PARAMETER, (data.node, wanted), {}, fake)
     made = TensorVariable(node, fake, torch.nn.Parameter)
     ctx.remember_tensor(made)

@@ -29,12 +29,22 @@ def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableT
     return ctx.get_attr(owner, name)
 
 
+def enter(ctx: Context, manager: VariableTracker) -> VariableTracker:
+    """``manager.__enter__()``; a manager of torch that can't be entered in a graph is named."""
+    try:
+        return special_method(ctx, manager, "__enter__").call(ctx, [], {})
+    except GraphBreak as error:
+        cls = manager.python_type()
+        if error.id != "BD018" or not cls.__module__.startswith("torch"):
+            raise
+        raise GraphBreak("BD017", f"{cls.__module__}.{cls.__qualname__}: {error.reason}") from None
+
+
 @evaluates(Op.BEFORE_WITH)
 def before_with(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     manager = frame.stack.pop()
     exit_ = special_method(ctx, manager, "__exit__")
-    entered = special_method(ctx, manager, "__enter__").call(ctx, [], {})
-    frame.stack += [exit_, entered]
+    frame.stack += [exit_, enter(ctx, manager)]
 
 
 @evaluates(Op.WITH_EXCEPT_START)

@@ -97,7 +97,10 @@ class NNModuleVariable(UserObjectVariable):
         UserObjectVariable.set_attr(self, ctx, name, value)
 
 
-@evaluates_call(LazyModuleMixin._infer_parameters)
+_LAZY: Any = LazyModuleMixin
+
+
+@evaluates_call(_LAZY._infer_parameters)
 def infer_parameters(ctx: Context, this: Any, module: Any, args: VariableTracker, kwargs: VariableTracker) -> None:
     """The hook that gives a lazy module its parameters runs for real; then the frame is evaluated again."""
     if not isinstance(module, NNModuleVariable) or not module.key.exists:

@@ -222,6 +222,20 @@ def _keeps_requires_grad(ctx: Context, x: TensorVariable, args: Args) -> bool:
     return x.fake.requires_grad == (args[0].truth(ctx) if args else True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientFunctionVariable(OpaqueVariable):
+    """``x.grad_fn``: that it is there is known while capturing."""
+
+    base: TensorVariable
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.base)
+        gen.emitter.load_attr("grad_fn")
+
+
 def _attribute(name: str) -> Callable[..., Any]:
     def add(rule: Callable[[Context, TensorVariable], VariableTracker]) -> None:
         TENSOR_ATTRIBUTES[name] = rule
@@ -285,7 +299,7 @@ def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
 def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
     if x.fake.grad_fn is None:
         return ctx.none
-    return OpaqueVariable(type(x.fake.grad_fn), f".grad_fn of {x.describe()}")
+    return GradientFunctionVariable(type(x.fake.grad_fn), f".grad_fn of {x.describe()}", x)
 
 
 def is_static(value: torch.Tensor, source: Source) -> bool:

@@ -216,6 +216,8 @@ class UserObjectVariable(VariableTracker):
         return VariableTracker.contains(self, ctx, item)
 
     def iterate(self, ctx: Context) -> VariableTracker:
+        if isinstance(find_in_class(self.key.cls, "__iter__")[1], types.WrapperDescriptorType) and self.key.exists:
+            raise GraphBreak("BD012", f"iteration over {self.describe()}")
         method = self.special(ctx, "__iter__")
         if method is None and self.special(ctx, "__getitem__") is not None:
             return ctx.polyfill(polyfills.iterate_sequence, [self], {})

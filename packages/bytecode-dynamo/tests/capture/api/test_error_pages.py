@@ -1,0 +1,58 @@
+"""Each break id has a page, whose first program breaks for it and whose second one is captured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import bytecode_dynamo as bd
+import pytest
+from bytecode_dynamo.errors import BREAKS
+
+ROOT = Path(__file__).parents[5]
+PAGES = ROOT / "docs" / "errors"
+
+
+def program(id_, number):
+    """``f`` and ``args`` of a program on a page."""
+    scope = {}
+    blocks = re.findall(r"```python\n(.*?)```", (PAGES / f"{id_}.md").read_text(), re.DOTALL)
+    exec(compile(blocks[number], str(PAGES / f"{id_}.md"), "exec"), scope)
+    return scope["f"], scope["args"]
+
+
+def test_there_is_a_page_for_every_id_and_no_other():
+    assert {page.stem for page in PAGES.glob("BD*.md")} == set(BREAKS)
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert all(f"errors/{id_}.md" in navigation for id_ in BREAKS)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("id_", BREAKS)
+def test_first_program_causes_the_break(id_):
+    f, args = program(id_, 0)
+    stops = []
+    with bd.config.patch(max_instructions=20_000):
+        captured = bd.optimize("eager", on_capture=lambda found: stops.append(found.stop and found.stop.id))(f)
+        try:
+            captured(*args)
+        except (ValueError, RuntimeError):
+            assert id_ in ("BD008", "BD011")
+    assert id_ in stops
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("id_", sorted(set(BREAKS) - {"BD008"}))
+def test_fullgraph_names_the_line_and_the_page(id_):
+    f, args = program(id_, 0)
+    with bd.config.patch(max_instructions=20_000), pytest.raises(bd.exc.Unsupported) as caught:
+        bd.optimize("eager", fullgraph=True)(f)(*args)
+    text = str(caught.value)
+    assert caught.value.id == id_
+    assert f"docs/errors/{id_}.md" in text
+    assert f'File "{PAGES / id_}.md", line ' in text
+
+
+@pytest.mark.parametrize("id_", BREAKS)
+def test_second_program_is_one_graph(id_, check):
+    check(program(id_, 1)[0], lambda: program(id_, 1)[1], calls=1)
