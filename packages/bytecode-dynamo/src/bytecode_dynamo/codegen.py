@@ -369,7 +369,7 @@ class Codegen:
     def prepare_effects(self) -> list[Callable[[], None]]:
         """Build the values that mutations need; returns what writes them."""
         writers: list[Callable[[], None]] = []
-        for call in self.ctx.pending_hooks.calls(self.ctx):
+        for call in self.ctx.deferred.calls(self.ctx):
             self(call)
             self.emitter.pop()
         for slot, before, now in list(self.ctx.effects.changed()):

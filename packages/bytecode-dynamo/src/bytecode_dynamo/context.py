@@ -11,6 +11,7 @@ from symshapes import FakeTensorMode, ShapeEnv, SizeGuard
 from .calls import Calls
 from .config import Config
 from .creation import Creation
+from .deferred import Deferred
 from .dynamic import DynamicShapes
 from .effects import Effects, Identity
 from .errors import GraphBreak, UserError
@@ -18,7 +19,6 @@ from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .graph import GraphBuilder, is_in_place
 from .guards import Guards, ShapeGuards
 from .modes import Modes
-from .pending import PendingHooks
 from .source import Source, StrideSource
 from .trace import format_places
 from .variables.base import VariableTracker
@@ -49,7 +49,7 @@ class Context(Creation, Calls):
         self.stride_guards: list[SizeGuard] = []
         self.constant_objects: dict[type, Any] = {}
         self.modes = Modes(self)
-        self.pending_hooks = PendingHooks()
+        self.deferred = Deferred()
 
     def close(self) -> None:
         """Let go of the frame's values: the environment lives on in the graph's metadata."""

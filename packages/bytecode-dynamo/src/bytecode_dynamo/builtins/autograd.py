@@ -97,7 +97,7 @@ class HookHandleVariable(VariableTracker):
         if self.node is not None:
             ctx.graph.add_call("call_function", REMOVE, (self.node,), {}, None)
         else:
-            ctx.pending_hooks.remove(ctx, self)
+            ctx.deferred.remove(ctx, self)
         return ctx.none
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -122,7 +122,7 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
     key = Identity(torch.utils.hooks.RemovableHandle)
     if tensor.source is not None and ctx.example_of(tensor) is not None and tensor.fake.is_leaf:
         handle = HookHandleVariable(key, None, tensor, "register_hook", hook)
-        ctx.pending_hooks.add(ctx, handle)
+        ctx.deferred.add(ctx, handle)
         return handle
     if not tensor.fake.requires_grad:
         raise GraphBreak("BD011", f"register_hook on {tensor.describe()}, which does not require a gradient")

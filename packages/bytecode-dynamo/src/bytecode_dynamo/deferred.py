@@ -1,4 +1,4 @@
-"""Hooks on inputs: they are registered after the graph, in the order of the program."""
+"""Calls that are made after the graph, in the order in which the program made them: hooks on inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _CALLS = object()
 
 
-class PendingHooks:
+class Deferred:
     """The calls so far, kept in the effects so that going back undoes them. Building the tracker of a call makes it."""
 
     def add(self, ctx: Context, call: VariableTracker) -> None:
