@@ -13,7 +13,7 @@ from .errors import Unsupported
 from .functional import current_value, is_functional, storage_id
 from .plan import Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View, ViewMode
 from .tracer import Tracer
-from .views import view_chain, view_root
+from .views import steps_between, view_chain, view_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,12 @@ class _Planner:
         layout = _layout_change(t.before, wrapper)
         if wrapper.requires_grad != t.before.requires_grad and not written:
             raise Unsupported("AG021", "the program changes requires_grad of an input")
-        if not written and layout is None:
+        bumps = wrapper._version - t.version
+        if not written and layout is None and not bumps:
             return None
         differentiable = wrapper.requires_grad and (t.edge is None or gradient_edge(wrapper) != t.edge)
         slot = self.slot(wrapper, tracked=differentiable) if written else None
-        return Mutation(t.target, slot, differentiable, wrapper._version - t.version, layout)
+        return Mutation(t.target, slot, differentiable, bumps, layout)
 
     # -- outputs -------------------------------------------------------------------------------------------------
 
@@ -130,10 +131,10 @@ class _Planner:
         return self._view(o, self.slot(base), base)
 
     def _view(self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor) -> View:
-        stop = self.node(base_wrapper)
-        root, steps = view_chain(self.node(o), stop)
-        if root is not stop:
-            raise Unsupported("AG022", "an output is a view whose relation to its base is not a chain of views", node=root)
+        steps = steps_between(self.node(base_wrapper), self.node(o))
+        if steps is None:
+            reason = "an output is a view whose relation to its base is not a chain of views"
+            raise Unsupported("AG022", reason, node=self.node(o))
         return View(base, steps, _view_mode(o, base_wrapper))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
@@ -143,7 +144,8 @@ class _Planner:
             raise Unsupported("AG024", "outputs share memory but are not views of one value")
         (root,) = roots
         candidates = [*members, *(m._base for m in members if m._is_view() and m._base is not None)]
-        whole = [c for c in candidates if is_functional(c) and self.node(c) is root]
+        candidates = [c for c in candidates if is_functional(c)]
+        whole = [c for c in candidates if all(steps_between(self.node(c), self.node(m)) is not None for m in members)]
         whole.sort(key=lambda c: not c.requires_grad)
         if not whole:
             raise Unsupported("AG024", "outputs share memory with a value that is out of reach", node=root)

@@ -112,7 +112,7 @@ class EffectWriter:
         copy = self.out.name("foreach_copy_", torch._foreach_copy_)
         targets = ", ".join(self._written(m) for m in plain)
         values = ", ".join(self.values[m.slot.index] for m in plain if m.slot is not None)
-        needs_guard = any(self._requires_grad(m) for m in plain)
+        needs_guard = any(self._meets_history(m) for m in plain)
         self._under_no_grad(needs_guard, [f"{copy}([{targets}], [{values}])"])
 
     def _mutate(self, m: Mutation) -> None:
@@ -128,14 +128,16 @@ class EffectWriter:
         if extra > 0:
             bump = self.out.name("increment_version", torch._C._increment_version)
             lines.append(f"{bump}(({name},) * {extra})")
-        self._under_no_grad(not m.differentiable and self._requires_grad(m), lines)
+        self._under_no_grad(not m.differentiable and self._meets_history(m), lines)
 
     def _written(self, m: Mutation) -> str:
         """Text of the tensor to copy into; ``.data`` where eager writes without counting a version (batch norm)."""
         return self.target(m.target) + (".data" if m.bumps == 0 else "")
 
-    def _requires_grad(self, m: Mutation) -> bool:
-        return m.target.index >= 0 and self.inputs[m.target.index].requires_grad
+    def _meets_history(self, m: Mutation) -> bool:
+        """Whether the write would be recorded: the target requires grad, or its new value is an input that does."""
+        recorded = {s.name for s in self.inputs if s.requires_grad}
+        return self.target(m.target) in recorded or (m.slot is not None and self.values[m.slot.index] in recorded)
 
     def _under_no_grad(self, needed: bool, lines: list[str]) -> None:
         if needed:

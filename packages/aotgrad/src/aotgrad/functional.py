@@ -61,7 +61,17 @@ class RefuseOverlappingWrites(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if args and _is_write(getattr(func, "__name__", "")) and is_functional(args[0]) and _overlaps_itself(args[0]):
             raise Unsupported("AG029", f"{func.__name__} writes to a tensor whose elements share memory")
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "").startswith("_foreach_") and func.__name__.endswith("_"):
+            _count_writes(args[0])
+        return out
+
+
+def _count_writes(tensors: Any) -> None:
+    """On the CPU these ops write to one tensor after the other, which versions count; functionalisation leaves that out."""
+    written = [t for t in tensors if is_functional(t) and t.device.type == "cpu"]
+    if written:
+        torch._C._increment_version(written)
 
 
 def _is_write(name: str) -> bool:

@@ -155,6 +155,8 @@ class Tracer(TorchDispatchMode):
         if func in _QUERIES:
             return func(*args, **kwargs)
         args, kwargs = pytree.tree_map_only(torch.Tensor, self.lift, (args, kwargs))
+        if func is aten._conj.default and isinstance(args[0], complex):  # torch hands a number over for a wrapped one
+            args = (self.lift(self._on_real(torch.scalar_tensor, args[0], dtype=torch.complex128)),)
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
         func = _RENAMED.get(func, func)
@@ -181,7 +183,7 @@ class Tracer(TorchDispatchMode):
         return self._on_real(func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs)
 
     def _on_real(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        with torch._C._DisableTorchDispatch():
+        with below_functionalisation(), torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)
 
     def _alias(self, func: Any, args: Any, kwargs: Any) -> Any:

@@ -63,6 +63,17 @@ def view_chain(node: torch.fx.Node, stop: torch.fx.Node | None = None) -> tuple[
     return node, tuple(reversed(steps))
 
 
+def steps_between(base: torch.fx.Node, node: torch.fx.Node) -> tuple[ViewStep, ...] | None:
+    """The view ops that lead from ``base`` to ``node``, or None. Views of one node by equal steps are the same."""
+    root, steps = view_chain(node, base)
+    if root is base:
+        return steps
+    base_root, base_steps = view_chain(base)
+    if base_root is not root or steps[: len(base_steps)] != base_steps:
+        return None
+    return steps[len(base_steps) :]
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
         return expr_of(value.meta["val"])
