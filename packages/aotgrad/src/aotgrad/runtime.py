@@ -106,7 +106,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
         out(f"ctx.primals = {run.double.keep_text()}")
     if carried:
         out(f"box[:] = {tuple_text(carried)}")
-    out("ctx.set_materialize_grads(False)")  # a gradient that depends on absent ones only is absent, not zero
+    out("ctx.materialize_grads = False")  # a gradient that depends on absent ones only is absent, not zero
     returned = [values[i] for i in plan.differentiable]
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
