@@ -30,6 +30,8 @@ def test_patch_restores() -> None:
         ({"fusion": 1}, "unknown option 'fusion'; the options are fallback, "),
         ({"partition": "best"}, "must be 'min_cut' or 'default'"),
         ({"verify": "yes"}, "must be bool"),
+        ({"activation_memory_budget": 1.5}, "must be a number from 0 to 1"),
+        ({"activation_memory_budget": "half"}, "must be a number from 0 to 1"),
         ({"dump": 3}, "must be a string or None"),
     ],
 )

@@ -25,6 +25,8 @@ class Config:
     """Draw random numbers with eager's own operators, in eager's sequence, instead of our counter-based generator."""
     partition: Partition = "min_cut"
     """What is kept between forward and backward: the cheapest cut, or everything that backward reads."""
+    activation_memory_budget: float = 1.0
+    """The share of ``min_cut``'s saved bytes that backward may keep, 0 to 1; below 1, whole layers are computed again."""
     numerics: Numerics = "fast"
     """Inside a kernel: keep float32 between bfloat16 operations, or round after each as eager does."""
     freeze: bool = False
@@ -69,7 +71,9 @@ def _check_field(name: str, value: object) -> None:
     if name not in _FIELDS:
         raise UsageError(f"unknown option {name!r}; the options are {', '.join(_FIELDS)}")
     choices = get_args(_TYPES[name])
-    if not choices:
+    if _TYPES[name] is float:
+        valid, expected = type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"  # type: ignore[operator]
+    elif not choices:
         valid, expected = isinstance(value, _TYPES[name]), _TYPES[name].__name__
     elif str in choices:
         valid, expected = value is None or isinstance(value, str), "a string or None"

@@ -139,6 +139,7 @@ def compile_captured(
         lambda functional, _: compile_functional(ctx, "backward", functional),
         inference_compiler=lambda functional, _: compile_functional(replace(ctx, inference=True), "inference", functional),
         partition=config.partition,
+        activation_memory_budget=config.activation_memory_budget,
         on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
         fallback_random=config.fallback_random,
     )
