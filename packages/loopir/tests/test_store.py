@@ -82,3 +82,64 @@ def test_processes_can_write_the_same_artifact(tmp_path):
     assert [process.exitcode for process in processes] == [0, 0]
     store = ArtifactStore(tmp_path)
     assert store.get(store.key("k"), ".so").read_bytes() == b"x" * 4096
+
+
+def test_foreign_files_and_links_are_misses(tmp_path, monkeypatch):
+    store = ArtifactStore(tmp_path / "store")
+    key = store.key("k")
+    path = store.put(key, ".so", b"payload")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"payload")
+    path.unlink()
+    path.symlink_to(elsewhere)
+    assert store.get(key, ".so") is None
+    path = store.put(key, ".so", b"payload")
+    assert store.get(key, ".so") == path and not path.is_symlink(), "rebuilt over the link"
+    monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
+    assert store.get(key, ".so") is None, "somebody else's file"
+    with pytest.raises(StoreError, match="belongs to user"):
+        ArtifactStore(store.root).get(key, ".so")
+
+
+def test_tampered_manifest_is_a_miss(tmp_path):
+    store = ArtifactStore(tmp_path)
+    key = store.key("k")
+    path = store.put(key, ".so", b"payload")
+    manifest = path.with_name(path.name + ".manifest")
+    for text in (b"", b"format: 2\n", b"\xff\xfe", manifest.read_bytes().replace(b"size: 7", b"size: 8")):
+        manifest.write_bytes(text)
+        assert store.get(key, ".so") is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_store_says_what_to_try(tmp_path):
+    (tmp_path / "fixed").mkdir(mode=0o500)
+    with pytest.raises(StoreError, match="STRATA_CACHE_DIR"):
+        ArtifactStore(tmp_path / "fixed").put("00ff", ".so", b"")
+
+
+def test_store_stays_below_its_limit(tmp_path):
+    store = ArtifactStore(tmp_path, limit=5000)
+    keys = [store.key(str(i)) for i in range(8)]
+    for age, key in enumerate(keys):
+        path = store.put(key, ".so", b"x" * 1000)
+        os.utime(path, (1000 + age, 1000 + age))
+    left = path.with_name(".left-over.so")
+    left.write_bytes(b"x")
+    os.utime(left, (1, 1))
+    assert store.get(keys[0], ".so") is not None, "used again"
+    assert store.evict() == 4 and not left.exists()
+    assert [store.get(key, ".so") is not None for key in keys] == [True, *[False] * 4, *[True] * 3]
+
+
+def test_a_miss_is_explained(tmp_path):
+    store = ArtifactStore(tmp_path)
+    text = "x" * 500
+    a, b, c = store.key("cpp", text, "-O2"), store.key("cpp", text, "-O3"), store.key("cpp", text + "y", "-O2", "avx2")
+    store.put(a, ".so", b"payload")
+    assert ArtifactStore(tmp_path).explain_miss(a, b).startswith(f"nothing is known of {b}")
+    assert store.explain_miss(a, b) == "part 2: '-O2' became '-O3'"
+    assert store.explain_miss(a, a) == "the keys are the same"
+    other = ArtifactStore(tmp_path)
+    other.key("cpp", text + "y", "-O2", "avx2")
+    assert "of 500 bytes became sha256" in other.explain_miss(a, c) and "3 parts became 4" in other.explain_miss(a, c)

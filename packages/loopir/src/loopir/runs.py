@@ -154,7 +154,7 @@ def _place(slots: Sequence[Slot], program: Program) -> sympy.Expr:
     """
     sizes = {id(slot): size_in_bytes(program.buffers[slot.names[0]]) for slot in slots}
     fixed = [slot for slot in slots if sizes[id(slot)].is_Integer]
-    top = 0
+    top = ALIGNMENT if fixed else 0
     placed: list[Slot] = []
     for slot in sorted(fixed, key=lambda s: -int(sizes[id(s)])):
         need, start = int(sizes[id(slot)]), 0

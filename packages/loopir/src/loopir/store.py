@@ -1,7 +1,8 @@
 """Content-addressed files shared by many processes: built kernels and whatever else is worth keeping.
 
-An artifact is ``<root>/<key[:2]>/<key><suffix>``; beside it ``.manifest`` says in plain text its size and sha256. A file is
-loaded only if it matches, so a torn or foreign write is a miss and not a crash. The manifest is renamed into place last.
+An artifact is ``<root>/<key[:2]>/<key><suffix>``; beside it ``.manifest`` says in plain text its size, its sha256 and what its
+key was made of. A file is loaded only if it is ours and matches, so a torn, foreign or changed one is a miss and not a crash.
+The manifest is renamed into place last. When the store grows beyond its limit, what was not used for longest goes.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import hashlib
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from loopir.errors import StoreError
 
-FORMAT = "1"
+FORMAT = "2"
+DEFAULT_LIMIT = 2 << 30
+SHOWN = 120
+LEFTOVER_SECONDS = 3600.0
+PUTS_PER_CHECK = 64
 
 
 def default_root() -> Path:
@@ -25,16 +32,19 @@ def default_root() -> Path:
 
 
 class ArtifactStore:
-    """A directory of verified artifacts. ``hits`` and ``misses`` count the answers of :meth:`get`.
+    """A directory of verified artifacts. ``hits`` and ``misses`` count the answers of :meth:`get`; ``limit`` is in bytes.
 
     Raises :class:`StoreError` on first use when the directory can't be made, isn't writable, or belongs to someone else.
     """
 
-    def __init__(self, root: Path | str | None = None) -> None:
+    def __init__(self, root: Path | str | None = None, limit: int = DEFAULT_LIMIT) -> None:
         self.root = Path(root) if root is not None else default_root()
+        self.limit = limit
         self.hits = 0
         self.misses = 0
         self._ready = False
+        self._parts: dict[str, tuple[str, ...]] = {}
+        self._puts = 0
 
     def key(self, *parts: str | bytes) -> str:
         """A name for the content described by ``parts`` (the parts' boundaries count)."""
@@ -43,13 +53,34 @@ class ArtifactStore:
             data = part.encode() if isinstance(part, str) else part
             digest.update(str(len(data)).encode() + b":")
             digest.update(data)
-        return digest.hexdigest()
+        name = digest.hexdigest()
+        self._parts[name] = tuple(map(_shown, parts))
+        return name
+
+    def explain_miss(self, key_a: str, key_b: str) -> str:
+        """Which parts of two keys differ, for keys made by this object or kept in the store."""
+        parts = [self._parts.get(key) or self._recorded(key) for key in (key_a, key_b)]
+        for key, found in zip((key_a, key_b), parts, strict=True):
+            if found is None:
+                return f"nothing is known of {key}: it was not made by this store, and no artifact has it"
+        a, b = (found or () for found in parts)
+        lines = [f"part {i}: {x} became {y}" for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+        if len(a) != len(b):
+            lines.append(f"{len(a)} parts became {len(b)}")
+        return "\n".join(lines) or "the keys are the same"
+
+    def _recorded(self, key: str) -> tuple[str, ...] | None:
+        for path in sorted((self.root / key[:2]).glob(f"{key}*.manifest")):
+            lines = path.read_text().splitlines()
+            return tuple(line.partition(": ")[2] for line in lines if line.startswith("part "))
+        return None
 
     def get(self, key: str, suffix: str) -> Path | None:
         """The artifact's path when it is there, complete and unchanged."""
         path = self._path(key, suffix)
-        if self._matches(path):
+        if _matches(path):
             self.hits += 1
+            os.utime(path)
             return path
         self.misses += 1
         return None
@@ -69,7 +100,7 @@ class ArtifactStore:
                 data(temporary)
             else:
                 temporary.write_bytes(data)
-            manifest = _describe(temporary)
+            manifest = _describe(temporary) + "".join(f"part {i}: {p}\n" for i, p in enumerate(self._parts.get(key, ())))
             os.replace(temporary, path)
             note = temporary.with_name(temporary.name + ".manifest")
             note.write_text(manifest)
@@ -78,7 +109,34 @@ class ArtifactStore:
             raise self._unusable(error) from error
         finally:
             temporary.unlink(missing_ok=True)
+        if self._puts % PUTS_PER_CHECK == 0:
+            self.evict()
+        self._puts += 1
         return path
+
+    def evict(self) -> int:
+        """Removes what was not used for longest until four fifths of the limit are left, and what dead processes left behind;
+        returns how many artifacts went."""
+        entries = []
+        for path in self.root.glob("??/*"):
+            with suppress(OSError):
+                status = path.stat()
+                if path.name.startswith("."):
+                    if time.time() - status.st_mtime > LEFTOVER_SECONDS:
+                        path.unlink()
+                elif path.suffix != ".manifest":
+                    entries.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        removed = 0
+        for _, size, path in sorted(entries) if total > self.limit else ():
+            if total <= self.limit * 4 // 5:
+                break
+            with suppress(OSError):
+                _manifest(path).unlink(missing_ok=True)
+                path.unlink()
+                total -= size
+                removed += 1
+        return removed
 
     def _path(self, key: str, suffix: str) -> Path:
         if not self._ready:
@@ -110,12 +168,25 @@ class ArtifactStore:
             "Set STRATA_CACHE_DIR to a directory that you own and only you can write to, or fix its permissions (chmod 700)."
         )
 
-    @staticmethod
-    def _matches(path: Path) -> bool:
-        try:
-            return _manifest(path).read_text() == _describe(path)
-        except OSError:
-            return False
+
+def _matches(path: Path) -> bool:
+    """Whether the artifact is a file of ours with the content that its manifest says."""
+    try:
+        for file in (path, _manifest(path)):
+            status = file.lstat()
+            if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+                return False
+        return _manifest(path).read_text().startswith(_describe(path))
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _shown(part: str | bytes) -> str:
+    """A part of a key on one line: itself when it is short, else its hash."""
+    data = part.encode() if isinstance(part, str) else part
+    if isinstance(part, str) and len(part) <= SHOWN:
+        return repr(part)
+    return f"sha256 {hashlib.sha256(data).hexdigest()} of {len(data)} bytes"
 
 
 def _manifest(path: Path) -> Path:

@@ -9,6 +9,8 @@ from loopir.errors import ScheduleError
 from loopir.node import ExternNode, LoopNode, LoweredGraph
 from loopir.schedule.group import Group, group_of
 
+WINDOW = 16
+
 
 class Dag:
     """Groups by name with their successors and predecessors. Merging two groups keeps it a DAG."""
@@ -96,18 +98,30 @@ class Dag:
             self.writers[name] = _renamed(self.writers[name], right.name, left.name)
 
     def order(self) -> list[Group]:
-        """All groups, dependencies first, else in program order."""
+        """All groups, dependencies first, else in program order; launches and extern calls are kept together where that moves
+        a group by no more than WINDOW nodes, so that launches form long runs."""
         waiting = {name: len(before) for name, before in self.predecessors.items()}
-        ready = [(self.groups[name].first, name) for name, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        result = []
-        while ready:
-            _, name = heapq.heappop(ready)
+        ready: dict[bool, list[tuple[int, str]]] = {True: [], False: []}
+
+        def add(name: str) -> None:
+            group = self.groups[name]
+            heapq.heappush(ready[group.extern is not None], (group.first, name))
+
+        for name, count in waiting.items():
+            if not count:
+                add(name)
+        result: list[Group] = []
+        is_extern = False
+        while ready[True] or ready[False]:
+            same, other = ready[is_extern], ready[not is_extern]
+            if not same or (other and same[0][0] - other[0][0] > WINDOW):
+                is_extern, same = not is_extern, other
+            _, name = heapq.heappop(same)
             result.append(self.groups[name])
             for after in self.successors[name]:
                 waiting[after] -= 1
                 if not waiting[after]:
-                    heapq.heappush(ready, (self.groups[after].first, after))
+                    add(after)
         if len(result) != len(self.groups):
             raise ScheduleError("groups depend on each other in a circle")
         return result

@@ -65,4 +65,6 @@ def _piece(tensor: torch.Tensor, offset: int, buffer: KernelBuffer, sizes: dict)
     if tensor.dtype == buffer.dtype and offset == 0:
         return tensor
     numel = int(evaluate_expr(buffer.numel, sizes))
+    if numel == 0:
+        return tensor.new_empty(0, dtype=buffer.dtype)
     return tensor.view(torch.uint8)[offset : offset + numel * buffer.dtype.itemsize].view(buffer.dtype)
