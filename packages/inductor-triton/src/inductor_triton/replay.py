@@ -5,7 +5,8 @@ A model on a fast GPU is bound by the host, which needs 5 to 20 us per launch or
 
 - sizes, stream and the addresses of its inputs are those of the recording; an input whose address keeps changing is copied
   into memory of the recording's own first;
-- no tensor of an earlier replay is alive, since a replay writes to the same memory: results are never overwritten.
+- no tensor of an earlier replay is alive, since a replay writes to the same memory: results are never overwritten. A caller
+  who keeps results gets a recording whose few and small results are copied out after each replay.
 
 Where a condition fails, another recording is made (a bounded number) or the host program runs as it is. Programs with
 data-dependent sizes, operators that may do more than compute, or tensors off the device are never recorded.
@@ -26,8 +27,11 @@ from inductor_triton.launch import error_flag
 RECORDINGS = 4
 """Per host program and sizes. Each keeps memory for its results and intermediates."""
 SITUATIONS = 4
+HELD = 2
+"""Recordings whose results are held, after which the next one hands out copies."""
 LARGEST_COPY = 32 << 20
-"""Bytes of input that a replay may copy; more is not worth it."""
+"""Bytes of inputs, and of results, that a replay may copy; more is not worth it."""
+MOST_COPIES = 16
 WARM_CALLS = 2
 SMALLEST_PROGRAM = 2
 """Launches and library calls below which a replay saves nothing."""
@@ -79,6 +83,7 @@ class Recording:
     fixed: tuple[tuple[int, int], ...]
     copied: tuple[tuple[int, torch.Tensor], ...]
     results: list[Result]
+    hands_out_copies: bool = False
 
     def reads(self, addresses: Sequence[int]) -> bool:
         """Whether the inputs are where the recording expects them."""
@@ -86,14 +91,27 @@ class Recording:
 
     def free(self) -> bool:
         """Whether nobody holds a result of an earlier replay."""
-        return not any(result.busy() for result in self.results)
+        return self.hands_out_copies or not any(result.busy() for result in self.results)
+
+    def copies_are_cheap(self) -> bool:
+        """Whether results may be copied: few, small, and each with memory of its own."""
+        own = [result for result in self.results if result.storage is not None]
+        size = sum(result.storage.nbytes() for result in own if result.storage is not None)
+        alone = len({id(result.storage) for result in own}) == len(own) and not any(result.donated for result in self.results)
+        return alone and len(own) <= MOST_COPIES and size <= LARGEST_COPY
 
     def replay(self, arguments: Sequence[object]) -> list[object]:
         """The results for ``arguments``."""
         for position, tensor in self.copied:
             tensor.copy_(arguments[position])  # type: ignore[arg-type]
         self.graph.replay()
-        return [result.make(arguments) for result in self.results]
+        results = [result.make(arguments) for result in self.results]
+        if self.hands_out_copies:
+            own = zip(results, self.results)
+            return [
+                value.clone() if isinstance(value, torch.Tensor) and made.storage is not None else value for value, made in own
+            ]
+        return results
 
 
 @dataclass(slots=True)
@@ -168,6 +186,8 @@ class Replay:
             self._enabled = False
             counters["refused"] += 1
             return self._plain(arguments)
+        held = sum(not known.free() for known in situation.recordings)
+        recording.hands_out_copies = held >= HELD and recording.copies_are_cheap()
         situation.recordings.append(recording)
         situation.made += 1
         counters["recorded"] += 1
