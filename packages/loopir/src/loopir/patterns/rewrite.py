@@ -14,6 +14,7 @@ from loopir.patterns.contraction import offer_contractions
 from loopir.patterns.fold import fold_batch_norms, fold_constants
 from loopir.patterns.layout import choose_layouts
 from loopir.patterns.match import keep_outputs, remove_dead
+from loopir.patterns.padding import pad_products
 
 
 def rewrite_patterns(
@@ -23,7 +24,8 @@ def rewrite_patterns(
 
     Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its convolution; attention in its usual
     spellings becomes one call; padding, concatenation and bias additions are simplified; generators are asked to replace
-    convolutions and linear layers with what follows them; convolution nets run channels-last where that is faster.
+    convolutions and linear layers with what follows them; sizes of 16-bit products on CUDA devices grow to multiples of 8;
+    convolution nets run channels-last where that is faster.
     """
     options = options or Options()
     if not options.patterns:
@@ -36,6 +38,7 @@ def rewrite_patterns(
         fuse_attention(gm)
     fold_constants(gm)
     offer_contractions(gm, codegens or {}, options.inference)
+    pad_products(gm)
     choose_layouts(gm, options.inference)
     fold_constants(gm)
     remove_dead(gm)

@@ -1,0 +1,96 @@
+"""Products of 16-bit matrices on CUDA devices with sizes that 8 does not divide, padded to ones that it does.
+
+Tensor cores read rows of 16 bytes: a vocabulary of 50257 makes a product several times slower than one of 50264. The padding is
+written by the kernel that makes the operand (or by one copy of a weight), and what reads the result reads a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from primops import TensorMeta
+from torch import fx
+
+from loopir.patterns.match import add_call, meta_of, name_of
+
+aten = torch.ops.aten
+ALIGNED = 8
+WORTH = 1 << 28
+"""Multiplications below which the copies cost more than they save."""
+TURNS = {"t", "permute", "transpose"}
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def pad_products(gm: fx.GraphModule, device: str = "cuda") -> int:
+    """Pads the operands of ``mm`` and ``addmm``; returns how many products changed."""
+    padded: dict[object, fx.Node] = {}
+    return sum(_pad_product(node, device, padded) for node in list(gm.graph.nodes) if name_of(node) in ("mm", "addmm"))
+
+
+def _pad_product(node: fx.Node, device: str, padded: dict[object, fx.Node]) -> bool:
+    *bias, a, b = node.args[:3] if name_of(node) == "addmm" else node.args
+    left, right, result = meta_of(a), meta_of(b), meta_of(node)
+    if left is None or right is None or result is None or left.device.type != device or left.dtype not in HALVES:
+        return False
+    sizes = (*left.shape, result.shape[1])
+    if not all(isinstance(size, int) for size in sizes) or prod(sizes) < WORTH or node.kwargs:
+        return False
+    rows, inner, columns = _padding(left, right, sizes)
+    if not any((rows, inner, columns)):
+        return False
+    operands = [_padded(a, (rows, inner), node, padded), _padded(b, (inner, columns), node, padded)]  # type: ignore[arg-type]
+    if bias:
+        one = meta_of(bias[0])
+        if one is None or one.ndim != 1:
+            return False
+        operands.insert(0, _padded(bias[0], (columns,), node, padded))  # type: ignore[arg-type]
+    shape: tuple[Any, ...] = (sizes[0] + rows, sizes[2] + columns)
+    product = add_call(node, node.target, tuple(operands), _contiguous(shape, left))  # type: ignore[arg-type]
+    for dim, size in enumerate((sizes[0], sizes[2])):
+        if shape[dim] != size:
+            meta = meta_of(product)
+            assert meta is not None
+            kept = tuple(size if d == dim else n for d, n in enumerate(meta.shape))
+            part = TensorMeta(kept, meta.strides, meta.dtype, meta.device)
+            product = add_call(node, aten.slice.Tensor, (product, dim, 0, size), part)
+    node.replace_all_uses_with(product)
+    node.graph.erase_node(node)
+    return True
+
+
+def _padding(left: TensorMeta, right: TensorMeta, sizes: Sequence[Any]) -> tuple[int, int, int]:
+    """How much the rows, the inner size and the columns grow: those along which an operand or the result is contiguous."""
+    rows, inner, columns = (-size % ALIGNED for size in sizes)
+    turned = left.strides[0] == 1 and left.strides[1] != 1
+    inner_matters = not turned or (right.strides[0] == 1 and right.strides[1] != 1)
+    return rows if turned else 0, inner if inner_matters else 0, columns
+
+
+def _padded(x: fx.Node, by: tuple[int, ...], before: fx.Node, padded: dict[object, fx.Node]) -> fx.Node:
+    """``x`` with zeros at the end of its dims; a transposed view of the padded source where it is one."""
+    if not any(by):
+        return x
+    key = (x, by)
+    if key not in padded:
+        meta = meta_of(x)
+        assert meta is not None
+        source = x.args[0] if name_of(x) in TURNS and meta.ndim == 2 else None
+        if isinstance(source, fx.Node) and meta_of(source) is not None and meta.strides[0] == 1:
+            straight = _padded(source, by[::-1], before, padded)
+            inner = meta_of(straight)
+            assert inner is not None
+            turned = TensorMeta(inner.shape[::-1], inner.strides[::-1], inner.dtype, inner.device)
+            padded[key] = add_call(before, aten.permute.default, (straight, [1, 0]), turned)
+        else:
+            shape = tuple(size + more for size, more in zip(meta.shape, by, strict=True))
+            pads = [amount for more in reversed(by) for amount in (0, more)]
+            padded[key] = add_call(before, aten.constant_pad_nd.default, (x, pads, 0.0), _contiguous(shape, meta))
+    return padded[key]
+
+
+def _contiguous(shape: tuple[Any, ...], like: TensorMeta) -> TensorMeta:
+    strides = tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+    return TensorMeta(shape, strides, like.dtype, like.device)
