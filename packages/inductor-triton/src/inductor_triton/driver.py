@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 from loopir import BuildError
 
@@ -54,6 +56,7 @@ class DeviceFunction:
         self._context = primary_context(device)
         self._module = ctypes.c_void_p()
         self._function = ctypes.c_void_p()
+        self._slots = threading.local()
         library = _library()
         _check(library.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
         _check(library.cuModuleLoadData(ctypes.byref(self._module), image), "cuModuleLoadData")
@@ -64,16 +67,32 @@ class DeviceFunction:
 
     def launch(self, programs: int, stream: int, arguments: Sequence[int]) -> None:
         """Queues ``programs`` blocks on ``stream``; ``arguments`` are device addresses and ints, each passed as 8 bytes."""
-        count = len(arguments) + TRAILING_POINTERS
-        # A 4-byte parameter is read from the low half of its slot: the host is little-endian.
-        values = (ctypes.c_uint64 * count)(*(value & 0xFFFFFFFFFFFFFFFF for value in arguments))
-        start = ctypes.addressof(values)
-        pointers = (ctypes.c_void_p * count)(*(start + 8 * position for position in range(count)))
-        grid, block = (programs, 1, 1), (self.threads, 1, 1)
-        request = (self._function, *grid, *block, self.shared, ctypes.c_void_p(stream), pointers, None)
+        values, pointers = self._argument_slots(len(arguments))
+        # The driver copies them before it returns, so the next launch of this thread may overwrite them.
+        values[: len(arguments)] = arguments
+        request = (self._function, programs, 1, 1, self.threads, 1, 1, self.shared, _handle(stream), pointers, None)
         code = _library().cuLaunchKernel(*request)
         if code == INVALID_CONTEXT:
             # A thread that has made no CUDA call yet has no context.
             _check(_library().cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
             code = _library().cuLaunchKernel(*request)
-        _check(code, "cuLaunchKernel")
+        if code:
+            _check(code, "cuLaunchKernel")
+
+    def _argument_slots(self, count: int) -> tuple[Any, Any]:
+        """This thread's 8-byte slots for the arguments, with the two of every Triton kernel, and the pointers to them.
+
+        A 4-byte parameter is read from the low half of its slot: the host is little-endian.
+        """
+        slots = getattr(self._slots, "pair", None)
+        if slots is None:
+            count += TRAILING_POINTERS
+            values = (ctypes.c_uint64 * count)()
+            start = ctypes.addressof(values)
+            slots = self._slots.pair = (values, (ctypes.c_void_p * count)(*(start + 8 * place for place in range(count))))
+        return slots
+
+
+@lru_cache(64)
+def _handle(stream: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p(stream)
