@@ -136,6 +136,16 @@ def _memory() -> tuple[int, int]:
     return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
 
+def _errors(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor]) -> float:
+    """Our error over eager's, both against float32, of the first result of an evaluation; four calls, so that replays count."""
+    wide = {key: value.float() if value.is_floating_point() else value for key, value in inputs.items()}
+    with torch.no_grad():
+        exact = _call(copy.deepcopy(net).float(), wide).float()
+        eager = _call(net, inputs).float()
+        found = [_call(ours, inputs).float() for _ in range(4)][-1]
+    return ((found - exact).abs().max() / (eager - exact).abs().max().clamp(min=1e-6)).item()
+
+
 def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     """One row: milliseconds, ratios of time, cold compile seconds, peak memory over eager's."""
     torch.manual_seed(0)
@@ -166,6 +176,7 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     row = {"model": name, "mode": "training" if training else "inference", "ms": round(times["ours"] * 1e3, 3)}
     row["over_eager"] = round(times["eager"] / times["ours"], 2)
     row["over_torch_compile"] = round(times.get("torch.compile", 0.0) / times["ours"], 2)
+    row["error_over_eager"] = round(_errors(net, calls["ours"], inputs), 2) if not training else 0.0
     row["cold_s"], row["cold_torch_compile_s"] = round(cold["ours"], 1), round(cold.get("torch.compile", 0.0), 1)
     row["peak_over_eager"] = round(peak["ours"] / max(peak["eager"], 1), 2)
     row["peak_over_torch_compile"] = round(peak["ours"] / peak["torch.compile"], 2) if not alone else 0.0
