@@ -11,12 +11,16 @@ from typing import Any
 import torch
 
 from .backends import lookup_backend
+from .builtins.registry import evaluates_call
 from .capture import Backend, Captured, Policy, compile_frame
 from .control import innermost_function
 from .counters import counters
 from .errors import UserError
 from .explain import Explanation
+from .guards import GuardKind
 from .hook import Activated, FrameView, Region
+from .source import AttrSource, Source
+from .variables.wrap import tracker_for
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 _lock = threading.Lock()
@@ -93,6 +97,23 @@ class _OptimizedModule:
 
     def __repr__(self) -> str:
         return f"optimized {self._orig_mod!r}"
+
+
+@evaluates_call(_OptimizedModule.__call__)
+def call_optimized(ctx: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    return ctx.get_attr(module, "_orig_mod").call(ctx, list(args), kwargs)
+
+
+@evaluates_call(_OptimizedModule.__getattr__)
+def attribute_of_optimized(ctx: Any, module: Any, name: Any) -> Any:
+    return ctx.get_attr(ctx.get_attr(module, "_orig_mod"), name.as_constant(ctx))
+
+
+@tracker_for(OptimizedFunction)
+def wrap_optimized(ctx: Any, value: OptimizedFunction, source: Source) -> Any:
+    """What is optimized again inside of a graph belongs to that graph."""
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    return ctx.wrap(value.function, AttrSource(source, "function"))
 
 
 def optimize(

@@ -21,6 +21,7 @@ from .builtins import (
     copying,
     operators,
     optimizers,
+    references,
     torch_functions,
     transforms,
     wrapped,
@@ -338,6 +339,7 @@ __all__ = [
     "bind_arguments",
     "copying",
     "optimizers",
+    "references",
     "reporting",
     "transforms",
 ]

@@ -17,6 +17,7 @@ import torch
 from torch.fx import GraphModule
 
 from . import hook_policy
+from .backend_call import call_backend
 from .bytecode import (
     JUMPS,
     NO_FALL_THROUGH,
@@ -55,7 +56,7 @@ from .evaluator import Broken, Restart, Returned, run_root
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .graph import GraphInput
 from .guards import GuardRecord, ShapeGuards, compile_guards, explain_failure
-from .hook import NULL, RUN_ONCE, SKIP, Activated, Continuation, Entry, FrameView, Region
+from .hook import NULL, RUN_ONCE, SKIP, Continuation, Entry, FrameView, Region
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
@@ -478,24 +479,11 @@ class Compilation:
         counters["graphs"] += 1
         counters["captured_calls"] += ctx.graph.calls
         self._report(module, stop)
-        compiled = self._call_backend(module, [item.example for item in inputs])
+        compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
         return self._call_graph(compiled, inputs, gen.emitter.position)
 
     def _call_graph(self, compiled: Any, inputs: list[GraphInput], position: Any) -> list[Instruction]:
         return graph_call(self.decoded.neutral, position, compiled, inputs)
-
-    def _call_backend(self, module: GraphModule, examples: list[Any]) -> Callable[..., Any]:
-        name = self.policy.backend_name
-        try:
-            compiled = self.policy.backend(module, examples)
-        except DynamoError:
-            raise
-        except Exception as error:
-            raise BackendCompilerFailed(name, f"raised {type(error).__name__}: {error}") from error
-        if not callable(compiled):
-            raise BackendCompilerFailed(name, f"returned {type(compiled).__name__}, which can't be called")
-        # What the backend made is not captured again.
-        return Activated(compiled, None)
 
     # -- entry ------------------------------------------------------------------------------------------------------------
 

@@ -145,6 +145,17 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 
 
+def register_on_leaf(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
+    """``tensor.register_post_accumulate_grad_hook(hook)``."""
+    if ctx.example_of(tensor) is None or not tensor.fake.is_leaf:
+        raise GraphBreak("BD018", f"register_post_accumulate_grad_hook on {tensor.describe()}, which is no input")
+    name = "register_post_accumulate_grad_hook"
+    handle = HookHandleVariable(Identity(torch.utils.hooks.RemovableHandle), None, tensor, name, hook)
+    ctx.deferred.add(ctx, handle)
+    return handle
+
+
 TENSOR_METHODS["register_hook"] = register_hook
+TENSOR_METHODS["register_post_accumulate_grad_hook"] = register_on_leaf
 
 __all__ = ["MISSING", "autograd_grad", "checkpoint", "register_hook"]

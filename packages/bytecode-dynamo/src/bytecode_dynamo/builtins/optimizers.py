@@ -1,4 +1,4 @@
-"""What ``torch.optim`` needs to be captured: its wrapper around ``step``, and scalars that are tensors while capturing."""
+"""What ``torch.optim`` needs to be captured: the wrapper around ``step``, scalars that are tensors, groups of tensors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import _get_value, _use_grad_for_differentiable  # pyright: ignore
 
+from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
@@ -15,6 +16,9 @@ from .registry import evaluates_call, evaluates_code
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
+
+
+_C: Any = torch._C
 
 
 @evaluates_code(_use_grad_for_differentiable(lambda self: None))
@@ -76,3 +80,15 @@ def get_value(ctx: Context, value: VariableTracker) -> VariableTracker:
     if not isinstance(value, TensorVariable) or not value.fake.dtype.is_floating_point:
         return value
     return value.call_method(ctx, "double", [], {})
+
+
+@evaluates_call(_C._group_tensors_by_device_and_dtype)
+def group_tensors(ctx: Context, lists: VariableTracker, with_indices: VariableTracker | None = None) -> VariableTracker:
+    columns = [column.unpack(ctx) for column in lists.unpack(ctx)]
+    tensors = [item for item in columns[0] if isinstance(item, TensorVariable)]
+    kinds = {(tensor.fake.device, tensor.fake.dtype) for tensor in tensors}
+    if len(kinds) != 1 or len(tensors) != len(columns[0]):
+        raise GraphBreak("BD018", f"tensors of {len(kinds)} devices and dtypes are grouped")
+    indices = range(len(tensors)) if with_indices is not None and with_indices.truth(ctx) else ()
+    group = [ctx.create_list([ctx.create_list(column) for column in columns]), ctx.create(list(indices))]
+    return ctx.create_dict([(ctx.create(*kinds), ctx.create_tuple(group))])

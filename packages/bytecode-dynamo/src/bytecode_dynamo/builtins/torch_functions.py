@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 _C: Any = torch._C
+_torch: Any = torch
 NAMESPACES: tuple[Any, ...] = (
     torch, torch.nn.functional, torch.functional, torch.linalg, torch.fft, torch.special, _C._nn, _C._linalg,
     _C._fft, _C._special, _C._VariableFunctions, torch.nn.init, torch.sparse,
@@ -192,6 +193,25 @@ def _distributed(function: Callable[..., Any]) -> Any:
 if torch.distributed.is_available():
     for _name in _DISTRIBUTED:
         evaluates_call(getattr(torch.distributed, _name))(_distributed(getattr(torch.distributed, _name)))
+
+
+@evaluates_call(torch._C._len_torch_function_stack)
+def function_modes(ctx: Context) -> VariableTracker:
+    return ConstantVariable(torch._C._len_torch_function_stack())
+
+
+@evaluates_call(_torch._check_with)
+def check_with(ctx: Context, error: VariableTracker, condition: VariableTracker, message: VariableTracker) -> None:
+    """``torch._check`` and its relatives: a condition on sizes becomes a guard."""
+    if condition.truth(ctx):
+        return
+    if _is_none(message):
+        ctx.raise_error(error.as_constant(ctx), "Expected cond to be True, but got False")
+    ctx.raise_observed(error.as_constant(ctx), [ctx.call_known(str, [message.call(ctx, [], {})], {})])
+
+
+def _is_none(value: VariableTracker) -> bool:
+    return isinstance(value, ConstantVariable) and value.value is None
 
 
 @evaluates_call(torch._C._set_grad_enabled)

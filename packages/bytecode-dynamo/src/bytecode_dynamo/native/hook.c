@@ -423,7 +423,7 @@ static PyMemberDef activated_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Activated, vectorcall), READONLY},
     {"__dictoffset__", T_PYSSIZET, offsetof(Activated, dict), READONLY},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Activated, weakrefs), READONLY},
-    {"function", T_OBJECT, offsetof(Activated, function), READONLY, "what is called"},
+    {"function", T_OBJECT, offsetof(Activated, function), 0, "what is called"},
     {"region", T_OBJECT, offsetof(Activated, region), READONLY, "the region active meanwhile, or None"},
     {NULL}};
 static PyGetSetDef activated_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};

@@ -158,6 +158,8 @@ class TensorVariable(VariableTracker):
             return
         if name == "grad":
             self._check_gradient(ctx, value)
+        elif name == "data" and isinstance(value, TensorVariable) and _is_data_of(value.node, self.node):
+            return
         elif hasattr(torch.Tensor, name):
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         ctx.effects.write((self.key(ctx), name), value)
@@ -216,6 +218,11 @@ class TensorMethodVariable(VariableTracker):
     def reconstruct(self, gen: Codegen) -> None:
         gen(self.base)
         gen.emitter.load_attr(self.name)
+
+
+def _is_data_of(node: Node, tensor: Node) -> bool:
+    """Whether a node is ``tensor.data``, unchanged."""
+    return node is tensor or (node.op == "call_method" and node.target == "detach" and node.args == (tensor,))
 
 
 def _keeps_requires_grad(ctx: Context, x: TensorVariable, args: Args) -> bool:

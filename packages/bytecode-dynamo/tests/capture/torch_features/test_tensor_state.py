@@ -204,3 +204,63 @@ def test_copied_module_is_independent():
     captured = bd.optimize("eager")(module)
     other = copy.deepcopy(module)
     assert torch.equal(captured(torch.ones(3)), other(torch.ones(3)))
+
+
+def test_recurrent_module(check_gradients):
+    torch.manual_seed(0)
+    module = nn.LSTM(3, 4, batch_first=True)
+    check_gradients(lambda x: module(x)[0], lambda: (leaf(2, 5, 3),), module)
+
+
+def test_hook_registered_and_removed_inside(check_gradients):
+    module = nn.Linear(3, 3)
+
+    def f(x):
+        handle = module.register_forward_hook(lambda m, inputs, output: output * 2)
+        y = module(x)
+        handle.remove()
+        return y + module(x)
+
+    found = bd.explain(f)(torch.ones(2, 3))
+    assert found.graph_break_count == 0
+    assert torch.equal(found.result, f(torch.ones(2, 3)))
+    assert not module._forward_hooks
+
+
+def test_gradients_are_clipped_in_one_graph():
+    def run(wrap):
+        ps = [nn.Parameter(torch.ones(3) * k) for k in range(3)]
+        for p in ps:
+            p.grad = torch.ones(3) * 10
+        norm = wrap(lambda: nn.utils.clip_grad_norm_(ps, 1.0))()
+        wrap(lambda: nn.utils.clip_grad_value_(ps, 0.1))()
+        return norm, [p.grad for p in ps]
+
+    torch.testing.assert_close(run(bd.optimize("eager", fullgraph=True)), run(lambda f: f))
+
+
+def test_hook_after_accumulation_on_a_parameter():
+    module, log = nn.Linear(3, 1), []
+
+    def f(x):
+        module.weight.register_post_accumulate_grad_hook(lambda p: log.append(p.shape))
+        return module(x)
+
+    bd.optimize("eager", fullgraph=True)(f)(torch.ones(2, 3)).sum().backward()
+    assert log == [(1, 3)]
+
+
+def test_conversion_that_changes_nothing(check_gradients):
+    module = nn.Linear(3, 1)
+    check_gradients(lambda x: module.to(torch.float32)(x), lambda: (leaf(2, 3),), module)
+
+
+def test_checks_on_sizes():
+    def f(x):
+        torch._check(x.shape[0] > 1, lambda: f"too short: {x.shape[0]}")
+        return x * 2
+
+    captured = bd.optimize("eager", fullgraph=True, dynamic=True)(f)
+    assert torch.equal(captured(torch.ones(3)), torch.full((3,), 2.0))
+    with pytest.raises(RuntimeError, match="too short: 1"):
+        captured(torch.ones(1))
