@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -190,22 +191,45 @@ def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
     return SKIP
 
 
+class _Process:
+    """What belongs to the process while any thread captures: torch's flag, and the limit on recursion."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.captures = 0
+        self.before = (False, 0)
+
+    def enter(self) -> None:
+        with self.lock:
+            if not self.captures:
+                self.before = torch.compiler._is_compiling_flag, sys.getrecursionlimit()
+                torch.compiler._is_compiling_flag = True
+                # Evaluating a call takes some ten calls.
+                sys.setrecursionlimit(self.before[1] + 20 * config.inline_depth)
+            self.captures += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.captures -= 1
+            if not self.captures:
+                torch.compiler._is_compiling_flag = self.before[0]
+                sys.setrecursionlimit(self.before[1])
+
+
+_process = _Process()
+
+
 @contextmanager
 def compiling() -> Iterator[None]:
     """``torch.compiler.is_compiling()`` is True inside, and hooks on saved tensors rest."""
-    before = torch.compiler._is_compiling_flag
-    torch.compiler._is_compiling_flag = True
+    _process.enter()
     # What fake tensors save for backward is not the program's: its hooks on saved tensors must not see it.
     hooked = _rest_saved_tensor_hooks(True)
-    # Evaluating a call takes some ten calls.
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + 20 * config.inline_depth)
     try:
         yield
     finally:
-        sys.setrecursionlimit(limit)
         _rest_saved_tensor_hooks(hooked)
-        torch.compiler._is_compiling_flag = before
+        _process.leave()
 
 
 class Compilation:

@@ -216,7 +216,7 @@ class UserObjectVariable(VariableTracker):
         return VariableTracker.contains(self, ctx, item)
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        if isinstance(find_in_class(self.key.cls, "__iter__")[1], types.WrapperDescriptorType) and self.key.exists:
+        if isinstance(find_in_class(self.key.cls, "__next__")[1], types.WrapperDescriptorType):
             raise GraphBreak("BD012", f"iteration over {self.describe()}")
         method = self.special(ctx, "__iter__")
         if method is None and self.special(ctx, "__getitem__") is not None:

@@ -169,6 +169,7 @@ def test_one_optimized_function_from_several_threads():
             assert torch.equal(captured(x, k), torch.full((n,), float(k * k + n)))
 
     in_threads(work)
+    assert not torch.compiler.is_compiling()
 
 
 def test_threads_with_breaks_keep_their_order():
