@@ -1,9 +1,15 @@
 """Symbolic sizes: one program, several sizes, no new guards."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
-from loopir import format_kernel
+from loopir import Options, format_kernel
+from loopir.lowering.context import LoweringContext
+from loopir.lowering.record import SimplifyingRecorder
+from loopir.lowering.scalar import scalar
+from symshapes import FakeTensorMode
 
 pytestmark = pytest.mark.filterwarnings("ignore:Raw SymInt")
 WEIGHT, BIAS = torch.randn(64), torch.randn(64)
@@ -76,3 +82,27 @@ def test_unbacked_sizes_are_bound_by_their_operator():
     for values in ([0.0, 1, 0, 2, 0, 3], [1.0] * 6, [0.0] * 6):
         tensor = torch.tensor(values)
         assert torch.equal(host(tensor)[0], tensor.nonzero() * 2)
+
+
+def test_floats_and_bools_computed_from_sizes(run_dynamic):
+    def fn(x):
+        rows = x.shape[0]
+        scaled = x * (rows / 4) + math.sqrt(3.0) * rows**0.5
+        return scaled * torch.sym_max(rows, 5), torch.full((3,), rows / 8, device=x.device) + x[0, :3]
+
+    run_dynamic(fn, lambda n: (torch.randn(n, 4),), [[0]])
+
+
+def test_symbolic_numbers_reach_extern_calls(run_dynamic):
+    host = run_dynamic(lambda x: torch.addmm(x, x, x.t() @ x, alpha=x.shape[0] / 4), lambda n: (torch.randn(n, 4) / 3,), [[0]])
+    assert "alpha=" in host.source
+
+
+def test_symbolic_bools_are_comparisons():
+    rows = FakeTensorMode().from_real(torch.randn(8, 3), source="x", dynamic_dims=[0]).shape[0]
+    ctx = LoweringContext(Options())
+    recorder = SimplifyingRecorder(ctx.facts, {})
+    scalar(recorder, rows > 7, torch.float32, ctx)
+    assert [step.op for step in recorder.instructions] == ["index_expr", "index_expr", "lt", "cast"]
+    scalar(recorder, rows / 2 < 3.5, torch.bool, ctx)
+    assert recorder.instructions[-1].op == "lt" and recorder.instructions[-1].dtype is torch.bool

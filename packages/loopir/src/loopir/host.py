@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import sympy
 import torch
 from primops import Prim
+from symshapes import python_text
 from torch._ops import OpOverload
 
 from loopir.backend import CodeGenerator, KernelSource, LinksRuns, Run
@@ -284,7 +286,8 @@ class _HostWriter:
         if isinstance(argument, View):
             return self._name(argument.buffer)
         if isinstance(argument, Symbolic):
-            return format_expr(argument.expr)
+            self.globals["math"] = math
+            return python_text(argument.expr)
         if isinstance(argument, tuple | list):
             inner = ", ".join(self._argument(item) for item in argument)
             return f"[{inner}]"

@@ -79,7 +79,7 @@ class LoopNode:
 
 @dataclass(frozen=True, slots=True)
 class Symbolic:
-    """A size among the arguments of an extern call."""
+    """A size, or what Python computes from sizes, among the arguments of an extern call."""
 
     expr: sympy.Expr
 

@@ -9,8 +9,8 @@ import sympy
 import torch
 
 from loopir.lowering.context import LoweringContext, combined_cost
-from loopir.lowering.elementwise import scalar
 from loopir.lowering.registry import LoweringTable
+from loopir.lowering.scalar import scalar
 from loopir.lowering.tensor import Cost, Index, Lazy, Tensor, TracingOps
 from loopir.node import contiguous_strides
 

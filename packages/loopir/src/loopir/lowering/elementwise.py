@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
-from symshapes import ToFloat, TrueDiv, expr_of
 
 from loopir.body import OpsHandler
-from loopir.expr import operands as operands_of
-from loopir.expr import substitute, symbols_of
 from loopir.lowering.context import LoweringContext, combined_cost
 from loopir.lowering.registry import LoweringTable
+from loopir.lowering.scalar import scalar
 from loopir.lowering.tensor import Index, Lazy, Strided, Tensor
 
 table = LoweringTable()
@@ -44,42 +41,6 @@ BINARY = (
 def is_tensor(value: object) -> bool:
     """Whether a lowered operand is a tensor."""
     return isinstance(value, Strided | Lazy)
-
-
-def scalar(ops: OpsHandler, value: object, dtype: torch.dtype, ctx: LoweringContext) -> Any:
-    """A number, size or symbolic float as a value of ``dtype``."""
-    if isinstance(value, bool | int | float):
-        return ops.constant(value, dtype)
-    if isinstance(value, torch.SymInt | sympy.Expr) and not isinstance(value, torch.SymFloat):
-        return ops.index_expr(ctx.expr(value), dtype)
-    if isinstance(value, torch.SymBool):
-        raise ctx.fail(f"a SymBool operand {value}")
-    return ops.cast(_float_expr(ops, expr_of(value), value, ctx), dtype)
-
-
-def _float_expr(ops: OpsHandler, expr: sympy.Expr, whole: object, ctx: LoweringContext) -> Any:
-    """A symbolic float, computed in float64 as Python would."""
-    if isinstance(expr, sympy.Float | sympy.Rational | int | float):
-        return ops.constant(float(expr), torch.float64)
-    if isinstance(expr, ToFloat) or expr.is_integer:
-        inner = operands_of(expr)[0] if isinstance(expr, ToFloat) else expr
-        renamed = {free: ctx.expr(_symint_like(whole, free)) for free in symbols_of(inner)}
-        return ops.index_expr(substitute(inner, renamed), torch.float64)
-    args = [_float_expr(ops, arg, whole, ctx) for arg in operands_of(expr)]
-    if isinstance(expr, TrueDiv):
-        return ops.div(*args)
-    if isinstance(expr, sympy.Pow):
-        return ops.pow(*args)
-    if isinstance(expr, sympy.Add | sympy.Mul):
-        total = args[0]
-        for arg in args[1:]:
-            total = ops.add(total, arg) if isinstance(expr, sympy.Add) else ops.mul(total, arg)
-        return total
-    raise ctx.fail(f"a symbolic float {expr}")
-
-
-def _symint_like(whole: Any, free: sympy.Symbol) -> Any:
-    return whole.node.shape_env.wrap(free, int)
 
 
 def lower_elementwise(

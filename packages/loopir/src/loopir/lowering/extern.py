@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 from loopir.lowering.context import LoweringContext
 from loopir.lowering.elementwise import is_tensor
+from loopir.lowering.scalar import symbolic
 from loopir.lowering.tensor import Strided
 from loopir.node import Bind, ExternNode, Shape, Symbolic, View
 
@@ -66,11 +67,9 @@ def _argument(ctx: LoweringContext, arg: Any, stride: Shape | None = None) -> An
         return type(arg)(_argument(ctx, item) for item in arg)
     if isinstance(arg, dict):
         return {key: _argument(ctx, item) for key, item in arg.items()}
-    if isinstance(arg, torch.SymInt | sympy.Expr):
-        return Symbolic(ctx.expr(arg))
     if isinstance(arg, torch.SymFloat | torch.SymBool):
-        raise ctx.fail(f"an extern call can't take {arg!r} yet")
-    return arg
+        return Symbolic(symbolic(arg, ctx))
+    return Symbolic(ctx.expr(arg)) if isinstance(arg, torch.SymInt | sympy.Expr) else arg
 
 
 def _is_passable(ctx: LoweringContext, tensor: Strided) -> bool:

@@ -9,8 +9,9 @@ import sympy
 import torch
 
 from loopir.lowering.context import LoweringContext, combined_cost
-from loopir.lowering.elementwise import HALF, is_tensor, scalar
+from loopir.lowering.elementwise import HALF, is_tensor
 from loopir.lowering.registry import LoweringTable
+from loopir.lowering.scalar import scalar
 from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
 from loopir.node import Shape
 

@@ -1,0 +1,73 @@
+"""Operands that are no tensors: numbers, sizes, and what Python computes from sizes."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import sympy
+import torch
+from symshapes import ToFloat, TrueDiv, expr_of
+
+from loopir.body import OpsHandler
+from loopir.expr import operands, symbols_of
+from loopir.lowering.context import LoweringContext
+
+RELATIONS: dict[type, str] = {
+    sympy.Eq: "eq", sympy.Ne: "ne", sympy.StrictLessThan: "lt", sympy.LessThan: "le",
+    sympy.StrictGreaterThan: "lt", sympy.GreaterThan: "le",
+}  # fmt: skip
+SWAPPED = (sympy.StrictGreaterThan, sympy.GreaterThan)
+FOLDED: dict[type, str] = {sympy.Add: "add", sympy.Mul: "mul", sympy.Max: "maximum", sympy.Min: "minimum"}
+FOLDED |= {sympy.And: "and", sympy.Or: "or"}
+LOGARITHMS = ("log", "log2")
+
+
+def scalar(ops: OpsHandler, value: object, dtype: torch.dtype, ctx: LoweringContext) -> Any:
+    """A number, size, or symbolic float or bool as a value of ``dtype``."""
+    if isinstance(value, bool | int | float):
+        return ops.constant(value, dtype)
+    if isinstance(value, torch.SymFloat):
+        return ops.cast(_float(ops, symbolic(value, ctx), ctx), dtype)
+    if isinstance(value, torch.SymBool):
+        return ops.cast(_truth(ops, symbolic(value, ctx), ctx), dtype)
+    return ops.index_expr(ctx.expr(value), dtype)
+
+
+def symbolic(value: Any, ctx: LoweringContext) -> Any:
+    """The expression of a symbolic number over the program's symbols."""
+    raw = expr_of(value)
+    env = value.node.shape_env
+    return raw.xreplace({free: ctx.expr(env.wrap(free, int)) for free in symbols_of(raw)})
+
+
+def _float(ops: OpsHandler, expr: Any, ctx: LoweringContext) -> Any:
+    """A symbolic float, computed in float64 as Python would."""
+    if isinstance(expr, sympy.Number):
+        return ops.constant(float(expr), torch.float64)
+    if isinstance(expr, ToFloat) or expr.is_integer:
+        inner = operands(expr)[0] if isinstance(expr, ToFloat) else expr
+        return ops.index_expr(inner, torch.float64)
+    args = [_float(ops, arg, ctx) for arg in operands(expr)]
+    name = "div" if isinstance(expr, TrueDiv) else "pow" if isinstance(expr, sympy.Pow) else FOLDED.get(type(expr))
+    name = name or type(expr).__name__.removeprefix("Float").lower()
+    if name in ("add", "mul", "maximum", "minimum"):
+        return reduce(lambda a, b: ops.elementwise(name, a, b), args)
+    if not hasattr(ops, name):
+        raise ctx.fail(f"the symbolic float {expr} has no loop form")
+    return ops.elementwise(name, *args)
+
+
+def _truth(ops: OpsHandler, expr: Any, ctx: LoweringContext) -> Any:
+    """A symbolic bool."""
+    if expr in (sympy.true, sympy.false):
+        return ops.constant(bool(expr), torch.bool)
+    if isinstance(expr, sympy.Not):
+        return ops.not_(_truth(ops, expr.args[0], ctx))
+    if isinstance(expr, sympy.And | sympy.Or):
+        return reduce(lambda a, b: ops.elementwise(FOLDED[type(expr)], a, b), [_truth(ops, arg, ctx) for arg in expr.args])
+    if type(expr) not in RELATIONS:
+        raise ctx.fail(f"the symbolic bool {expr} has no loop form")
+    whole = all(arg.is_integer for arg in expr.args)
+    sides = [ops.index_expr(arg, torch.int64) if whole else _float(ops, arg, ctx) for arg in operands(expr)]
+    return ops.elementwise(RELATIONS[type(expr)], *(reversed(sides) if isinstance(expr, SWAPPED) else sides))
