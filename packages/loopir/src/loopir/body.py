@@ -126,12 +126,6 @@ class OpsHandler(ABC, Generic[T]):
     def tan(self, a: T) -> T:
         return self.elementwise("tan", a)
 
-    def asin(self, a: T) -> T:
-        return self.elementwise("asin", a)
-
-    def acos(self, a: T) -> T:
-        return self.elementwise("acos", a)
-
     def atan(self, a: T) -> T:
         return self.elementwise("atan", a)
 

@@ -89,6 +89,13 @@ def _floor_division(ops: OpsHandler, dtype: torch.dtype, a: Any, b: Any) -> Any:
     return ops.where(ops.eq(b, zero), ops.div(a, b), floored)
 
 
+def _arc(ops: OpsHandler, dtype: torch.dtype, a: Any, op: str) -> Any:
+    """Arc sine and cosine by the sides of the triangle; NaN outside [-1, 1]."""
+    one = ops.constant(1.0, dtype)
+    other = ops.elementwise("sqrt", ops.mul(ops.sub(one, a), ops.add(one, a)))
+    return ops.elementwise("atan2", *((a, other) if op == "asin" else (other, a)))
+
+
 def _integer_power(ops: OpsHandler, a: Any, exponent: int) -> Any:
     result, square = None, a
     while exponent:
@@ -110,6 +117,8 @@ def _operation(name: str, dtype: torch.dtype) -> Callable[..., Any]:
         return lambda ops, a: a
     if op == "floordiv" and dtype.is_floating_point:
         return lambda ops, a, b: _floor_division(ops, dtype, a, b)
+    if op in ("asin", "acos"):
+        return lambda ops, a: _arc(ops, dtype, a, op)
     if op in SWAPPED:
         return lambda ops, a, b: ops.elementwise(SWAPPED[op], *_widened(ops, dtype, (b, a)))
     return lambda ops, *values: ops.elementwise(op, *_widened(ops, dtype, values))
