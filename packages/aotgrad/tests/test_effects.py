@@ -433,7 +433,7 @@ def writes_over_saved(x, w):
         (writes_over_saved, "AG027"),
         (lambda x, w: x.set_(torch.zeros(2)), "AG020"),
         (lambda x, w: x.resize_(7), "AG026"),
-        (lambda x, w: x.requires_grad_(), "AG021"),
+        (lambda x, w: w.requires_grad_(False), "AG021"),
         (lambda x, w: torch.ones(2, requires_grad=True), "AG025"),
     ],
 )

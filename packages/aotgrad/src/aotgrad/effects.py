@@ -26,6 +26,7 @@ class TracedTensor:
         wrapper: the functional wrapper that the program used.
         version: the wrapper's version counter before.
         edge: its gradient edge before, None when no gradient with respect to it is wanted.
+        moved: whether the program changed its sizes or strides.
     """
 
     target: Target
@@ -33,6 +34,13 @@ class TracedTensor:
     wrapper: torch.Tensor
     version: int
     edge: Any
+    moved: bool = False
+
+    @property
+    def became_leaf(self) -> bool:
+        """Whether the program made an input a leaf that requires grad, and did nothing else to it."""
+        w = self.wrapper
+        return self.target.index >= 0 and w.requires_grad and w.is_leaf and not self.before.requires_grad
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +91,10 @@ class _Planner:
             raise Unsupported("AG020", "the program replaces the storage of an input (set_ or .data assignment)")
         root, _ = view_chain(self.node(wrapper))
         written = root is not self.tracer.node_of(t.before)
-        layout = _layout_change(t.before, wrapper)
-        if wrapper.requires_grad != t.before.requires_grad and not written:
+        layout = _layout_change(t.before, wrapper) if t.moved else None
+        if t.became_leaf and written:
+            raise Unsupported("AG021", "the program writes to an input and calls its requires_grad_()")
+        if wrapper.requires_grad != t.before.requires_grad and not written and not t.became_leaf:
             raise Unsupported("AG021", "the program changes requires_grad of an input")
         bumps = wrapper._version - t.version
         if not written and layout is None and not bumps:
@@ -193,7 +203,8 @@ def _layout_change(before: torch.Tensor, wrapper: torch.Tensor) -> tuple[tuple[A
     if old == new:
         return None
     if _extent(new) != _extent(old):
-        raise Unsupported("AG026", "the program changes how many elements an input shows (resize_)")
+        reason = "the program resizes an input, or changes the strides of one with gaps in memory that it writes to"
+        raise Unsupported("AG026", reason)
     return new[0], new[1], new[2] - old[2]
 
 

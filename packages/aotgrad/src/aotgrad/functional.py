@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -24,7 +24,7 @@ def to_functional(fake: torch.Tensor, *, is_leaf: bool = False) -> torch.Tensor:
     return wrapper
 
 
-def is_functional(value: object) -> bool:
+def is_functional(value: object) -> TypeGuard[torch.Tensor]:
     """Whether ``value`` is a functional wrapper."""
     return isinstance(value, torch.Tensor) and torch._is_functional_tensor(value)
 
@@ -55,15 +55,42 @@ def below_functionalisation() -> torch._C._ExcludeDispatchKeyGuard:
     return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize))
 
 
-class RefuseOverlappingWrites(TorchFunctionMode):
-    """Refuses writes to a tensor whose elements share memory (an expanded one): as values they would differ from eager's."""
+class WriteRules(TorchFunctionMode):
+    """Watches writes where values, which functionalisation makes of them, differ from memory.
+
+    - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
+    - A write through strides with gaps gives a dense value: the tensor still has its own strides. ``moved`` has the ids
+      of tensors whose strides the program changed itself.
+    - Versions count each tensor that a foreach op writes to.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: set[int] = set()
+        self._dense: dict[int, torch.Tensor] = {}  # lost their gaps, by id
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if args and _is_write(getattr(func, "__name__", "")) and is_functional(args[0]) and _overlaps_itself(args[0]):
-            raise Unsupported("AG029", f"{func.__name__} writes to a tensor whose elements share memory")
-        out = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "").startswith("_foreach_") and func.__name__.endswith("_"):
-            _count_writes(args[0])
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        target = args[0] if args else None
+        if name.startswith("as_strided") and id(target) in self._dense:
+            raise Unsupported("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
+        if name.startswith("_foreach_") and name.endswith("_"):
+            out = func(*args, **kwargs)
+            _count_writes(target)
+            return out
+        if not _is_write(name) or not is_functional(target):
+            return func(*args, **kwargs)
+        if _overlaps_itself(target):
+            if func not in _IDEMPOTENT:
+                raise Unsupported("AG029", f"{name} writes to a tensor whose elements share memory")
+            func(_one_of_each(target), *args[1:], **kwargs)
+            return target
+        strides = target.stride()
+        out = func(*args, **kwargs)
+        if name in _MOVES:
+            self.moved.add(id(target))
+        elif target.stride() != strides:
+            self._dense[id(target)] = target
         return out
 
 
@@ -76,6 +103,20 @@ def _count_writes(tensors: Any) -> None:
 
 def _is_write(name: str) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or name == "__setitem__" or name.startswith("__i")
+
+
+_MOVES = frozenset(
+    ["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_", "resize_as_", "set_"]
+)
+_IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
+
+
+def _one_of_each(t: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor, each once."""
+    for d, stride in enumerate(t.stride()):
+        if type(stride) is int and stride == 0:
+            t = t.narrow(d, 0, 1)
+    return t
 
 
 def _overlaps_itself(t: torch.Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
 from .functional import (
-    RefuseOverlappingWrites,
+    WriteRules,
     below_functionalisation,
     current_value,
     functionalising,
@@ -70,6 +70,11 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         tracer.add_placeholder(spec.name, spec.value, spec.static)
     with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
         traced = _run_forward(program, inputs, tracer)
+        new = {t.target.index for t in traced.tensors if t.edge is not None and t.target.index >= 0}
+        inputs = [
+            replace(s, requires_grad=True, becomes_leaf=True) if i in new and not s.requires_grad else s
+            for i, s in enumerate(inputs)
+        ]
         plan, values = plan_effects(traced, tracer)
         wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad) if plan.differentiable else ()
         if plan.differentiable and not wanted:
@@ -118,10 +123,12 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
         return constants[id(real)]
 
     given = [wrap(s.value, Target(i), s.requires_grad, s.is_leaf) if s.is_tensor else s.value for i, s in enumerate(inputs)]
-    with RefuseOverlappingWrites(), checkpoints_as_regions(tracer):
+    with WriteRules() as rules, checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)
     outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None
+    tensors = [replace(t, moved=id(t.wrapper) in rules.moved) for t in tensors]
+    tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
     return TracedProgram(tuple(tensors), tuple(outputs), out_spec)
 
 

@@ -19,6 +19,7 @@ class InputSpec:
         static: a parameter or buffer.
         requires_grad: whether gradients with respect to it are wanted.
         is_leaf: whether it is known to be a leaf: autocast casts those once.
+        becomes_leaf: the program calls its ``requires_grad_()``; ``requires_grad`` is True then.
     """
 
     name: str
@@ -26,6 +27,7 @@ class InputSpec:
     static: bool = False
     requires_grad: bool = False
     is_leaf: bool = False
+    becomes_leaf: bool = False
 
     @property
     def is_tensor(self) -> bool:

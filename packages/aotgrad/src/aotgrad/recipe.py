@@ -116,7 +116,7 @@ class Recipe:
             outputs, out_spec = pytree.tree_flatten(result)
             tracer.origin = None
             _, values = plan_effects(TracedProgram(tuple(tensors), tuple(outputs), out_spec), tracer)
-            edges = {t.target.index: t.edge for t in tensors}
+            edges = {t.target.index: gradient_edge(t.wrapper) if t.became_leaf else t.edge for t in tensors}
             with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
                 return torch.autograd.grad(
                     [values[slot] for slot in slots],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -17,7 +17,8 @@ from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
 from .fallback import TRANSFORMED, Fallback
 from .joint import Joint
-from .plan import InputSpec
+from .overlap import share_elements, share_storage
+from .plan import InputSpec, Output, Target, View
 from .split import Split
 from .tangent import restride
 from .views import view_root, view_source
@@ -112,7 +113,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     out.leave()
     out()
     _write_backward(out, run, split, backward, ["None"] * len(lead), len(sentinels))
-    _write_training_call(out, run, boxed, taken, carried, values)
+    _write_training_call(out, run, split, boxed, taken, carried, values)
     call, text = out.load("call")
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     functions["apply"] = _function_apply(functions["function_forward"], functions["function_backward"])
@@ -240,9 +241,9 @@ def _write_donation(out: Source, split: Split, backward: Compiled) -> None:
 
 
 def _write_training_call(
-    out: Source, run: Runtime, boxed: list[str], taken: list[str], carried: list[str], values: dict[int, str]
+    out: Source, run: Runtime, split: Split, boxed: list[str], taken: list[str], carried: list[str], values: dict[int, str]
 ) -> None:
-    _open_call(out, run)
+    _open_call(out, run, split.saved)
     if not run.grad_enabled:
         out.enter(f"with {out.name('enable_grad', torch.enable_grad)}():")
     if boxed or carried:
@@ -272,7 +273,7 @@ def _start(run: Runtime) -> Source:
     return out
 
 
-def _open_call(out: Source, run: Runtime) -> None:
+def _open_call(out: Source, run: Runtime, saved: Sequence[torch.fx.Node] = ()) -> None:
     arguments = ", ".join(s.name for s in run.parameters)
     out.enter(f"def call({arguments}):")
     transforms = out.name("transforms", torch._C._are_functorch_transforms_active)  # type: ignore[attr-defined]
@@ -284,22 +285,43 @@ def _open_call(out: Source, run: Runtime) -> None:
         out.enter(f"if {negate}{out.name('grad_enabled', torch.is_grad_enabled)}():")
         out(f"return {out.name('other_mode', run.other_mode)}({arguments})")
         out.leave()
+    _check_sharing(out, run, arguments, saved)
+    for spec in run.joint.inputs:
+        if spec.becomes_leaf:
+            out(f"{spec.name}.requires_grad_()")
+
+
+def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[torch.fx.Node]) -> None:
+    """Writes what to do when a tensor that will be written lies in one storage with another: nothing if they are apart.
+
+    Tensors of one storage count versions together. What is saved must not take the write for one to itself.
+    """
     written = [run.joint.inputs[m.target.index].name for m in run.joint.plan.mutations if m.target.index >= 0]
-    others = [s.name for s in run.joint.inputs if s.is_tensor and s.name not in written]
-    if written and len(written) + len(others) > 1:
-        check = f"{out.name('share_memory', share_memory)}({tuple_text(written)}, {tuple_text(others)})"
-        out.enter(f"if {check}:")
-        fallback = Fallback(run.eager, "inputs that are written share memory")
-        out(f"return {out.name('fallback', fallback)}({arguments})")
-        out.leave()
+    others = [s for s in run.joint.inputs if s.is_tensor and s.name not in written]
+    if not written or len(written) + len(others) < 2:
+        return
+    returned = {run.joint.inputs[t.index].name for t in _targets(run.joint.plan.outputs) if t.index >= 0}
+    names = {n.name for n in saved}
+    strict = [s.name for s in others if s.name in names and (s.requires_grad or s.name in returned)]
+    apart = [s.name for s in others if s.name in names and s.name not in strict]
+    texts = tuple_text(written), tuple_text(s.name for s in others)
+    out.enter(f"if {out.name('share_storage', share_storage)}({', '.join(texts)}):")
+    tests = [f"{out.name('share_elements', share_elements)}({', '.join(texts)})"]
+    if strict:
+        tests.append(f"share_storage({texts[0]}, {tuple_text(strict)})")
+    out.enter(f"if {' or '.join(tests)}:")
+    out(f"return {out.name('fallback', Fallback(run.eager, 'inputs that are written share memory'))}({arguments})")
+    out.leave()
+    for name in apart:
+        out(f"{name} = {name}.data")
+    out.leave()
 
 
-def share_memory(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Whether a tensor that will be written shares its storage with another one."""
-    storages = {t.untyped_storage()._cdata for t in written}
-    if len(storages) != len(written):
-        return True
-    return any(t.untyped_storage()._cdata in storages for t in others)
+def _targets(outputs: Iterable[Output]) -> Iterator[Target]:
+    for output in outputs:
+        base = output.base if isinstance(output, View) else output
+        if isinstance(base, Target):
+            yield base
 
 
 def _finish_call(out: Source, run: Runtime, values: dict[int, str]) -> None:

@@ -1,0 +1,51 @@
+"""Whether tensors share memory: storage first, then elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+_MAX_STEPS = 2000  # of the search; tensors of usual strides need one per dimension
+
+
+def share_storage(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor that will be written shares its storage with another one."""
+    storages = {t.untyped_storage()._cdata for t in written}
+    if len(storages) != len(written):
+        return True
+    return any(t.untyped_storage()._cdata in storages for t in others)
+
+
+def share_elements(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether a tensor that will be written has bytes in common with another one."""
+    return any(overlap(a, b) for i, a in enumerate(written) for b in (*written[i + 1 :], *others))
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have bytes in common; True also where that would take too long to rule out."""
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not a.numel() or not b.numel():
+        return False
+    # a byte of each coincides when the distance is a sum of multiples of strides, each multiple within its bounds
+    bounds: dict[int, tuple[int, int]] = {}
+    for t, sign in ((a, 1), (b, -1)):
+        for size, stride in ((t.element_size(), 1), *((n, s * t.element_size()) for n, s in zip(t.shape, t.stride()))):
+            low, high = bounds.get(stride, (0, 0))
+            bounds[stride] = (low + min(0, sign * (size - 1)), high + max(0, sign * (size - 1)))
+    bounds.pop(0, None)
+    steps = sorted(((stride, *limits) for stride, limits in bounds.items()), reverse=True)
+    distance = int(b.storage_offset()) * b.element_size() - int(a.storage_offset()) * a.element_size()
+    return _reaches(distance, steps, [_MAX_STEPS])
+
+
+def _reaches(distance: int, steps: Sequence[tuple[int, int, int]], budget: list[int]) -> bool:
+    if not steps:
+        return distance == 0
+    budget[0] -= 1
+    if budget[0] < 0:
+        return True
+    (stride, low, high), rest = steps[0], steps[1:]
+    lowest, highest = sum(s * n for s, n, _ in rest), sum(s * n for s, _, n in rest)
+    first = max(low, -(-(distance - highest) // stride))
+    last = min(high, (distance - lowest) // stride)
+    return any(_reaches(distance - stride * n, rest, budget) for n in range(first, last + 1))
