@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from .errors import UserError
 from .explain import Explanation
 from .guards import GuardKind
 from .hook import Activated, FrameView, Region
+from .hook_policy import is_captured_file
 from .source import AttrSource, Source
 from .variables.wrap import tracker_for
 
@@ -45,9 +47,20 @@ class Optimizer:
         if not callable(target):
             raise UserError(f"optimize needs something that can be called, not {type(target).__name__}")
         inner = innermost_function(target)
-        if inner is not None:
-            self.policy.roots.add(id(inner.__code__))
+        if inner is None or not is_captured_file(inner.__code__.co_filename):
+            # A builtin has no frame, and those of libraries are not captured by themselves: the call of it is.
+            target = inner = _caller_of(target)
+        self.policy.roots.add(id(inner.__code__))
         return wrap_callable(target, self.region)
+
+
+def _caller_of(target: Callable[..., Any]) -> types.FunctionType:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    name = getattr(target, "__qualname__", type(target).__qualname__)
+    call.__code__ = call.__code__.replace(co_filename=f"<call of {name}>")
+    return functools.update_wrapper(call, target)  # type: ignore[return-value]
 
 
 def make_region(policy: Policy) -> Region:
