@@ -12,11 +12,11 @@ from primops.errors import (
     UnknownOpError,
 )
 from primops.evaluate import evaluate
-from primops.externs import EXTERN_OPS
+from primops.externs import EXTERN_OPS, prim_of
 from primops.meta import TensorMeta, contiguous_strides
 from primops.opset import OPSET, OPSET_VERSION
 from primops.passes import decompose
-from primops.prim import MetaReading, Prim, reading_with
+from primops.prim import ExternPrim, MetaReading, Prim, reading_with
 from primops.registry import DecompositionTable
 from primops.report import Report, decomposition_report
 from primops.show import format_graph
@@ -31,6 +31,7 @@ __all__ = [
     "DecompositionError",
     "DecompositionTable",
     "DuplicateRuleError",
+    "ExternPrim",
     "FrozenTableError",
     "MetaReading",
     "Prim",
@@ -45,6 +46,7 @@ __all__ = [
     "decomposition_report",
     "evaluate",
     "format_graph",
+    "prim_of",
     "prims",
     "reading_with",
 ]

@@ -14,7 +14,7 @@ from primops import prims
 from primops.errors import PrimError
 from primops.meta import TensorMeta
 from primops.module import LazyGraphModule
-from primops.prim import Prim, Traced
+from primops.prim import ExternPrim, Prim, Traced
 from primops.shapes import size_key
 from primops.simplify import simplify
 
@@ -107,6 +107,9 @@ class GraphBuilder:
 
     def apply(self, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any]) -> GraphValue:
         """Records ``prim(*operands, **params)`` or finds a value that equals it. Raises PrimError for a bad call."""
+        if isinstance(prim, ExternPrim):
+            meta = prim.infer(tuple([_operand_meta(prim, operand) for operand in operands]), params)
+            return self.call(prim.overload, operands, params, meta)
         meta = prim.infer(tuple([_operand_meta(prim, operand) for operand in operands]), params)
         params = {name: _frozen(params[name]) for name in prim.parameters}
         simpler = simplify(self, prim, operands, params, meta)

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from primops import prims
-from primops.prim import Prim
+import hashlib
 
-OPSET_VERSION = 1
+from primops.prim import Prim, registered
+from primops.prims import EXTERN_PRIMS  # importing the package defines all prims
+from primops.prims.derivative import note_derivatives
 
-GROUPS: dict[str, str] = {
-    "elementwise unary": (
-        "neg abs sign floor ceil trunc round exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
-        "erf lgamma bitwise_not"
-    ),
-    "elementwise binary": (
-        "add sub mul div pow atan2 maximum minimum fmod remainder floor_div bitwise_and bitwise_or bitwise_xor "
-        "shift_left shift_right"
-    ),
-    "comparison": "eq ne lt le gt ge",
-    "selection": "where",
-    "conversion": "convert bitcast",
-    "shape": "broadcast_in_dim reshape permute slice flip pad cat",
-    "indexing": "index index_put gather scatter scatter_add",
-    "reduction": "sum prod amax amin any all argmax argmin",
-    "scan": "cumsum cumprod",
-    "creation": "full iota",
-    "random": "random_seed uniform",
+OPSET_VERSION = 2
+
+note_derivatives()
+
+ORDER = (
+    "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape", "indexing", "reduction", "scan",
+    "creation", "random", "control flow",
+)  # fmt: skip
+OPSET: dict[str, Prim] = registered()
+GROUPS: dict[str, tuple[str, ...]] = {
+    group: tuple(name for name, prim in OPSET.items() if prim.group == group)
+    for group in dict.fromkeys((*ORDER, *(prim.group for prim in EXTERN_PRIMS)))
 }
 
-OPSET: dict[str, Prim] = {name: getattr(prims, name) for names in GROUPS.values() for name in names.split()}
+
+def digest(prim: Prim) -> str:
+    """A short hash of all that the op set promises about a prim."""
+    promised = (prim.schema, prim.group, prim.meaning, prim.dtype_rule, prim.numerics, *getattr(prim, "operators", ()))
+    return hashlib.sha256("\n".join(promised).encode()).hexdigest()[:12]

@@ -107,7 +107,7 @@ class _Pass:
 
     def getitem(self, value: Any, index: int) -> Any:
         if isinstance(value, (tuple, list)):
-            return value[index]
+            return tuple(value[index]) if isinstance(value[index], list) else value[index]
         meta = value.meta[index]
         return meta if meta is None or isinstance(meta, SYMBOLIC) or is_number(meta) else self.builder.item(value, index)
 
@@ -148,13 +148,18 @@ class _Pass:
                 raise DecompositionError(f"C2.3: {node.target} gives {len(result)} results, its meta is {meta}{locate(node)}")
             loose = self.table.auxiliary(op)
             parts = [_fitted(part, meta[i]) if i in loose else part for i, part in enumerate(result)]
-            for part, expected in zip(parts, meta):
-                self.check(node, part, expected, first)
+            self.check(node, parts, meta, first)
             return tuple(parts)
         self.check(node, result, meta, first)
         return result
 
     def check(self, node: fx.Node, value: Any, expected: Any, first: int) -> None:
+        if isinstance(value, (tuple, list)) and isinstance(expected, tuple):
+            if len(value) != len(expected):
+                raise DecompositionError(f"C2.3: {node.target} gives {len(value)} results of {len(expected)}{locate(node)}")
+            for part, wanted in zip(value, expected):
+                self.check(node, part, wanted, first)
+            return
         if not isinstance(value, GraphValue) or not isinstance(expected, TensorMeta):
             return
         if value.dtype is not expected.dtype or not _same(value.shape, expected.shape):
@@ -226,7 +231,7 @@ def _fitted(value: Any, expected: Any) -> Any:
     return round_to(value, expected.dtype)
 
 
-VIEW_PRIMS = frozenset({prims.reshape, prims.permute, prims.slice, prims.broadcast_in_dim})
+VIEW_PRIMS = frozenset({prims.reshape, prims.permute, prims.slice, prims.broadcast_in_dim, prims.window})
 
 
 def _base_value(value: GraphValue) -> GraphValue:

@@ -8,7 +8,7 @@ interpreter installed by ``reading_with``, else it runs the reference.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -91,7 +91,7 @@ class Prim:
 
     Attributes: ``name``; ``group`` (see ``opset.GROUPS``); ``schema`` as text, ``operands`` and ``parameters`` as names
     (``variadic`` when the last operand name stands for any number); ``meaning``, one line with the formula; ``dtype_rule``;
-    ``numerics``, accumulation dtype and allowed error; ``tags``; ``meta_rule`` and ``reference``, functions of the operands
+    ``numerics``, accumulation dtype and allowed error; ``derivative``, by what a backward pass needs; ``tags``; ``meta_rule`` and ``reference``, functions of the operands
     (metas or numbers, tensors) and keyword parameters.
     """
 
@@ -105,6 +105,7 @@ class Prim:
         meta_rule: Callable[..., TensorMeta],
         reference: Callable[..., torch.Tensor],
         numerics: str = "exact",
+        derivative: str = "through its decompositions' derivatives",
         tags: frozenset[str] = frozenset(),
     ) -> None:
         """Parses ``name(a, b, *, p, q)`` or ``name(a, *rest, p)``."""
@@ -117,6 +118,7 @@ class Prim:
         self.meta_rule = meta_rule
         self.reference = reference
         self.numerics = numerics
+        self.derivative = derivative
         self.tags = tags
         # FX prints and runs a target through these.
         self.__name__ = self.name
@@ -139,7 +141,8 @@ class Prim:
         if not real and _ambient.interpreter is not None:
             return _ambient.interpreter.apply(self, operands, params)
         self.infer(tuple(TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in operands), params)
-        return self.reference(*operands, **params)
+        result = self.reference(*operands, **params)
+        return result.contiguous() if isinstance(result, torch.Tensor) and not isinstance(self, ExternPrim) else result
 
     def infer(self, operands: tuple[Any, ...], params: dict[str, Any]) -> TensorMeta:
         """The result's metadata. Raises PrimError when the call does not fit the schema."""
@@ -159,6 +162,48 @@ class Prim:
         return _lookup, (self.name,)
 
 
+class ExternPrim(Prim):
+    """A prim that a graph spells by overloads of ATen operators (``operators``, full names): a library call.
+
+    Called directly (by decompositions) it is its first operator's first overload. Its meta rule runs that operator on meta tensors,
+    whose sizes may be symbolic.
+    """
+
+    def __init__(self, name: str, operators: Sequence[str], *, group: str, meaning: str, numerics: str) -> None:
+        """``operators`` without a namespace are ATen's."""
+        self.operators = tuple(op if "::" in op else f"aten::{op}" for op in operators)
+        super().__init__(
+            f"{name}(*operands)", group=group, meaning=meaning, dtype_rule="the overload's", meta_rule=self._on_meta,
+            reference=lambda *operands, **params: self.overload(*operands, **params), numerics=numerics,
+            derivative="as ATen's autograd", tags=frozenset({"extern"}),
+        )  # fmt: skip
+
+    @property
+    def overload(self) -> Any:
+        """The default overload of the first operator."""
+        namespace, _, name = self.operators[0].partition("::")
+        return getattr(getattr(torch.ops, namespace), name).default
+
+    def infer(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """See ``Prim.infer``."""
+        return self.meta_rule(*operands, **params)
+
+    def _on_meta(self, *operands: Any, **params: Any) -> Any:
+        device = next(x.device for x in operands if isinstance(x, TensorMeta))
+
+        def empty(x: Any) -> Any:
+            if not isinstance(x, TensorMeta):
+                return x
+            return torch.empty_strided(x.shape, x.strides, dtype=x.dtype, device="meta")
+
+        result = self.overload(*map(empty, operands), **params)
+        metas = [
+            TensorMeta(tuple(r.shape), tuple(r.stride()), r.dtype, device)
+            for r in (result if isinstance(result, tuple) else (result,))
+        ]
+        return tuple(metas) if isinstance(result, tuple) else metas[0]
+
+
 def _lookup(name: str) -> Prim:
     return _BY_NAME[name]
 
@@ -166,9 +211,23 @@ def _lookup(name: str) -> Prim:
 _BY_NAME: dict[str, Prim] = {}
 
 
+def registered() -> dict[str, Prim]:
+    """All prims by name, in the order of their definition."""
+    return dict(_BY_NAME)
+
+
 def define(schema: str, **fields: Any) -> Prim:
     """Creates a prim of the op set. Raises PrimError when the name is taken."""
     prim = Prim(schema, **fields)
+    if prim.name in _BY_NAME:
+        raise PrimError(f"there is a prim {prim.name} already")
+    _BY_NAME[prim.name] = prim
+    return prim
+
+
+def define_extern(name: str, operators: Sequence[str], **fields: Any) -> ExternPrim:
+    """Creates an extern prim of the op set. Raises PrimError when the name is taken."""
+    prim = ExternPrim(name, operators, **fields)
     if prim.name in _BY_NAME:
         raise PrimError(f"there is a prim {prim.name} already")
     _BY_NAME[prim.name] = prim

@@ -9,16 +9,20 @@ from torch import fx
 from torch._ops import OpOverload
 
 from primops.errors import user_line
-from primops.externs import is_declared_extern
+from primops.externs import is_declared_extern, prim_of
 from primops.prim import Prim
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts per prim and per extern operator; ``undeclared`` lists extern operators that ``externs`` does not name."""
+    """Counts per prim and per extern operator; ``extern_prims``: the extern prims that those operators spell.
+
+    ``undeclared`` lists extern operators that spell none.
+    """
 
     prims: dict[str, int]
     externs: dict[str, int]
+    extern_prims: dict[str, int]
     undeclared: tuple[str, ...]
     lines: dict[str, str]
 
@@ -35,6 +39,7 @@ def decomposition_report(gm: fx.GraphModule) -> Report:
     """Counts the prims and extern calls of a prim graph, most frequent first; ``lines`` has the first user line per extern."""
     prims: Counter[str] = Counter()
     externs: Counter[str] = Counter()
+    extern_prims: Counter[str] = Counter()
     undeclared: set[str] = set()
     lines: dict[str, str] = {}
     for node in gm.graph.nodes:
@@ -43,9 +48,13 @@ def decomposition_report(gm: fx.GraphModule) -> Report:
         elif isinstance(node.target, OpOverload):
             name = str(node.target)
             externs[name] += 1
+            found = prim_of(node.target)
+            extern_prims.update([found.name] if found else [])
             if not is_declared_extern(node.target):
                 undeclared.add(name)
             line = user_line(node.meta.get("stack_trace"))
             if line is not None:
                 lines.setdefault(name, line)
-    return Report(dict(prims.most_common()), dict(externs.most_common()), tuple(sorted(undeclared)), lines)
+    return Report(
+        dict(prims.most_common()), dict(externs.most_common()), dict(extern_prims.most_common()), tuple(sorted(undeclared)), lines
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from primops.prim import Prim
 from primops.promotion import HALF_DTYPES, is_number
 from primops.shapes import may_be_equal
 
-ANY_DTYPE_TAGS = frozenset({"movement", "creation", "random"})
+ANY_DTYPE_TAGS = frozenset({"movement", "creation", "random", "control"})
 ANY_DTYPE = frozenset({prims.where, prims.convert, prims.bitcast, prims.index, prims.gather, prims.scatter})
 
 
@@ -66,7 +66,8 @@ def _check_operands(node: fx.Node, prim: Prim) -> None:
         if not isinstance(operand, fx.Node) and not is_number(operand):
             raise ContractError("C3.2", f"operand {operand!r} of {prim.name} is neither a node nor a number", node)
         if isinstance(operand, fx.Node) and not isinstance(operand.meta.get("val"), TensorMeta):
-            raise ContractError("C3.2", f"operand {operand} of {prim.name} is no tensor", node)
+            if not is_number(operand.meta.get("val")):
+                raise ContractError("C3.2", f"operand {operand} of {prim.name} is neither a tensor nor a size", node)
     for name, value in node.kwargs.items():
         if any(_nodes_in(value)):
             raise ContractError("C3.5", f"parameter {name} of {prim.name} holds a node", node)
@@ -87,6 +88,13 @@ def _check_inferred(node: fx.Node, prim: Prim) -> None:
     except PrimError as error:
         raise ContractError("C3.2", str(error), node) from error
     meta = node.meta.get("val")
+    for stated, wanted in (
+        zip(meta, inferred) if isinstance(inferred, tuple) and isinstance(meta, tuple) else [(meta, inferred)]
+    ):
+        _check_agrees(node, stated, wanted)
+
+
+def _check_agrees(node: fx.Node, meta: Any, inferred: Any) -> None:
     if not isinstance(meta, TensorMeta):
         raise ContractError("C3.4", f"meta is {meta!r}", node)
     same = len(meta.shape) == len(inferred.shape) and all(map(may_be_equal, meta.shape, inferred.shape))

@@ -99,6 +99,18 @@ def lower_slice(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, start: 
     return view_of(a, shape, lambda index: (*index[:dim], begin + index[dim] * pace, *index[dim + 1 :]))
 
 
+@table.register("window")
+def lower_window(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, size: int, step: int) -> Tensor:
+    """Dim ``dim`` counts windows, ``step`` elements apart; the new last dim counts their elements."""
+    shape = ctx.shape(node.meta["val"].shape)
+    if isinstance(a, Lazy) and a.cost.weight >= EXPENSIVE:
+        a = ctx.realize(a)
+    if isinstance(a, Strided):
+        stride = [sympy.expand(s * step) if d == dim else s for d, s in enumerate(a.stride)]
+        return strided(a, shape, [*stride, a.stride[dim]])
+    return view_of(a, shape, lambda index: (*index[:dim], index[dim] * step + index[-1], *index[dim + 1 : -1]))
+
+
 @table.register("flip")
 def lower_flip(ctx: LoweringContext, node: Any, a: Tensor, *, dims: Sequence[int]) -> Tensor:
     """The dims in reverse order."""

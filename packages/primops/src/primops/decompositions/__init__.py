@@ -6,12 +6,19 @@ from primops.decompositions import (
     batch_norm,
     creation,
     elementary,
+    foreach,
+    grid_sample,
     indexing,
+    interpolation,
+    linear,
     loss,
+    margin,
     normalization,
     pooling,
     random,
     reduction,
+    scatter,
+    special,
     view,
 )
 
@@ -28,6 +35,13 @@ DEFAULT = arithmetic.rules.merged(
     random.rules,
     random.derivatives,
     pooling.rules,
+    interpolation.rules,
+    grid_sample.rules,
+    scatter.rules,
+    special.rules,
+    linear.rules,
+    margin.rules,
+    foreach.rules,
 )
 
 RANDOM_OPS = tuple(random.rules)

@@ -291,3 +291,107 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     size = self.shape[-1]
     spread = prims.broadcast_in_dim(self, shape=(*self.shape, size), dims=tuple(range(self.ndim)))
     return _triangle(spread, prims.eq(_offsets(size, size, self.device), 0))
+
+
+@rules.register("empty_permuted")
+def empty_permuted(size: Sequence[Size], physical_layout: Sequence[int], **options: Any) -> Tensor:
+    """Zeros."""
+    return empty(size, **options)
+
+
+@rules.register("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+def linspace_of_tensors(
+    start: Any, end: Any, steps: int, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
+) -> Tensor:
+    """Equal steps between tensors without dims."""
+    dtype = dtype or torch.get_default_dtype()
+    if not is_strided(layout, pin_memory) or not dtype.is_floating_point:
+        return NotImplemented
+    wide, at = compute_dtype(dtype), place(device)
+
+    def spread(x: Any, count: int) -> Tensor:
+        x = full((), x, wide, at) if isinstance(x, (int, float)) else to_dtype(x, wide)
+        return prims.broadcast_in_dim(x, shape=(count,), dims=())
+
+    if steps < 2:
+        return round_to(spread(start, steps), dtype)
+    first, last = spread(start, steps), spread(end, steps)
+    step = prims.div(prims.sub(last, first), steps - 1)
+    position, from_end = iota(steps, wide, at), iota(steps, wide, at, steps - 1, -1)
+    ahead = prims.add(prims.mul(step, position), first)
+    back = prims.sub(last, prims.mul(step, from_end))
+    return round_to(prims.where(prims.lt(position, steps // 2), ahead, back), dtype)
+
+
+@rules.register("_efficientzerotensor")
+def efficient_zeros(size: Sequence[Size], **options: Any) -> Tensor:
+    """Zeros."""
+    return empty(size, **options)
+
+
+@rules.register("logspace")
+def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
+    """``base`` to the power of equal steps."""
+    dtype = dtype or torch.get_default_dtype()
+    exponents = linspace(start, end, steps, dtype=compute_dtype(dtype), **options)
+    return exponents if exponents is NotImplemented else round_to(prims.pow(base, exponents), dtype)
+
+
+def _triangle_indices(row: int, col: int, offset: int, lower: bool, dtype: Dtype, device: torch.device) -> Tensor:
+    """Rows and columns of a triangle's elements: the row of element i is the number of rows that end at or before i."""
+    at = iota(row, torch.int64, device, offset)
+    first = full((row,), 0, torch.int64, device) if lower else prims.minimum(prims.maximum(at, 0), col)
+    count = prims.sub(prims.maximum(prims.minimum(prims.add(at, 1), col), 0) if lower else col, first)
+    sizes = [max(min(r + offset + 1, col), 0) if lower else col - min(max(r + offset, 0), col) for r in range(row)]
+    ends = prims.cumsum(count, dim=0)
+    shape = (sum(sizes), row)
+    i = iota(shape[0], torch.int64, device)
+    past = prims.ge(prims.broadcast_in_dim(i, shape=shape, dims=(0,)), prims.broadcast_in_dim(ends, shape=shape, dims=(1,)))
+    rows = prims.sum(to_dtype(past, torch.int64), dims=(1,))
+    start = prims.sub(prims.sub(ends, count), first)
+    columns = prims.sub(i, prims.index(start, rows, dims=(0,)))
+    both = [prims.reshape(x, shape=(1, shape[0])) for x in (rows, columns)]
+    return to_dtype(prims.cat(*both, dim=0), dtype or torch.int64)
+
+
+def _register_triangle_indices(name: str, lower: bool) -> None:
+    @rules.register(name)
+    def rule(row: int, col: int, offset: int = 0, *, dtype: Dtype = torch.int64, layout: Any = None, device: Device = None,
+             pin_memory: Any = None) -> Tensor:  # fmt: skip
+        if not is_strided(layout, pin_memory) or row == 0 or col == 0:
+            return NotImplemented
+        return _triangle_indices(row, col, offset, lower, dtype, place(device))
+
+
+_register_triangle_indices("tril_indices", True)
+_register_triangle_indices("triu_indices", False)
+
+
+def _window(name: str, shape_of: Any) -> None:
+    """A window of signal processing: ``shape_of(position, steps, *numbers)``; periodic ones leave out the last point."""
+
+    def rule(window_length: int, *rest: Any, dtype: Dtype = None, layout: Any = None, device: Device = None,
+             pin_memory: Any = None) -> Tensor:  # fmt: skip
+        dtype = dtype or torch.get_default_dtype()
+        if not is_strided(layout, pin_memory) or not dtype.is_floating_point:
+            return NotImplemented
+        periodic, numbers = (rest[0], rest[1:]) if rest and isinstance(rest[0], bool) else (True, rest)
+        if window_length < 2:
+            return full((window_length,), 1.0, dtype, place(device))
+        steps = window_length if periodic else window_length - 1
+        position = iota(window_length, compute_dtype(dtype), place(device))
+        return round_to(shape_of(position, steps, *numbers), dtype)
+
+    suffixes = ("", ".periodic", ".periodic_alpha", ".periodic_alpha_beta") if name == "hamming" else ("", ".periodic")
+    rules.register(*(f"{name}_window{suffix}" for suffix in suffixes))(rule)
+
+
+def _cosine(position: Tensor, steps: int, times: int) -> Tensor:
+    return prims.cos(prims.mul(position, 2 * math.pi * times / steps))
+
+
+_window("hann", lambda x, n: prims.sub(0.5, prims.mul(_cosine(x, n, 1), 0.5)))
+_window("hamming", lambda x, n, alpha=0.54, beta=0.46: prims.sub(alpha, prims.mul(_cosine(x, n, 1), beta)))
+_window("blackman", lambda x, n: prims.add(
+    prims.sub(0.42, prims.mul(_cosine(x, n, 1), 0.5)), prims.mul(_cosine(x, n, 2), 0.08)))  # fmt: skip
+_window("bartlett", lambda x, n: prims.sub(1, prims.abs(prims.sub(prims.mul(x, 2 / n), 1))))

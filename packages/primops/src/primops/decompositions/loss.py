@@ -9,7 +9,7 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, broadcast, broadcast_to, full, reduce, round_to, to_dtype, unsqueeze, widen
+from primops.operand import Tensor, broadcast, broadcast_to, elementwise, full, reduce, round_to, to_dtype, unsqueeze, widen
 from primops.promotion import compute_dtype, result_dtype
 from primops.registry import DecompositionTable
 
@@ -177,14 +177,12 @@ def kl_div(self: Tensor, target: Tensor, reduction: int = MEAN, *, log_target: b
     return _pairs(body, reduction, self, target)
 
 
-def _soft_margin_body(a: Tensor, y: Tensor) -> Tensor:
-    return prims.log1p(prims.exp(prims.neg(prims.mul(a, y))))
-
-
 @rules.register("soft_margin_loss")
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
-    """``log(1 + exp(-x * y))``."""
-    return _pairs(_soft_margin_body, reduction, self, target)
+    """``log(1 + exp(-x * y))``; eager composes it of operators, each of which rounds."""
+    power = elementwise(prims.exp, elementwise(lambda a, y: prims.neg(prims.mul(a, y)), self, target))
+    losses = elementwise(prims.log1p, power)
+    return reduced(widen(losses), reduction, losses.dtype)
 
 
 @rules.register("soft_margin_loss_backward")

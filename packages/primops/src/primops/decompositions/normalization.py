@@ -69,14 +69,14 @@ def log_softmax(self: Tensor, dim: int, half_to_float: bool | torch.dtype | None
 
 @rules.register("_softmax_backward_data")
 def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    """``y * (grad - sum(grad * y))``."""
+    """``(grad - sum(grad * y)) * y``."""
     grad, y = widen(grad_output), widen(output)
     dim = wrap_dim(dim, y.ndim)
     product = prims.mul(grad, y)
     if y.ndim == 0:
         return round_to(prims.sub(product, product), input_dtype)
     total = spread(prims.sum(product, dims=(dim,)), y.shape, (dim,))
-    return round_to(prims.sub(product, prims.mul(y, total)), input_dtype)
+    return round_to(prims.mul(prims.sub(grad, total), y), input_dtype)
 
 
 @rules.register("_log_softmax_backward_data")

@@ -1,236 +1,461 @@
-"""Pooling and interpolation. Windows that overlap or do not divide the input stay ATen calls."""
+"""Pooling: windows are cut out dim by dim as slices ("taps"), which fuse, and put back by their adjoint."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
 from primops import prims
+from primops.decompositions.indexing import scatter_add
 from primops.meta import Size
-from primops.operand import Tensor, full_like, iota, round_to, to_dtype, widen
+from primops.operand import Tensor, full, full_like, iota, round_to, to_dtype, unsqueeze, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
-from primops.shapes import divides, product, quotient
+from primops.shapes import concrete, divides, product, quotient
 
 rules = DecompositionTable()
+Sizes = Sequence[int]
+LARGEST_WINDOW = 64  # elements along one dim that are still written out
 
 
-def _pair(values: Sequence[int] | int) -> tuple[int, ...]:
-    return (values, values) if isinstance(values, int) else tuple(values) * (2 if len(values) == 1 else 1)
+def spread_ints(values: Sequence[Any] | Any, count: int) -> tuple[Any, ...]:
+    """One value per dim; a single one counts for all."""
+    values = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+    return values * count if len(values) == 1 else values
 
 
-def _windows(shape: Sequence[Size], counts: Sequence[Size]) -> tuple[tuple[Size, ...], tuple[int, int]]:
-    """The last two dims split into (count, window) pairs, and where the window dims are."""
-    rank = len(shape)
-    split = (*shape[:-2], counts[0], quotient(shape[-2], counts[0]), counts[1], quotient(shape[-1], counts[1]))
-    return split, (rank - 1, rank + 1)
+# Windows ---------------------------------------------------------------------------------------------------------------------
 
 
-def _average(self: Tensor, counts: Sequence[Size], divisor: Size | None = None) -> Tensor:
-    split, dims = _windows(self.shape, counts)
-    total = prims.sum(prims.reshape(widen(self), shape=split), dims=dims)
-    size = product(split[dim] for dim in dims) if divisor is None else divisor
-    return round_to(prims.div(total, size), self.dtype)
+def pad_dim(a: Tensor, dim: int, low: Size, high: Size, value: Any = 0) -> Tensor:
+    """``value`` before and after one dim; negative amounts cut off."""
+    before, after = ([0] * a.ndim for _ in range(2))
+    before[dim], after[dim] = low, high  # type: ignore[call-overload]
+    return prims.pad(a, low=tuple(before), high=tuple(after), value=value)
 
 
-def _average_backward(grad_output: Tensor, self: Tensor, counts: Sequence[Size], divisor: Size | None = None) -> Tensor:
-    split, dims = _windows(self.shape, counts)
-    size = product(split[dim] for dim in dims) if divisor is None else divisor
-    share = prims.div(widen(grad_output), size)
-    rest = tuple(dim for dim in range(len(split)) if dim not in dims)
-    spread = prims.broadcast_in_dim(share, shape=split, dims=rest)
-    return round_to(prims.reshape(spread, shape=tuple(self.shape)), self.dtype)
+def dilate(a: Tensor, dim: int, step: int) -> Tensor:
+    """``step - 1`` zeros between the elements of a dim."""
+    count = a.shape[dim]
+    if step == 1 or (isinstance(count, int) and count == 0):
+        return a
+    spaced = pad_dim(unsqueeze(a, dim + 1), dim + 1, 0, step - 1)
+    merged = prims.reshape(spaced, shape=(*a.shape[:dim], count * step, *a.shape[dim + 1 :]))
+    return prims.slice(merged, dim=dim, start=0, stop=(count - 1) * step + 1, step=1)
 
 
-def _tiles(self: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> tuple[Size, Size] | None:
+def put_strided(a: Tensor, dim: int, start: Size, step: int, size: Size) -> Tensor:
+    """The adjoint of a slice: elements at ``start, start + step, ...`` of a dim of zeros; those outside are dropped."""
+    spaced = dilate(a, dim, step)
+    return pad_dim(spaced, dim, start, size - start - spaced.shape[dim])
+
+
+def total(parts: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
+    """Sum of tensors of one shape."""
+    result = None
+    for part in parts:
+        result = part if result is None else prims.add(result, part)
+    return result
+
+
+class Window:
+    """Windows along one dim: ``count`` windows of ``size`` taps, ``dilation`` apart, moving by ``stride`` over a padded dim."""
+
+    def __init__(self, length: Size, size: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> None:
+        self.length, self.size, self.stride, self.padding, self.dilation = length, size, stride, padding, dilation
+        self.ceil_mode = ceil_mode
+        reach = dilation * (size - 1) + 1
+        self.count: Size = (length + 2 * padding - reach + (stride - 1 if ceil_mode else 0)) // stride + 1
+        # The last window starts inside the input or its left padding.
+        if ceil_mode and (self.count - 1) * stride >= length + padding:
+            self.count = self.count - 1
+        self.span: Size = (self.count - 1) * stride + reach
+
+    def taps(self, a: Tensor, dim: int, fill: Any) -> list[Tensor]:
+        """Tap k of every window, for each k."""
+        a = pad_dim(a, dim, self.padding, self.span - self.length - self.padding, fill)
+        stop = (self.count - 1) * self.stride + 1
+        return [
+            prims.slice(a, dim=dim, start=k * self.dilation, stop=k * self.dilation + stop, step=self.stride)
+            for k in range(self.size)
+        ]
+
+    def put_back(self, parts: Sequence[Tensor], dim: int) -> Tensor:
+        """The adjoint of ``taps``."""
+        offsets = [k * self.dilation - self.padding for k in range(self.size)]
+        return total([put_strided(part, dim, at, self.stride, self.length) for part, at in zip(parts, offsets)])
+
+    def positions(self, k: int, device: torch.device) -> Tensor:
+        """Where tap k of every window lies in the input; outside for padding."""
+        return iota(self.count, torch.int64, device, k * self.dilation - self.padding, self.stride)
+
+    def sizes(self, dtype: torch.dtype, device: torch.device, include_padding: bool) -> Tensor | int:
+        """Number of elements that count, per window."""
+        if not self.ceil_mode and (include_padding or self.padding == 0):
+            return self.size
+        low = iota(self.count, torch.int64, device, -self.padding, self.stride)
+        high = prims.minimum(prims.add(low, self.size), self.length + self.padding)
+        if not include_padding:
+            low, high = prims.maximum(low, 0), prims.minimum(high, self.length)
+        return to_dtype(prims.sub(high, low), dtype)
+
+
+def windows_of(
+    self: Tensor, spatial: int, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes = (1,), ceil_mode: bool = False
+) -> list[Window] | None:
+    """One per spatial dim; None when a window is too large, or its number depends on a symbol in a way that needs a branch."""
+    lengths = self.shape[self.ndim - spatial :]
+    kernel = spread_ints(kernel, spatial)
+    if max(kernel) > LARGEST_WINDOW or (ceil_mode and any(isinstance(n, torch.SymInt) for n in lengths)):
+        return None
+    options = (
+        spread_ints(stride if stride else kernel, spatial),
+        spread_ints(padding, spatial),
+        spread_ints(dilation, spatial),
+    )
+    return [Window(n, *each, ceil_mode) for n, *each in zip(lengths, kernel, *options)]
+
+
+# Averages --------------------------------------------------------------------------------------------------------------------
+
+
+def _tiled(shape: Sequence[Size], counts: Sequence[Size]) -> tuple[tuple[Size, ...], tuple[int, ...]]:
+    """The last dims split into (count, window) pairs, and where the window dims are."""
+    first = len(shape) - len(counts)
+    split = list(shape[:first])
+    for size, count in zip(shape[first:], counts):
+        split += [count, quotient(size, count)]
+    return tuple(split), tuple(range(first + 1, len(split), 2))
+
+
+def _average_tiles(self: Tensor, counts: Sequence[Size], divisor: Size | None = None) -> Tensor:
+    split, dims = _tiled(self.shape, counts)
+    summed = prims.sum(prims.reshape(widen(self), shape=split), dims=dims)
+    return round_to(prims.div(summed, product(split[d] for d in dims) if divisor is None else divisor), self.dtype)
+
+
+def _spread_tiles(grad: Tensor, shape: Sequence[Size], counts: Sequence[Size], divisor: Size | None = None) -> Tensor:
+    split, dims = _tiled(shape, counts)
+    share = prims.div(widen(grad), product(split[d] for d in dims) if divisor is None else divisor)
+    rest = tuple(d for d in range(len(split)) if d not in dims)
+    return round_to(prims.reshape(prims.broadcast_in_dim(share, shape=split, dims=rest), shape=tuple(shape)), grad.dtype)
+
+
+def _tile_counts(windows: Sequence[Window]) -> list[Size] | None:
     """Numbers of windows when they tile the input, else None."""
-    shape = self.shape
-    kernel, stride = _pair(kernel), _pair(stride) if stride else _pair(kernel)
-    if (
-        is_integral(self.dtype)
-        or kernel != stride
-        or any(_pair(padding))
-        or not all(divides(k, size) for size, k in zip(shape[-2:], kernel))
-    ):
-        return None
-    return shape[-2] // kernel[0], shape[-1] // kernel[1]
+    plain = all(w.padding == 0 and w.size == w.stride and divides(w.size, w.length) for w in windows)
+    return [w.count for w in windows] if plain else None
 
 
-@rules.register("avg_pool2d")
-def avg_pool2d(
-    self: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
-    """Mean of windows."""
-    counts = _tiles(self, kernel_size, stride, padding)
-    return NotImplemented if counts is None else _average(self, counts, divisor_override)
+def _divided(a: Tensor, windows: Sequence[Window], include_padding: bool, divisor: int | None) -> Tensor:
+    sizes: list[Any] = [divisor] if divisor else [w.sizes(a.dtype, a.device, include_padding) for w in windows]
+    if all(isinstance(size, int) for size in sizes):
+        return prims.div(a, math.prod(sizes))
+    whole: Any = None
+    for dim, size in enumerate(sizes, a.ndim - len(windows)):
+        part = full_like(a, size) if isinstance(size, int) else prims.broadcast_in_dim(size, shape=a.shape, dims=(dim,))
+        whole = part if whole is None else prims.mul(whole, part)
+    return prims.div(a, whole)
 
 
-@rules.register("avg_pool2d_backward")
-def avg_pool2d_backward(
-    grad_output: Tensor, self: Tensor, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
-    ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
-) -> Tensor:  # fmt: skip
-    """The gradient shared by the window."""
-    counts = _tiles(self, kernel_size, stride, padding)
-    return NotImplemented if counts is None else _average_backward(grad_output, self, counts, divisor_override)
+def _average_pool(spatial: int) -> None:
+    def forward(
+        self: Tensor, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = (0,), ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        windows = windows_of(self, spatial, kernel_size, stride, padding, ceil_mode=ceil_mode)
+        if windows is None or is_integral(self.dtype):
+            return NotImplemented
+        if counts := _tile_counts(windows):
+            return _average_tiles(self, counts, divisor_override)
+        result = widen(self)
+        for dim, window in enumerate(windows, self.ndim - spatial):
+            result = total(window.taps(result, dim, 0))
+        return round_to(_divided(result, windows, count_include_pad, divisor_override), self.dtype)
+
+    def backward(
+        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool,
+        count_include_pad: bool, divisor_override: int | None,
+    ) -> Tensor:  # fmt: skip
+        windows = windows_of(self, spatial, kernel_size, stride, padding, ceil_mode=ceil_mode)
+        if windows is None:
+            return NotImplemented
+        if counts := _tile_counts(windows):
+            return _spread_tiles(grad_output, self.shape, counts, divisor_override)
+        result = _divided(widen(grad_output), windows, count_include_pad, divisor_override)
+        for dim, window in enumerate(windows, self.ndim - spatial):
+            result = window.put_back([result] * window.size, dim)
+        return round_to(result, grad_output.dtype)
+
+    rules.register(f"avg_pool{spatial}d")(forward)
+    rules.register(f"avg_pool{spatial}d_backward")(backward)
 
 
-@rules.register("_adaptive_avg_pool2d")
-def adaptive_avg_pool2d(self: Tensor, output_size: Sequence[Size]) -> Tensor:
-    """Mean of as many windows as the output has elements."""
-    if is_integral(self.dtype) or not all(divides(count, size) for size, count in zip(self.shape[-2:], output_size)):
+class Adaptive:
+    """Windows ``[floor(i * length / count), ceil((i + 1) * length / count))``; taps beyond a window's end repeat its last one."""
+
+    def __init__(self, length: int, count: int, device: torch.device) -> None:
+        bounds = [((i * length) // count, -(-((i + 1) * length) // count)) for i in range(count)]
+        self.length = length
+        self.size = max((high - low for low, high in bounds), default=1)
+        i = iota(count, torch.int64, device)
+        self.low = prims.floor_div(prims.mul(i, length), count)
+        self.high = prims.floor_div(prims.add(prims.mul(prims.add(i, 1), length), count - 1), count)
+
+    def tap(self, k: int) -> Tensor:
+        """Position of tap k of every window."""
+        return prims.minimum(prims.add(self.low, k), prims.sub(self.high, 1))
+
+    def masked(self, a: Tensor, dim: int, k: int) -> Tensor:
+        """``a`` (per window along dim) where tap k is inside its window, else 0."""
+        inside = prims.lt(prims.add(self.low, k), self.high)
+        return prims.where(prims.broadcast_in_dim(inside, shape=a.shape, dims=(dim,)), a, 0)
+
+    def share(self, a: Tensor, dim: int) -> Tensor:
+        """``a`` over the number of elements of each window."""
+        size = to_dtype(prims.sub(self.high, self.low), a.dtype)
+        return prims.div(a, prims.broadcast_in_dim(size, shape=a.shape, dims=(dim,)))
+
+
+def _adaptive_average(spatial: int) -> None:
+    def forward(self: Tensor, output_size: Sequence[Size]) -> Tensor:
+        lengths = self.shape[self.ndim - spatial :]
+        if is_integral(self.dtype):
+            return NotImplemented
+        if all(map(divides, output_size, lengths)):
+            return _average_tiles(self, output_size)
+        result = widen(self)
+        for dim, count in enumerate(output_size, self.ndim - spatial):
+            w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
+            taps = [w.masked(prims.index(result, w.tap(k), dims=(dim,)), dim, k) for k in range(w.size)]
+            result = w.share(total(taps), dim)
+        return round_to(result, self.dtype)
+
+    def backward(grad_output: Tensor, self: Tensor) -> Tensor:
+        counts = grad_output.shape[self.ndim - spatial :]
+        if all(map(divides, counts, self.shape[self.ndim - spatial :])):
+            return _spread_tiles(grad_output, self.shape, counts)
+        result = widen(grad_output)
+        for dim, count in enumerate(counts, self.ndim - spatial):
+            w = Adaptive(concrete(self.shape[dim]), concrete(count), self.device)
+            share = w.share(result, dim)
+            result = full((*share.shape[:dim], w.length, *share.shape[dim + 1 :]), 0, share.dtype, share.device)
+            for k in range(w.size):
+                result = prims.index_put(result, w.masked(share, dim, k), w.tap(k), dims=(dim,), accumulate=True)
+        return round_to(result, grad_output.dtype)
+
+    rules.register(f"_adaptive_avg_pool{spatial}d")(forward)
+    rules.register(f"_adaptive_avg_pool{spatial}d_backward")(backward)
+
+
+# Maxima ----------------------------------------------------------------------------------------------------------------------
+
+
+def lowest(dtype: torch.dtype) -> float | int:
+    """A number that no element is below."""
+    return torch.iinfo(dtype).min if is_integral(dtype) else float("-inf")
+
+
+Best = tuple[Tensor, list[Tensor]]
+
+
+def _better(best: Best, other: Best) -> Best:
+    """The greater of two, the first of equals, the last of NaNs (eager's scan). A negative position was padding."""
+    takes = prims.bitwise_or(prims.gt(other[0], best[0]), prims.lt(best[1][-1], 0))
+    if not is_integral(other[0].dtype):
+        takes = prims.bitwise_or(takes, prims.ne(other[0], other[0]))
+    return prims.where(takes, other[0], best[0]), [prims.where(takes, b, a) for a, b in zip(best[1], other[1])]
+
+
+def maxima(wide: Tensor, dims: Sequence[int], taps: Callable[[Tensor, int, int, Any], list[tuple[Tensor, Tensor]]]) -> Best:
+    """Window maxima and their positions per dim. ``taps(a, number, dim, fill)`` cuts a tensor, with positions (vectors)."""
+    state: Best = (wide, [])
+    for number, dim in reversed(list(enumerate(dims))):
+        values = taps(state[0], number, dim, lowest(wide.dtype))
+        others = [taps(position, number, dim, 0) for position in state[1]]
+        best: Best | None = None
+        for k, (value, at) in enumerate(values):
+            here = prims.broadcast_in_dim(at, shape=value.shape, dims=(dim,))
+            found: Best = (value, [*(other[k][0] for other in others), here])
+            best = found if best is None else _better(best, found)
+        assert best is not None
+        state = best
+    return state[0], state[1][::-1]
+
+
+def _max_pool(wide: Tensor, spatial: int, lengths: Sequence[Size], taps: Any) -> tuple[Tensor, Tensor]:
+    first = wide.ndim - spatial
+    value = wide
+    for number in reversed(range(spatial)):  # of its own, so that nothing but maxima is left where positions are not used
+        parts = taps(value, number, first + number, lowest(wide.dtype))
+        value = parts[0][0]
+        for part, _ in parts[1:]:
+            value = prims.maximum(value, part)
+    _, positions = maxima(wide, range(first, wide.ndim), taps)
+    at = positions[0]
+    for position, length in zip(positions[1:], lengths[1:]):
+        at = prims.add(prims.mul(at, length), position)
+    return value, at
+
+
+def _max_pool_with_indices(spatial: int) -> None:
+    def forward(
+        self: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = (0,),
+        dilation: Sizes = (1,),
+        ceil_mode: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        windows = windows_of(self, spatial, kernel_size, stride, padding, dilation, ceil_mode)
+        if windows is None:
+            return NotImplemented  # type: ignore[return-value]
+
+        def taps(a: Tensor, number: int, dim: int, fill: Any) -> list[tuple[Tensor, Tensor]]:
+            w = windows[number]
+            return [(tap, w.positions(k, a.device)) for k, tap in enumerate(w.taps(a, dim, fill))]
+
+        value, at = _max_pool(widen(self), spatial, self.shape[self.ndim - spatial :], taps)
+        return round_to(value, self.dtype), at
+
+    def backward(
+        grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool,
+        indices: Tensor,
+    ) -> Tensor:  # fmt: skip
+        return unpooled(grad_output, indices, self.shape, spatial)
+
+    rules.register(f"max_pool{spatial}d_with_indices")(forward)
+    rules.register(f"max_pool{spatial}d_with_indices_backward")(backward)
+
+
+def unpooled(grad: Tensor, indices: Tensor, shape: Sequence[Size], spatial: int) -> Tensor:
+    """``grad`` added up at positions (row-major in the last dims) of zeros."""
+    batch = tuple(shape[: len(shape) - spatial])
+    flat = (*batch, product(grad.shape[len(batch) :]))
+    zeros = full((*batch, product(shape[len(batch) :])), 0, grad.dtype, grad.device)
+    found = scatter_add(zeros, len(batch), prims.reshape(indices, shape=flat), prims.reshape(grad, shape=flat))
+    return prims.reshape(found, shape=tuple(shape))
+
+
+def _adaptive_max(spatial: int) -> None:
+    def forward(self: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]:
+        lengths = [concrete(size) for size in self.shape[self.ndim - spatial :]]
+        windows = [Adaptive(n, count, self.device) for n, count in zip(lengths, output_size)]
+
+        def taps(a: Tensor, number: int, dim: int, fill: Any) -> list[tuple[Tensor, Tensor]]:
+            at = [windows[number].tap(k) for k in range(windows[number].size)]
+            return [(prims.index(a, positions, dims=(dim,)), positions) for positions in at]
+
+        value, at = _max_pool(widen(self), spatial, lengths, taps)
+        return round_to(value, self.dtype), at
+
+    rules.register(f"adaptive_max_pool{spatial}d")(forward)
+    rules.register(f"adaptive_max_pool{spatial}d_backward")(
+        lambda grad_output, self, indices: unpooled(grad_output, indices, self.shape, spatial)
+    )
+
+
+for _spatial in (2, 3):
+    _average_pool(_spatial)
+    _adaptive_average(_spatial)
+    _max_pool_with_indices(_spatial)
+    _adaptive_max(_spatial)
+
+
+@rules.register("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
+def fractional_max_pool_backward(
+    grad_output: Tensor, self: Tensor, kernel_size: Sizes, output_size: Sizes, indices: Tensor
+) -> Tensor:
+    """The gradient at the chosen positions."""
+    return unpooled(grad_output, indices, self.shape, len(kernel_size))
+
+
+@rules.register("max_unpool2d", "max_unpool3d")
+def max_unpool(self: Tensor, indices: Tensor, output_size: Sequence[Size], stride: Any = None, padding: Any = None) -> Tensor:
+    """Values at the positions that pooling took them from, zeros elsewhere."""
+    spatial = len(output_size)
+    batch = tuple(self.shape[: self.ndim - spatial])
+    flat = (*batch, product(self.shape[len(batch) :]))
+    zeros = full((*batch, product(output_size)), 0, self.dtype, self.device)
+    found = prims.scatter(zeros, prims.reshape(indices, shape=flat), prims.reshape(self, shape=flat), dim=len(batch))
+    return prims.reshape(found, shape=(*batch, *output_size))
+
+
+# Columns ---------------------------------------------------------------------------------------------------------------------
+
+
+@rules.register("im2col")
+def im2col(self: Tensor, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
+    """Windows as columns: dims (batch, channels * window, windows)."""
+    windows = windows_of(self, 2, kernel_size, stride, padding, dilation)
+    if windows is None:
         return NotImplemented
-    return _average(self, output_size)
+    rows, columns = windows
+    first = self.ndim - 2
+    down = _stacked(rows.taps(self, first, 0), first)  # (batch, C, kh, oh, W)
+    across = _stacked(columns.taps(down, first + 2, 0), first + 1)  # (batch, C, kh, kw, oh, ow)
+    batch = tuple(self.shape[: first - 1])
+    inner = self.shape[first - 1] * rows.size * columns.size
+    return prims.reshape(across, shape=(*batch, inner, rows.count * columns.count))
 
 
-@rules.register("_adaptive_avg_pool2d_backward")
-def adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
-    """The gradient shared by the window."""
-    counts = grad_output.shape[-2:]
-    if not all(divides(count, size) for size, count in zip(self.shape[-2:], counts)):
+def _stacked(parts: Sequence[Tensor], dim: int) -> Tensor:
+    return prims.cat(*[unsqueeze(part, dim) for part in parts], dim=dim)
+
+
+def _parts(a: Tensor, dim: int, count: int) -> list[Tensor]:
+    shape = (*a.shape[:dim], *a.shape[dim + 1 :])
+    return [prims.reshape(prims.slice(a, dim=dim, start=k, stop=k + 1, step=1), shape=shape) for k in range(count)]
+
+
+@rules.register("col2im")
+def col2im(
+    self: Tensor, output_size: Sequence[Size], kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+) -> Tensor:
+    """The adjoint of ``im2col``: columns added up where they come from."""
+    batch = tuple(self.shape[:-2])
+    if max(*kernel_size) > LARGEST_WINDOW:
         return NotImplemented
-    return _average_backward(grad_output, self, counts)
+    rows, columns = (
+        Window(n, *each, False)
+        for n, *each in zip(output_size, kernel_size, *(spread_ints(x, 2) for x in (stride, padding, dilation)))
+    )
+    first = len(batch)
+    channels = quotient(self.shape[-2], rows.size * columns.size)
+    split = prims.reshape(widen(self), shape=(*batch, channels, rows.size, columns.size, rows.count, columns.count))
+    across = columns.put_back(_parts(split, first + 2, columns.size), first + 3)  # (batch, C, kh, oh, W)
+    return round_to(rows.put_back(_parts(across, first + 1, rows.size), first + 1), self.dtype)
 
 
-# Interpolation ---------------------------------------------------------------------------------------------------------------
+@rules.register("unfold", "unfold_copy")
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of a dim; their elements become the last dim."""
+    if self.ndim == 0:
+        return prims.slice(prims.reshape(self, shape=(1,)), dim=0, start=0, stop=size, step=1)
+    return prims.window(self, dim=dimension % self.ndim, size=size, step=step)
 
 
-def _ratio(numerator: Size, denominator: Size, like: Tensor) -> Tensor | float:
-    """A quotient of sizes as an operand for ``like``: a number, or a tensor when it is symbolic."""
-    if isinstance(numerator, int) and isinstance(denominator, int):
-        return numerator / denominator
-    return prims.div(full_like(like, numerator), denominator)
-
-
-def _scale(size: Size, out: Size, given: float | None, like: Tensor) -> Tensor | float:
-    """Input positions per output position."""
-    return 1.0 / given if given is not None and given > 0 else _ratio(size, out, like)
-
-
-def _nearest(size: Size, out: Size, given: float | None, device: torch.device, exact: bool) -> Tensor:
-    position = iota(out, torch.float32, device)
-    position = prims.add(position, 0.5) if exact else position
-    source = prims.convert(prims.floor(prims.mul(position, _scale(size, out, given, position))), dtype=torch.int64)
-    return prims.minimum(source, size - 1)
-
-
-def _output_size(self: Tensor, output_size: Sequence[Size] | None, scales: Sequence[float] | None) -> list[Size]:
-    if output_size is not None:
-        return list(output_size)
-    assert scales is not None
-    return [int(size * scale) for size, scale in zip(self.shape[-2:], scales)]
-
-
-def _repeats(size: Size, out: Size, given: float | None) -> int | None:
-    """How often each element is repeated, when that is a whole number."""
-    if not (isinstance(size, int) and isinstance(out, int)) or size == 0 or out % size:
-        return None
-    return out // size if given is None or given == out // size else None
-
-
-def _upsample_nearest(self: Tensor, out: Sequence[Size], scales: Sequence[float | None], exact: bool) -> Tensor:
-    factors = [_repeats(size, o, s) for size, o, s in zip(self.shape[-2:], out, scales)]
-    batch = self.shape[:-2]
-    if all(factor is not None for factor in factors):
-        height, width = self.shape[-2:]
-        rank = self.ndim
-        spread = prims.broadcast_in_dim(
-            self, shape=(*batch, height, factors[0], width, factors[1]), dims=(*range(rank - 1), rank)
-        )  # fmt: skip
-        return prims.reshape(spread, shape=(*batch, *out))
-    rows = _nearest(self.shape[-2], out[0], scales[0], self.device, exact)
-    columns = _nearest(self.shape[-1], out[1], scales[1], self.device, exact)
-    return _pick(self, rows, columns)
-
-
-def _pick(a: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """``a`` at every pair of a row and a column."""
-    shape = (rows.shape[0], columns.shape[0])
-    row = prims.broadcast_in_dim(rows, shape=shape, dims=(0,))
-    column = prims.broadcast_in_dim(columns, shape=shape, dims=(1,))
-    return prims.index(a, row, column, dims=(a.ndim - 2, a.ndim - 1))
-
-
-@rules.register("upsample_nearest2d")
-def upsample_nearest2d(
-    self: Tensor, output_size: Sequence[Size], scales_h: float | None = None, scales_w: float | None = None
-) -> Tensor:
-    """The nearest element, rounding down."""
-    return _upsample_nearest(self, output_size, (scales_h, scales_w), False)
-
-
-@rules.register("_upsample_nearest_exact2d")
-def upsample_nearest_exact2d(
-    self: Tensor, output_size: Sequence[Size], scales_h: float | None = None, scales_w: float | None = None
-) -> Tensor:
-    """The nearest element, by centres."""
-    return _upsample_nearest(self, output_size, (scales_h, scales_w), True)
-
-
-@rules.register("upsample_nearest2d.vec")
-def upsample_nearest2d_vec(input: Tensor, output_size: Sequence[Size] | None, scale_factors: Sequence[float] | None) -> Tensor:
-    """The nearest element, rounding down."""
-    scales = scale_factors or (None, None)
-    return _upsample_nearest(input, _output_size(input, output_size, scale_factors), scales, False)
-
-
-@rules.register("upsample_nearest2d_backward")
-def upsample_nearest2d_backward(
-    grad_output: Tensor, output_size: Sequence[Size], input_size: Sequence[Size], scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> Tensor:  # fmt: skip
-    """Sums of the repeated elements, when each was repeated equally often."""
-    factors = [_repeats(size, out, s) for size, out, s in zip(input_size[-2:], output_size, (scales_h, scales_w))]
-    if any(factor is None for factor in factors):
-        return NotImplemented
-    split, dims = _windows(grad_output.shape, input_size[-2:])
-    return round_to(prims.sum(prims.reshape(widen(grad_output), shape=split), dims=dims), grad_output.dtype)
-
-
-def _linear(
-    size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower and upper source positions and the weight of the upper one, for every output position."""
-    position = iota(out, dtype, device)
-    if align:
-        step = 0.0 if isinstance(out, int) and out < 2 else _ratio(size - 1, out - 1, position)
-        source = prims.mul(position, step)
-    else:
-        scale = _scale(size, out, given, position)
-        source = prims.maximum(prims.sub(prims.mul(prims.add(position, 0.5), scale), 0.5), 0.0)
-    low = prims.minimum(prims.convert(source, dtype=torch.int64), size - 1)
-    high = prims.minimum(prims.add(low, 1), size - 1)
-    weight = prims.minimum(prims.maximum(prims.sub(source, to_dtype(low, dtype)), 0.0), 1.0)
-    return low, high, weight
-
-
-@rules.register("upsample_bilinear2d")
-def upsample_bilinear2d(
-    self: Tensor, output_size: Sequence[Size], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
-) -> Tensor:
-    """Weighted mean of the four elements around a position."""
-    wide = widen(self)
-    shape = (*self.shape[:-2], *output_size)
-    rank = len(shape)
-    low_y, high_y, y = _linear(self.shape[-2], output_size[0], scales_h, align_corners, wide.dtype, self.device)
-    low_x, high_x, x = _linear(self.shape[-1], output_size[1], scales_w, align_corners, wide.dtype, self.device)
-    y = prims.broadcast_in_dim(y, shape=shape, dims=(rank - 2,))
-    x = prims.broadcast_in_dim(x, shape=shape, dims=(rank - 1,))
-
-    def row(at: Tensor) -> Tensor:
-        left, right = _pick(wide, at, low_x), _pick(wide, at, high_x)
-        return prims.add(prims.mul(left, prims.sub(1, x)), prims.mul(right, x))
-
-    result = prims.add(prims.mul(row(low_y), prims.sub(1, y)), prims.mul(row(high_y), y))
-    return round_to(result, self.dtype)
-
-
-@rules.register("upsample_bilinear2d.vec")
-def upsample_bilinear2d_vec(
-    input: Tensor, output_size: Sequence[Size] | None, align_corners: bool, scale_factors: Sequence[float] | None
-) -> Tensor:
-    """Weighted mean of the four elements around a position."""
-    scales = scale_factors or (None, None)
-    return upsample_bilinear2d(input, _output_size(input, output_size, scale_factors), align_corners, *scales)
+@rules.register("unfold_backward")
+def unfold_backward(grad_in: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int) -> Tensor:
+    """The adjoint of ``unfold``."""
+    if not input_sizes:
+        return round_to(prims.sum(widen(grad_in), dims=(0,)), grad_in.dtype)
+    dim %= len(input_sizes)
+    wide = widen(grad_in)
+    window = Window(input_sizes[dim], size, step, 0, 1, False)
+    if size > LARGEST_WINDOW:
+        taps = prims.broadcast_in_dim(iota(size, torch.int64, wide.device), shape=(window.count, size), dims=(1,))
+        starts = prims.broadcast_in_dim(
+            iota(window.count, torch.int64, wide.device, 0, step), shape=(window.count, size), dims=(0,)
+        )
+        order = (dim, wide.ndim - 1, *(d for d in range(wide.ndim - 1) if d != dim))
+        zeros = full((input_sizes[dim], *(n for d, n in enumerate(input_sizes) if d != dim)), 0, wide.dtype, wide.device)
+        moved = prims.index_put(zeros, prims.permute(wide, dims=order), prims.add(starts, taps), dims=(0,), accumulate=True)
+        back = tuple(0 if d == dim else d + 1 if d < dim else d for d in range(len(input_sizes)))
+        return round_to(prims.permute(moved, dims=back), grad_in.dtype)
+    if size == 0:
+        return full(input_sizes, 0, grad_in.dtype, grad_in.device)
+    return round_to(window.put_back(_parts(wide, wide.ndim - 1, size), dim), grad_in.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ from primops.operand import Tensor, elementwise, full_like, to_dtype, widen
 from primops.prim import current_interpreter
 from primops.promotion import HALF_DTYPES, is_integral
 from primops.registry import DecompositionTable
+from primops.shapes import broadcast_shapes
 
 rules = DecompositionTable()
+INF = float("inf")
 
 
 def uniform(shape: Sequence[Size], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -98,3 +101,187 @@ def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> 
     if is_integral(grad_output.dtype):
         return NotImplemented
     return elementwise(lambda grad: prims.mul(prims.mul(grad, to_dtype(mask, grad.dtype)), scale), grad_output)
+
+
+# Other distributions ---------------------------------------------------------------------------------------------------------
+
+WORD = 24  # random bits per uniform number
+
+
+def standard_normal(shape: Sequence[Size], device: torch.device) -> Tensor:
+    """float32 normal numbers, by Box and Muller's transform."""
+    radius = prims.sqrt(prims.mul(prims.log(prims.sub(1, uniform(shape, device))), -2.0))
+    return prims.mul(radius, prims.cos(prims.mul(uniform(shape, device), 2 * math.pi)))
+
+
+def integers(low: Size, high: Size, shape: Sequence[Size], device: torch.device) -> Tensor:
+    """int64 in [low, high): as many 24-bit draws as keep the bias below 2**-16, reduced modulo the range."""
+    span = high - low
+    draws = 3 if not isinstance(span, int) or span > 2**32 else 2 if span > 2**8 else 1
+    bits: Any = None
+    for _ in range(draws):
+        word = prims.convert(prims.mul(uniform(shape, device), float(2**WORD)), dtype=torch.int64)
+        bits = word if bits is None else prims.bitwise_xor(prims.shift_left(bits, WORD), word)
+    return prims.add(prims.remainder(prims.bitwise_and(bits, 2**63 - 1), span), low)
+
+
+@rules.register("randn")
+def randn(
+    size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
+) -> Tensor:
+    """Standard normal."""
+    dtype = dtype or torch.get_default_dtype()
+    if not is_strided(layout, pin_memory) or dtype.is_complex:
+        return NotImplemented
+    return to_dtype(standard_normal(size, place(device)), dtype)
+
+
+@rules.register("randn_like")
+def randn_like(
+    self: Tensor, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Standard normal."""
+    return randn(self.shape, dtype=dtype or self.dtype, layout=layout, device=device or self.device, pin_memory=pin_memory)
+
+
+@rules.register("normal.float_float")
+def normal_numbers(
+    mean: float, std: float, size: Sequence[Size], *, generator: Any = None, dtype: Dtype = None, layout: Any = None,
+    device: Device = None, pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """Normal."""
+    dtype = dtype or torch.get_default_dtype()
+    if generator is not None or not is_strided(layout, pin_memory) or dtype.is_complex:
+        return NotImplemented
+    return to_dtype(prims.add(prims.mul(standard_normal(size, place(device)), std), mean), dtype)
+
+
+@rules.register("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
+def normal_tensors(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tensor:
+    """Normal, with a mean and deviation per element."""
+    if generator is not None:
+        return NotImplemented
+    shape = broadcast_shapes(*[x.shape for x in (mean, std) if hasattr(x, "shape")])
+    device = next(x.device for x in (mean, std) if hasattr(x, "shape"))
+    dtype = next(x.dtype for x in (mean, std) if hasattr(x, "shape"))
+    drawn = standard_normal(shape, device)
+    return to_dtype(elementwise(lambda z, s, m: prims.add(prims.mul(z, s), m), drawn, std, mean), dtype)
+
+
+def _drawn(name: str, transform: Any) -> None:
+    """A distribution with numbers as parameters: ``transform(uniform, *parameters)``."""
+
+    @rules.register(name)
+    def rule(self: Tensor, *parameters: float, generator: Any = None, **named: float) -> Tensor:
+        if generator is not None or self.dtype.is_complex:
+            return NotImplemented
+        return to_dtype(transform(uniform(self.shape, self.device), *parameters, **named), self.dtype)
+
+
+_drawn("exponential", lambda u, lambd=1.0: prims.div(prims.log(prims.sub(1, u)), -lambd))
+_drawn("cauchy", lambda u, median=0.0, sigma=1.0: prims.add(
+    prims.mul(prims.tan(prims.mul(prims.sub(u, 0.5), math.pi)), sigma), median))  # fmt: skip
+_drawn("geometric", lambda u, p: prims.maximum(
+    prims.ceil(prims.div(prims.log(prims.sub(1, u)), math.log1p(-p) if p < 1 else -INF)), 1))  # fmt: skip
+
+
+def _normal_of(self: Tensor, mean: float, std: float) -> Tensor:
+    return prims.add(prims.mul(standard_normal(self.shape, self.device), std), mean)
+
+
+@rules.register("normal_functional")
+def normal_functional(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Normal, in the shape of ``self``."""
+    return (
+        NotImplemented if generator is not None or self.dtype.is_complex else to_dtype(_normal_of(self, mean, std), self.dtype)
+    )
+
+
+@rules.register("log_normal")
+def log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
+    """``exp`` of normal numbers."""
+    return NotImplemented if generator is not None else to_dtype(prims.exp(_normal_of(self, mean, std)), self.dtype)
+
+
+@rules.register("randint")
+def randint(high: Size, size: Sequence[Size], **options: Any) -> Tensor:
+    """Integers in [0, high)."""
+    return randint_low(0, high, size, **options)
+
+
+@rules.register("randint.low")
+def randint_low(
+    low: Size, high: Size, size: Sequence[Size], *, dtype: Dtype = torch.int64, layout: Any = None, device: Device = None,
+    pin_memory: Any = None,
+) -> Tensor:  # fmt: skip
+    """Integers in [low, high)."""
+    if not is_strided(layout, pin_memory):
+        return NotImplemented
+    return to_dtype(integers(low, high, size, place(device)), dtype or torch.int64)
+
+
+@rules.register("randint_like")
+def randint_like(self: Tensor, high: Size, *, memory_format: Any = None, **options: Any) -> Tensor:
+    """Integers in [0, high)."""
+    return randint_like_low(self, 0, high, **options)
+
+
+@rules.register("randint_like.low_dtype")
+def randint_like_low(
+    self: Tensor, low: Size, high: Size, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
+    pin_memory: Any = None, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Integers in [low, high)."""
+    return randint_low(low, high, self.shape, dtype=dtype or self.dtype, layout=layout, device=device or self.device,
+                       pin_memory=pin_memory)  # fmt: skip
+
+
+@rules.register("random", "random.to", "random.from")
+def random_rule(self: Tensor, *bounds: int | None, generator: Any = None, **named: int | None) -> Tensor:
+    """Integers in [from, to), by default all that the dtype counts exactly."""
+    given = [named.pop("from", None), named.pop("to", None)] if named else list(bounds)
+    low, high = (0, given[0]) if len(given) == 1 else (given or (0, None))
+    if high is None:
+        digits = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53, torch.bool: 1}
+        high = 2 ** digits[self.dtype] + (self.dtype is not torch.bool) if self.dtype in digits else torch.iinfo(self.dtype).max
+    if generator is not None:
+        return NotImplemented
+    return to_dtype(integers(low or 0, high, self.shape, self.device), self.dtype)
+
+
+@rules.register("_fused_dropout")
+def fused_dropout(self: Tensor, p: float, generator: Any = None) -> tuple[Tensor, Tensor]:
+    """Elements kept with probability p and scaled by its inverse; the mask as bytes."""
+    mask = prims.lt(uniform(self.shape, self.device), p)
+    return elementwise(lambda a: prims.where(mask, prims.mul(a, 1.0 / p), 0), self), to_dtype(mask, torch.uint8)
+
+
+@rules.register("rrelu_with_noise_functional")
+def rrelu_with_noise(
+    self: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, generator: Any = None
+) -> tuple[Tensor, Tensor]:
+    """x for positive x, else x times a slope, random in training; also the slopes."""
+    if not training:
+        slope = (lower + upper) / 2
+        return elementwise(lambda a: prims.where(prims.le(a, 0), prims.mul(a, slope), a), self), noise
+    drawn = prims.add(prims.mul(uniform(self.shape, self.device), upper - lower), lower)
+    slopes = elementwise(lambda a, u: prims.where(prims.le(a, 0), u, 1.0), self, to_dtype(drawn, self.dtype))
+    return elementwise(prims.mul, self, slopes), slopes
+
+
+@derivatives.register("rrelu_with_noise_backward")
+def rrelu_with_noise_backward(
+    grad_output: Tensor, self: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
+) -> Tensor:
+    """The gradient times the slopes."""
+    if training and upper - lower > 1e-6:
+        return elementwise(prims.mul, grad_output, noise)
+    slope = (lower + upper) / 2
+    return elementwise(lambda grad, a: prims.where(prims.gt(a, 0), grad, prims.mul(grad, slope)), grad_output, self)
+
+
+@derivatives.register("_masked_scale")
+def masked_scale(self: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Elements kept by a mask, scaled."""
+    return elementwise(lambda a: prims.mul(prims.mul(a, to_dtype(mask, a.dtype)), scale), self)

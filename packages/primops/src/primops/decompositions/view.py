@@ -368,3 +368,66 @@ def flatten(self: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     start, end = wrap_dim(start_dim, self.ndim), wrap_dim(end_dim, self.ndim)
     merged = product(self.shape[start : end + 1])
     return prims.reshape(self, shape=(*self.shape[:start], merged, *self.shape[end + 1 :]))
+
+
+@rules.register("pixel_unshuffle")
+def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
+    """Space to channels."""
+    *batch, channels, height, width = self.shape
+    r, n = downscale_factor, len(batch)
+    split_up = prims.reshape(self, shape=(*batch, channels, height // r, r, width // r, r))
+    moved = prims.permute(split_up, dims=(*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    return prims.reshape(moved, shape=(*batch, channels * r * r, height // r, width // r))
+
+
+@rules.register("channel_shuffle")
+def channel_shuffle(self: Tensor, groups: int) -> Tensor:
+    """Channels of groups taken in turn."""
+    batch, channels, *rest = self.shape
+    split_up = prims.reshape(self, shape=(batch, groups, channels // groups, *rest))
+    moved = prims.permute(split_up, dims=(0, 2, 1, *range(3, split_up.ndim)))
+    return prims.reshape(moved, shape=tuple(self.shape))
+
+
+@rules.register("rot90")
+def rot90(self: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned by k quarters in a plane."""
+    first, second = (wrap_dim(dim, self.ndim) for dim in dims)
+    k %= 4
+    if k == 2:
+        return flip(self, [first, second])
+    if k == 0:
+        return self
+    return transpose(flip(self, [second]), first, second) if k == 1 else flip(transpose(self, first, second), [second])
+
+
+@rules.register("_stack")
+def stack_rule(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """``stack`` by its other name."""
+    return stack(tensors, dim)
+
+
+@rules.register("_chunk_cat")
+def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
+    """Each tensor's dim padded to a multiple of chunks and cut; chunks of all tensors side by side."""
+    rows = []
+    dtype, dim = result_dtype(*tensors), wrap_dim(dim, tensors[0].ndim)
+    for tensor in tensors:
+        size = -(-tensor.shape[dim] // num_chunks) * num_chunks
+        padded = _pad_dim(to_dtype(tensor, dtype), dim, 0, size - tensor.shape[dim])
+        rows.append(
+            prims.reshape(
+                padded, shape=(*tensor.shape[:dim], num_chunks, product((size // num_chunks, *tensor.shape[dim + 1 :])))
+            )
+        )
+    return prims.cat(*rows, dim=rows[0].ndim - 1)
+
+
+@rules.register("resize")
+def resize(self: Tensor, size: Sequence[Size], *, memory_format: Any = None) -> Tensor:
+    """The same elements in another shape, or fewer of them."""
+    count, wanted = self.numel(), product(size)
+    if not isinstance(count, int) or not isinstance(wanted, int) or wanted > count:
+        return NotImplemented
+    flat = prims.slice(prims.reshape(self, shape=(count,)), dim=0, start=0, stop=wanted, step=1)
+    return prims.reshape(flat, shape=tuple(size))

@@ -1,5 +1,7 @@
 """The prims, as callables: ``prims.add(a, b)``. See ``primops.opset`` for the list and ``primops.prim`` for the readings."""
 
+from primops.prim import Prim, registered
+from primops.prims.control import cond, scan, while_loop
 from primops.prims.creation import full, iota
 from primops.prims.elementwise import (
     abs,
@@ -51,11 +53,13 @@ from primops.prims.elementwise import (
     sub,
     tan,
     tanh,
+    trigamma,
     trunc,
     where,
 )
-from primops.prims.indexing import gather, index, index_put, scatter, scatter_add
-from primops.prims.movement import broadcast_in_dim, cat, flip, pad, permute, reshape
+from primops.prims.extern import EXTERN_PRIMS
+from primops.prims.indexing import gather, index, index_put, scatter, scatter_add, scatter_reduce
+from primops.prims.movement import broadcast_in_dim, cat, flip, pad, permute, reshape, window
 from primops.prims.movement import slice_ as slice
 from primops.prims.random import random_seed, uniform
 from primops.prims.reduction import all_ as all
@@ -63,82 +67,12 @@ from primops.prims.reduction import amax, amin, argmax, argmin, cumprod, cumsum,
 from primops.prims.reduction import any_ as any
 from primops.prims.reduction import sum_ as sum
 
-__all__ = [
-    "abs",
-    "acos",
-    "add",
-    "all",
-    "amax",
-    "amin",
-    "any",
-    "argmax",
-    "argmin",
-    "asin",
-    "atan",
-    "atan2",
-    "bitcast",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "broadcast_in_dim",
-    "cat",
-    "ceil",
-    "convert",
-    "cos",
-    "cosh",
-    "cumprod",
-    "cumsum",
-    "div",
-    "eq",
-    "erf",
-    "exp",
-    "expm1",
-    "flip",
-    "floor",
-    "floor_div",
-    "fmod",
-    "full",
-    "gather",
-    "ge",
-    "gt",
-    "index",
-    "index_put",
-    "iota",
-    "le",
-    "lgamma",
-    "log",
-    "log1p",
-    "log2",
-    "lt",
-    "maximum",
-    "minimum",
-    "mul",
-    "ne",
-    "neg",
-    "pad",
-    "permute",
-    "pow",
-    "prod",
-    "random_seed",
-    "remainder",
-    "reshape",
-    "round",
-    "rsqrt",
-    "scatter",
-    "scatter_add",
-    "shift_left",
-    "shift_right",
-    "sign",
-    "sin",
-    "sinh",
-    "slice",
-    "sqrt",
-    "sub",
-    "sum",
-    "tan",
-    "tanh",
-    "trunc",
-    "uniform",
-    "where",
-]
+
+for _name, _prim in registered().items():
+    globals().setdefault(_name, _prim)  # special functions and extern prims have no variable of their own
+
+__all__ = sorted(registered())  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Prim:
+    raise AttributeError(f"there is no prim {name}; see primops.OPSET")

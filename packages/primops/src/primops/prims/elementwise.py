@@ -101,8 +101,9 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
 
 
 def _elementwise(
-    signature: str, meaning: str, domain: frozenset[torch.dtype], *, numerics: str = EXACT, aten: str = "", tags: str = ""
-) -> Prim:
+    signature: str, meaning: str, domain: frozenset[torch.dtype], *, numerics: str = EXACT, aten: str = "", tags: str = "",
+    function: Callable[..., torch.Tensor] | None = None,
+) -> Prim:  # fmt: skip
     name = signature.partition("(")[0]
     arity = {1: "elementwise unary", 2: "elementwise binary"}[signature.count(",") + 1]
     return define(
@@ -111,7 +112,7 @@ def _elementwise(
         meaning=meaning,
         dtype_rule="the operands' dtype",
         meta_rule=_same_dtype_rule(domain),
-        reference=_on_tensors(getattr(torch, aten or name)),
+        reference=_on_tensors(function or getattr(torch, aten or name)),
         numerics=numerics,
         tags=frozenset({"elementwise", *(["float"] if domain is FLOATS else []), *tags.split()}),
     )
@@ -159,6 +160,50 @@ tanh = _elementwise("tanh(a)", "hyperbolic tangent", FLOATS, numerics=FUNCTION)
 erf = _elementwise("erf(a)", "2 / sqrt(pi) * integral of exp(-t*t) from 0 to a", FLOATS, numerics=FUNCTION)
 lgamma = _elementwise("lgamma(a)", "log |gamma(a)|", FLOATS, numerics="at most 16 ULP")
 bitwise_not = _elementwise("bitwise_not(a)", "~a; logical for bool", INTEGERS)
+
+SPECIAL = "at most 64 ULP of the result's scale"
+
+
+def _special(names: str, domain: frozenset[torch.dtype] = FLOATS) -> dict[str, Prim]:
+    """Prims of functions that ``torch.special`` (or ``torch``) implements under the same name."""
+    made = {}
+    for line in filter(None, map(str.strip, names.split(";"))):
+        signature, _, meaning = line.partition(":")
+        name = signature.partition("(")[0]
+        function = getattr(torch.special, name, None) or getattr(torch, name)
+        made[name] = _elementwise(signature, meaning.strip(), domain, numerics=SPECIAL, tags="special", function=function)
+    return made
+
+
+SPECIAL_FUNCTIONS = _special("""
+    erfc(a): 1 - erf(a), accurate for large a; erfinv(a): x with erf(x) = a; erfcx(a): exp(a*a) * erfc(a);
+    digamma(a): derivative of lgamma; ndtri(a): x with normal distribution function a;
+    log_ndtr(a): log of the normal distribution function;
+    i0(a): modified Bessel function I0; i0e(a): exp(-|a|) * i0(a); i1(a): modified Bessel function I1; i1e(a): exp(-|a|) * i1(a);
+    bessel_j0(a): Bessel function J0; bessel_j1(a): Bessel function J1; bessel_y0(a): Bessel function Y0;
+    bessel_y1(a): Bessel function Y1; modified_bessel_i0(a): I0 over all reals; modified_bessel_i1(a): I1 over all reals;
+    modified_bessel_k0(a): K0; modified_bessel_k1(a): K1; scaled_modified_bessel_k0(a): exp(a) * K0(a);
+    scaled_modified_bessel_k1(a): exp(a) * K1(a); spherical_bessel_j0(a): sin(a) / a; airy_ai(a): Airy function Ai;
+    zeta(a, b): sum over k >= 0 of (k + b) ** -a;
+    igamma(a, b): regularised lower incomplete gamma function P(a, b);
+    igammac(a, b): regularised upper incomplete gamma function Q(a, b);
+    nextafter(a, b): the float after a toward b;
+    chebyshev_polynomial_t(a, b): T_b(a), b truncated; chebyshev_polynomial_u(a, b): U_b(a), b truncated;
+    chebyshev_polynomial_v(a, b): V_b(a), b truncated; chebyshev_polynomial_w(a, b): W_b(a), b truncated;
+    shifted_chebyshev_polynomial_t(a, b): T_b(2a - 1); shifted_chebyshev_polynomial_u(a, b): U_b(2a - 1);
+    shifted_chebyshev_polynomial_v(a, b): V_b(2a - 1); shifted_chebyshev_polynomial_w(a, b): W_b(2a - 1);
+    hermite_polynomial_h(a, b): physicist's H_b(a); hermite_polynomial_he(a, b): probabilist's He_b(a);
+    laguerre_polynomial_l(a, b): L_b(a); legendre_polynomial_p(a, b): P_b(a)
+""")
+SPECIAL_FUNCTIONS |= _special("gcd(a, b): greatest common divisor; lcm(a, b): least common multiple", INTEGER_DTYPES)
+trigamma = _elementwise(
+    "trigamma(a)",
+    "second derivative of lgamma",
+    FLOATS,
+    numerics=SPECIAL,
+    tags="special",
+    function=lambda a: torch.polygamma(1, a),
+)
 
 add = _elementwise("add(a, b)", "a + b", NUMBERS, tags="commutative")
 sub = _elementwise("sub(a, b)", "a - b", NUMBERS)

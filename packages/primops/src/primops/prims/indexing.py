@@ -110,6 +110,20 @@ def _scatter_add(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim
     return torch.scatter_add(a.contiguous(), dim, index, src)
 
 
+REDUCTIONS = ("prod", "amax", "amin")
+
+
+def _scatter_reduce_rule(a: TensorMeta, index: TensorMeta, src: TensorMeta, *, dim: int, reduce: str) -> TensorMeta:
+    if reduce not in REDUCTIONS:
+        raise PrimError(f"reduce is {reduce!r}; choose one of {REDUCTIONS}")
+    return _scatter_rule(a, index, src, dim=dim)
+
+
+def _scatter_reduce(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int, reduce: str) -> torch.Tensor:
+    _check_range(index, a.shape[dim])
+    return torch.scatter_reduce(a.contiguous(), dim, index, src, reduce)
+
+
 def _indexing(schema: str, meaning: str, tags: str = "", **rules: object) -> Prim:
     return define(
         schema, group="indexing", meaning=meaning, dtype_rule="that of a", tags=frozenset({"indexing", *tags.split()}), **rules
@@ -148,4 +162,11 @@ scatter_add = _indexing(
     "scatter",
     meta_rule=_scatter_rule,
     reference=_scatter_add,
+)
+scatter_reduce = _indexing(
+    "scatter_reduce(a, index, src, *, dim, reduce)",
+    "a copy of a, combined with src by reduce (prod, amax or amin; NaN wins) where gather would read",
+    "scatter",
+    meta_rule=_scatter_reduce_rule,
+    reference=_scatter_reduce,
 )

@@ -85,6 +85,13 @@ def _pad(a: torch.Tensor, *, low: Sequence[int], high: Sequence[int], value: flo
     return result
 
 
+def _window_rule(a: TensorMeta, *, dim: int, size: int, step: int) -> TensorMeta:
+    if not 0 <= dim < a.ndim or step < 1 or size < 0 or (isinstance(a.shape[dim], int) and a.shape[dim] < size):
+        raise PrimError(f"windows of {size}, {step} apart, along dim {dim} of {a.shape}")
+    count = (a.shape[dim] - size) // step + 1
+    return contiguous([*a.shape[:dim], count, *a.shape[dim + 1 :], size], a.dtype, a.device)
+
+
 def _cat_rule(*tensors: TensorMeta, dim: int) -> TensorMeta:
     first = tensors[0]
     length: Size = 0
@@ -144,4 +151,10 @@ cat = _movement(
     "tensors one after the other along dim",
     meta_rule=_cat_rule,
     reference=lambda *tensors, dim: torch.cat(tensors, dim),
+)
+window = _movement(
+    "window(a, *, dim, size, step)",
+    "dim counts windows, the new last dim their elements: result[..., i, ..., k] = a[..., i * step + k, ...]",
+    meta_rule=_window_rule,
+    reference=lambda a, *, dim, size, step: a.unfold(dim, size, step).contiguous(),
 )

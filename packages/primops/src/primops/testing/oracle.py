@@ -15,11 +15,14 @@ from primops.verify import check_prims
 ULPS = 4
 
 
-def assert_matches(actual: Any, expected: Any, exact: Any = None, *, ulps: float = ULPS, where: str = "") -> None:
+def assert_matches(
+    actual: Any, expected: Any, exact: Any = None, *, ulps: float = ULPS, where: str = "", eager_error: float = 0.0
+) -> None:
     """Raises AssertionError unless ``actual`` equals ``expected`` by the rule.
 
     Integers and bool are equal exactly. For floats, ``exact`` is the float64 result, if known: the error against it is at most
-    twice that of ``expected``, plus ``ulps`` units in the last place of the largest finite element.
+    twice that of ``expected``, plus ``ulps`` units in the last place of the largest finite element. ``eager_error``: the error of
+    ``expected`` is at least this.
     """
     if not isinstance(expected, torch.Tensor):
         assert actual == expected, f"{where}: {actual} is not {expected}"
@@ -39,7 +42,8 @@ def assert_matches(actual: Any, expected: Any, exact: Any = None, *, ulps: float
     reference = torch.where(reference.isfinite(), reference, e)[finite]
     scale = e[finite].abs().max().item()
     unit = torch.finfo(expected.dtype).eps * max(scale, torch.finfo(expected.dtype).tiny)
-    error, eager_error = ((x[finite] - reference).abs().max().item() for x in (a, e))
+    error, own = ((x[finite] - reference).abs().max().item() for x in (a, e))
+    eager_error = max(own, eager_error)
     allowed = 2 * eager_error + ulps * unit
     assert error <= allowed, f"{where}: error {error:.3g}, allowed {allowed:.3g} (eager has {eager_error:.3g})"
 

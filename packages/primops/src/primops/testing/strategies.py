@@ -10,9 +10,11 @@ import torch
 from hypothesis import strategies as st
 
 from primops import prims
-from primops.opset import GROUPS, OPSET
-from primops.prim import Prim
+from primops.opset import OPSET
+from primops.passes import decompose
+from primops.prim import ExternPrim, Prim
 from primops.promotion import COMPUTE_FLOATS, HALF_DTYPES, INTEGER_DTYPES
+from primops.testing.trace import trace
 
 Draw = Callable[..., Any]
 # Unsigned integers wider than a byte lack kernels in eager torch.
@@ -20,7 +22,7 @@ INTEGERS = sorted(INTEGER_DTYPES - {torch.uint16, torch.uint32, torch.uint64}, k
 FLOATS = sorted(COMPUTE_FLOATS, key=str)
 ALL = [*FLOATS, *sorted(HALF_DTYPES, key=str), *INTEGERS, torch.bool]
 FLOAT_ONLY = frozenset(name for name, prim in OPSET.items() if "float" in prim.tags)
-INTEGER_ONLY = frozenset({"shift_left", "shift_right"})
+INTEGER_ONLY = frozenset({"shift_left", "shift_right", "gcd", "lcm"})
 LOGICAL = frozenset({"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor"})
 DIVIDING = frozenset({"fmod", "remainder", "floor_div"})
 
@@ -33,7 +35,7 @@ class PrimCall:
     operands: tuple[Any, ...]
     params: dict[str, Any]
 
-    def run(self) -> torch.Tensor:
+    def run(self) -> Any:
         """The reference's result."""
         return self.prim(*self.operands, **self.params)
 
@@ -207,6 +209,74 @@ def _random(draw: Draw, name: str) -> PrimCall:
     return PrimCall(prims.uniform, (seed,), {"shape": draw(shapes()), "offset": draw(st.integers(0, 2**40))})
 
 
+@st.composite
+def _window(draw: Draw, name: str) -> PrimCall:
+    shape = draw(shapes(min_size=1)) or (3,)
+    dim = draw(st.integers(0, len(shape) - 1))
+    params = {"dim": dim, "size": draw(st.integers(0, shape[dim])), "step": draw(st.integers(1, 3))}
+    return PrimCall(prims.window, (draw(tensors(draw(st.sampled_from(ALL)), shape)),), params)
+
+
+@st.composite
+def _scatter_reduce(draw: Draw, name: str) -> PrimCall:
+    call = draw(_indexing("scatter_add"))
+    return PrimCall(
+        prims.scatter_reduce, call.operands, {**call.params, "reduce": draw(st.sampled_from(["prod", "amax", "amin"]))}
+    )
+
+
+def _branch(function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
+    return decompose(trace(function, *tensors))
+
+
+@st.composite
+def _control(draw: Draw, name: str) -> PrimCall:
+    x, y = (draw(tensors(torch.float32, (3, *draw(shapes(1))))) for _ in range(2))
+    if name == "cond":
+        graphs = {"true_graph": _branch(lambda a: a + 1, x), "false_graph": _branch(torch.neg, x)}
+        return PrimCall(prims.cond, (torch.tensor(draw(st.booleans())), x), graphs)
+    if name == "while_loop":
+        graphs = {"cond_graph": _branch(lambda a: a.sum() < 9, y), "body_graph": _branch(lambda a: a.abs() + 1, y)}
+        return PrimCall(prims.while_loop, (torch.ones(2) if y.numel() == 0 else y,), graphs)
+    step = _branch(lambda s, a: (s * 0.5 + a, s - a), x[0], x[0])
+    return PrimCall(prims.scan, (torch.zeros_like(x[0]), x), {"body_graph": step, "carried": 1, "length": 3})
+
+
+@st.composite
+def _matrices(draw: Draw, name: str) -> PrimCall:
+    """Extern prims on matrices of float32 or float64."""
+    dtype = draw(st.sampled_from(FLOATS))
+    n, m, k, batch = (draw(st.integers(1, 4)) for _ in range(4))
+    a = draw(tensors(dtype, (n, k))).contiguous()
+    if name in ("mm", "bmm"):
+        lead = (batch,) if name == "bmm" else ()
+        return PrimCall(OPSET[name], (draw(tensors(dtype, (*lead, n, k))), draw(tensors(dtype, (*lead, k, m)))), {})
+    if name == "convolution":
+        image, kernel = (draw(tensors(dtype, s)).contiguous() for s in ((batch, k, n + 2, m + 2), (m, k, 3, 3)))
+        step, pad = draw(st.integers(1, 2)), draw(st.integers(0, 1))
+        return PrimCall(prims.convolution, (image, kernel, None, [step] * 2, [pad] * 2, [1, 1], False, [0, 0], 1), {})
+    if name == "cholesky":
+        return PrimCall(OPSET[name], (a @ a.mT + torch.eye(n, dtype=dtype),), {})
+    if name in ("sort", "logcumsumexp", "running_extreme"):
+        return PrimCall(OPSET[name], (a, draw(st.integers(0, 1))), {})
+    if name == "topk":
+        return PrimCall(OPSET[name], (a, draw(st.integers(0, k))), {})
+    if name == "fft_r2c":
+        return PrimCall(OPSET[name], (a, [1], 0, draw(st.booleans())), {})
+    if name == "fft_c2c":
+        return PrimCall(OPSET[name], (torch.complex(a, a), [0], 0, True), {})
+    return PrimCall(OPSET[name], (a @ a.mT if name in ("eigh", "lu", "det") else a,), {})
+
+
+MATRIX_PRIMS = (
+    "mm", "bmm", "convolution", "cholesky", "sort", "topk", "logcumsumexp", "running_extreme", "fft_r2c", "fft_c2c", "qr", "lu", "det",
+)  # fmt: skip
+
+_BY_NAME: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
+    "window": _window,
+    "scatter_reduce": _scatter_reduce,
+    **dict.fromkeys(MATRIX_PRIMS, _matrices),
+}
 _BY_GROUP: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
     "elementwise unary": _elementwise,
     "elementwise binary": _elementwise,
@@ -219,11 +289,14 @@ _BY_GROUP: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
     "scan": _reduction,
     "creation": _creation,
     "random": _random,
+    "control flow": _control,
 }
+GENERATED = tuple(n for n, p in OPSET.items() if n in _BY_NAME or (p.group in _BY_GROUP and not isinstance(p, ExternPrim)))
+"""Prims that ``prim_calls`` makes calls of: all but the extern prims whose operands need a model of their own."""
 
 
 def prim_calls(name: str | None = None) -> st.SearchStrategy[PrimCall]:
     """Calls of one prim, or of any."""
     if name is not None:
-        return _BY_GROUP[OPSET[name].group](name)
-    return st.sampled_from([n for names in GROUPS.values() for n in names.split()]).flatmap(prim_calls)
+        return (_BY_NAME.get(name) or _BY_GROUP[OPSET[name].group])(name)
+    return st.sampled_from(GENERATED).flatmap(prim_calls)

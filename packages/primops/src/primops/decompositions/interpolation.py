@@ -1,0 +1,273 @@
+"""Interpolation and padding, dim by dim: each output position reads a few input positions with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.decompositions.pooling import pad_dim, total
+from primops.meta import Size
+from primops.operand import Tensor, broadcast_to, full, full_like, iota, round_to, to_dtype, widen
+from primops.promotion import is_integral
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+Scales = Sequence[float | None]
+CUBIC = -0.75  # the kernel's free parameter, as eager
+
+
+# Positions and weights -------------------------------------------------------------------------------------------------------
+
+
+def _ratio(numerator: Size, denominator: Size, like: Tensor) -> Tensor | float:
+    """A quotient of sizes as an operand for ``like``: a number, or a tensor when it is symbolic."""
+    if isinstance(numerator, int) and isinstance(denominator, int):
+        return numerator / denominator
+    return prims.div(full_like(like, numerator), denominator)
+
+
+def _scale(size: Size, out: Size, given: float | None, like: Tensor) -> Tensor | float:
+    """Input positions per output position."""
+    return 1.0 / given if given is not None and given > 0 else _ratio(size, out, like)
+
+
+def _nearest(size: Size, out: Size, given: float | None, device: torch.device, exact: bool) -> Tensor:
+    position = iota(out, torch.float32, device)
+    position = prims.add(position, 0.5) if exact else position
+    source = prims.convert(prims.floor(prims.mul(position, _scale(size, out, given, position))), dtype=torch.int64)
+    return prims.minimum(source, size - 1)
+
+
+def _source(size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The real-valued input position of every output position."""
+    position = iota(out, dtype, device)
+    if align:
+        return prims.mul(position, 0.0 if isinstance(out, int) and out < 2 else _ratio(size - 1, out - 1, position))
+    return prims.sub(prims.mul(prims.add(position, 0.5), _scale(size, out, given, position)), 0.5)
+
+
+Taps = list[tuple[Tensor, Tensor]]
+
+
+def linear_taps(size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype, device: torch.device) -> Taps:
+    """Both neighbours of a position (vectors) with their weights."""
+    source = _source(size, out, given, align, dtype, device)
+    source = source if align else prims.maximum(source, 0.0)
+    low = prims.minimum(prims.convert(source, dtype=torch.int64), size - 1)
+    high = prims.minimum(prims.add(low, 1), size - 1)
+    weight = prims.minimum(prims.maximum(prims.sub(source, to_dtype(low, dtype)), 0.0), 1.0)
+    return [(low, prims.sub(1, weight)), (high, weight)]
+
+
+def cubic_weights(t: Tensor) -> list[Tensor]:
+    """Weights of the four neighbours of a position that lies ``t`` after the second."""
+
+    def near(x: Tensor) -> Tensor:
+        return prims.add(prims.mul(prims.mul(prims.sub(prims.mul(x, CUBIC + 2), CUBIC + 3), x), x), 1)
+
+    def far(x: Tensor) -> Tensor:
+        inner = prims.add(prims.mul(prims.sub(prims.mul(x, CUBIC), 5 * CUBIC), x), 8 * CUBIC)
+        return prims.sub(prims.mul(inner, x), 4 * CUBIC)
+
+    rest = prims.sub(1, t)
+    return [far(prims.add(t, 1)), near(t), near(rest), far(prims.add(rest, 1))]
+
+
+def cubic_taps(size: Size, out: Size, given: float | None, align: bool, dtype: torch.dtype, device: torch.device) -> Taps:
+    """The four neighbours of a position, at the edges repeated, with their weights."""
+    source = _source(size, out, given, align, dtype, device)
+    floor = prims.floor(source)
+    at = prims.convert(floor, dtype=torch.int64)
+    places = [prims.maximum(prims.minimum(prims.add(at, k - 1), size - 1), 0) for k in range(4)]
+    return list(zip(places, cubic_weights(prims.sub(source, floor))))
+
+
+def _weighted(a: Tensor, weight: Tensor, dim: int) -> Tensor:
+    return prims.mul(a, prims.broadcast_in_dim(weight, shape=a.shape, dims=(dim,)))
+
+
+def _read(a: Tensor, dim: int, taps: Taps) -> Tensor:
+    return total([_weighted(prims.index(a, at, dims=(dim,)), weight, dim) for at, weight in taps])
+
+
+def _read_back(grad: Tensor, dim: int, size: Size, taps: Taps) -> Tensor:
+    """The adjoint of ``_read``."""
+    result = full((*grad.shape[:dim], size, *grad.shape[dim + 1 :]), 0, grad.dtype, grad.device)
+    for at, weight in taps:
+        result = prims.index_put(result, _weighted(grad, weight, dim), at, dims=(dim,), accumulate=True)
+    return result
+
+
+# Operators -------------------------------------------------------------------------------------------------------------------
+
+
+def _output_size(self: Tensor, output_size: Sequence[Size] | None, scales: Sequence[float] | None) -> list[Size]:
+    if output_size is not None:
+        return list(output_size)
+    assert scales is not None
+    return [int(size * scale) for size, scale in zip(self.shape[2:], scales)]
+
+
+def _with_variants(
+    name: str, spatial: int, forward: Callable[..., Tensor], backward: Callable[..., Tensor], flags: int
+) -> None:
+    """Registers an operator, its ``vec`` overload and its derivative. ``flags``: arguments between size and scales."""
+
+    def plain(self: Tensor, output_size: Sequence[Size], *rest: Any, **scales: Any) -> Tensor:
+        return forward(self, output_size, *rest[:flags], list(rest[flags:]) or [None] * spatial)
+
+    def vec(input: Tensor, output_size: Sequence[Size] | None, *rest: Any) -> Tensor:
+        size = _output_size(input, output_size, rest[flags])
+        return forward(input, size, *rest[:flags], list(rest[flags] or [None] * spatial))
+
+    def derivative(grad_output: Tensor, output_size: Sequence[Size], input_size: Sequence[Size], *rest: Any) -> Tensor:
+        return backward(grad_output, input_size, *rest[:flags], list(rest[flags:]) or [None] * spatial)
+
+    rules.register(name)(plain)
+    rules.register(f"{name}.vec")(vec)
+    rules.register(f"{name}_backward")(derivative)
+
+
+def _repeats(size: Size, out: Size, given: float | None) -> int | None:
+    """How often each element is repeated, when that is a whole number."""
+    if not (isinstance(size, int) and isinstance(out, int)) or size == 0 or out % size:
+        return None
+    return out // size if given is None or given == out // size else None
+
+
+def _nearest_pair(exact: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    def forward(self: Tensor, out: Sequence[Size], scales: Scales) -> Tensor:
+        for dim, (size, given) in enumerate(zip(out, scales), 2):
+            repeated = _repeats(self.shape[dim], size, given)
+            if repeated is None:
+                self = prims.index(self, _nearest(self.shape[dim], size, given, self.device, exact), dims=(dim,))
+            else:
+                shape = (*self.shape[: dim + 1], repeated, *self.shape[dim + 1 :])
+                dims = tuple(d for d in range(len(shape)) if d != dim + 1)
+                spread = prims.broadcast_in_dim(self, shape=shape, dims=dims)
+                self = prims.reshape(spread, shape=(*self.shape[:dim], size, *self.shape[dim + 1 :]))
+        return self
+
+    def backward(grad_output: Tensor, input_size: Sequence[Size], scales: Scales) -> Tensor:
+        result = widen(grad_output)
+        for dim, (size, given) in enumerate(zip(input_size[2:], scales), 2):
+            out = result.shape[dim]
+            repeated = _repeats(size, out, given)
+            if repeated is None:
+                shape = (*result.shape[:dim], size, *result.shape[dim + 1 :])
+                zeros = full(shape, 0, result.dtype, result.device)
+                at = _nearest(size, out, given, result.device, exact)
+                result = prims.index_put(zeros, result, at, dims=(dim,), accumulate=True)
+            else:
+                split = (*result.shape[:dim], size, repeated, *result.shape[dim + 1 :])
+                result = prims.sum(prims.reshape(result, shape=split), dims=(dim + 1,))
+        return round_to(result, grad_output.dtype)
+
+    return forward, backward
+
+
+def _smooth_pair(taps: Callable[..., Taps]) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    def forward(self: Tensor, out: Sequence[Size], align: bool, scales: Scales) -> Tensor:
+        if is_integral(self.dtype):
+            return NotImplemented
+        result = widen(self)
+        for dim in reversed(range(2, self.ndim)):
+            cut = taps(self.shape[dim], out[dim - 2], scales[dim - 2], align, result.dtype, self.device)
+            result = _read(result, dim, cut)
+        return round_to(result, self.dtype)
+
+    def backward(grad_output: Tensor, input_size: Sequence[Size], align: bool, scales: Scales) -> Tensor:
+        result = widen(grad_output)
+        for dim in range(2, len(input_size)):
+            size, out = input_size[dim], grad_output.shape[dim]
+            cut = taps(size, out, scales[dim - 2], align, result.dtype, grad_output.device)
+            result = _read_back(result, dim, size, cut)
+        return round_to(result, grad_output.dtype)
+
+    return forward, backward
+
+
+for _spatial in (1, 2, 3):
+    _with_variants(f"upsample_nearest{_spatial}d", _spatial, *_nearest_pair(False), 0)
+    _with_variants(f"_upsample_nearest_exact{_spatial}d", _spatial, *_nearest_pair(True), 0)
+for _name, _spatial in (("upsample_linear1d", 1), ("upsample_bilinear2d", 2), ("upsample_trilinear3d", 3)):
+    _with_variants(_name, _spatial, *_smooth_pair(linear_taps), 1)
+_with_variants("upsample_bicubic2d", 2, *_smooth_pair(cubic_taps), 1)
+
+
+# Padding by repetition -------------------------------------------------------------------------------------------------------
+
+
+def _pairs(a_rank: int, padding: Sequence[Size]) -> list[tuple[int, Size, Size]]:
+    """(dim, before, after) for pads given in pairs from the last dim backwards."""
+    return [(a_rank - 1 - k, padding[2 * k], padding[2 * k + 1]) for k in range(len(padding) // 2)]
+
+
+def _edge(a: Tensor, dim: int, start: Size, stop: Size) -> Tensor:
+    return prims.slice(a, dim=dim, start=start, stop=stop, step=1)
+
+
+def _cropped(low: Size, high: Size) -> tuple[Size, Size, Size, Size]:
+    """What negative pads cut off, and the pads that are left."""
+    cut = [-n if isinstance(n, int) and n < 0 else 0 for n in (low, high)]
+    return cut[0], cut[1], low + cut[0], high + cut[1]
+
+
+def _pad(self: Tensor, padding: Sequence[Size], reflect: bool) -> Tensor:
+    for dim, low, high in _pairs(self.ndim, padding):
+        cut_low, cut_high, low, high = _cropped(low, high)
+        size = self.shape[dim]
+        if isinstance(size, int) and cut_low + cut_high > size:
+            return NotImplemented
+        inner = pad_dim(self, dim, -cut_low, -cut_high)
+        if reflect:
+            before, after = _edge(self, dim, 1, low + 1), _edge(self, dim, size - 1 - high, size - 1)
+            pieces = [prims.flip(before, dims=(dim,)), inner, prims.flip(after, dims=(dim,))]
+        else:
+            wide = [(*self.shape[:dim], n, *self.shape[dim + 1 :]) for n in (low, high)]
+            pieces = [
+                broadcast_to(_edge(self, dim, 0, 1), wide[0]),
+                inner,
+                broadcast_to(_edge(self, dim, size - 1, size), wide[1]),
+            ]
+        filled = [p for p in pieces if not (isinstance(p.shape[dim], int) and p.shape[dim] == 0)]
+        self = prims.cat(*(filled or [self]), dim=dim)
+    return self
+
+
+def _pad_backward(grad_output: Tensor, self: Tensor, padding: Sequence[Size], reflect: bool) -> Tensor:
+    result = widen(grad_output)
+    for dim, low, high in _pairs(self.ndim, padding):
+        cut_low, cut_high, low, high = _cropped(low, high)
+        length = result.shape[dim]
+        size = length - low - high + cut_low + cut_high
+        if isinstance(size, int) and cut_low + cut_high > size:
+            return NotImplemented
+        before, after = _edge(result, dim, 0, low), _edge(result, dim, length - high, length)
+        inner = pad_dim(_edge(result, dim, low, length - high), dim, cut_low, cut_high)
+        for part, at_start in ((before, True), (after, False)):
+            count = part.shape[dim]
+            if isinstance(count, int) and count == 0:
+                continue
+            if reflect:
+                start = 1 if at_start else size - 1 - count
+                part = pad_dim(prims.flip(part, dims=(dim,)), dim, start, size - start - count)
+            else:
+                summed = prims.reshape(prims.sum(part, dims=(dim,)), shape=(*part.shape[:dim], 1, *part.shape[dim + 1 :]))
+                part = pad_dim(summed, dim, 0 if at_start else size - 1, size - 1 if at_start else 0)
+            inner = prims.add(inner, part)
+        result = inner
+    return round_to(result, grad_output.dtype)
+
+
+for _spatial in (1, 2, 3):
+    for _kind in ("reflection", "replication"):
+        rules.register(f"{_kind}_pad{_spatial}d")(
+            lambda self, padding, reflect=_kind == "reflection": _pad(self, padding, reflect)
+        )
+        rules.register(f"{_kind}_pad{_spatial}d_backward")(
+            lambda grad_output, self, padding, reflect=_kind == "reflection": _pad_backward(grad_output, self, padding, reflect)
+        )

@@ -1,0 +1,198 @@
+"""Scatters with a reduction, writes to parts of a tensor, and what is built of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.decompositions.indexing import _cut_to, index_put, wrapped
+from primops.decompositions.reduction import p_norm
+from primops.decompositions.view import diagonal
+from primops.meta import Size
+from primops.operand import Scalar, Tensor, broadcast, broadcast_to, full, full_like, iota, round_to, to_dtype, unsqueeze, widen
+from primops.promotion import is_integral, is_number
+from primops.registry import DecompositionTable
+from primops.shapes import product, wrap_dim
+
+rules = DecompositionTable()
+NAMES = {"add": "sum", "multiply": "prod"}
+
+
+def _identity(reduce: str, dtype: torch.dtype) -> Any:
+    if reduce in ("amax", "amin"):
+        limits = torch.iinfo(dtype) if is_integral(dtype) else None
+        low = float("-inf") if limits is None else limits.min
+        high = float("inf") if limits is None else limits.max
+        return low if reduce == "amax" else high
+    return 1 if reduce == "prod" else 0
+
+
+@rules.register("scatter_reduce.two")
+def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """``src`` combined with ``self`` (or only among itself) where ``gather`` would read."""
+    if self.ndim == 0 or index.ndim != self.ndim or self.dtype is torch.bool:
+        return NotImplemented
+    reduce = NAMES.get(reduce, reduce)
+    dim = wrap_dim(dim, self.ndim)
+    index = to_dtype(index, torch.int64)
+    wide, values = widen(self), widen(_cut_to(src, index.shape))
+    start = wide
+    if not include_self:
+        start = prims.scatter(wide, index, full(index.shape, _identity(reduce, wide.dtype), wide.dtype, wide.device), dim=dim)
+    if reduce not in ("sum", "mean"):
+        return round_to(prims.scatter_reduce(start, index, values, dim=dim, reduce=reduce), self.dtype)
+    result = prims.scatter_add(start, index, values, dim=dim)
+    if reduce == "mean":
+        ones = full(index.shape, 1, torch.int64, self.device)
+        count = prims.scatter_add(full_like(self, 1 if include_self else 0, torch.int64), index, ones, dim=dim)
+        count = to_dtype(prims.maximum(count, 1), wide.dtype)
+        result = (prims.floor_div if is_integral(wide.dtype) else prims.div)(result, count)
+    return round_to(result, self.dtype)
+
+
+@rules.register("scatter.reduce")
+def scatter_with(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Tensor:
+    """``scatter_reduce`` by its older name."""
+    return scatter_reduce(self, dim, index, src, reduce)
+
+
+@rules.register("scatter.value_reduce")
+def scatter_value_with(self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str) -> Tensor:
+    """A number combined with elements."""
+    return scatter_reduce(self, dim, index, full(index.shape, value, self.dtype, self.device), reduce)
+
+
+@rules.register("index_reduce")
+def index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    """``source`` combined with positions of one dim."""
+    if self.ndim == 0:
+        return NotImplemented
+    dim = wrap_dim(dim, self.ndim)
+    at = to_dtype(index, torch.int64)
+    at = prims.broadcast_in_dim(unsqueeze(at, 0) if at.ndim == 0 else at, shape=source.shape, dims=(dim,))
+    return scatter_reduce(self, dim, at, source, reduce, include_self=include_self)
+
+
+@rules.register("index_fill.int_Tensor")
+def index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
+    """An element of a tensor stored at positions of one dim."""
+    if self.ndim == 0:
+        return NotImplemented
+    dim = wrap_dim(dim, self.ndim)
+    at = to_dtype(index, torch.int64)
+    at = wrapped(unsqueeze(at, 0) if at.ndim == 0 else at, self.shape[dim])
+    shape = (*self.shape[:dim], at.shape[0], *self.shape[dim + 1 :])
+    return prims.index_put(self, broadcast_to(to_dtype(value, self.dtype), shape), at, dims=(dim,), accumulate=False)
+
+
+@rules.register("put")
+def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Elements stored by position in row-major order."""
+    flat = prims.reshape(self, shape=(self.numel(),))
+    at = prims.reshape(index, shape=(index.numel(),))
+    values = prims.reshape(source, shape=(source.numel(),))
+    found = index_put(flat, [at], values, accumulate)
+    return found if found is NotImplemented else prims.reshape(found, shape=self.shape)
+
+
+@rules.register("_unsafe_masked_index")
+def unsafe_masked_index(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Scalar) -> Tensor:
+    """Elements at indices where the mask is true (only there in range), else a number."""
+    safe = _clamped(self, indices)
+    dims = tuple(d for d, i in enumerate(safe) if i is not None)
+    picked = prims.index(self, *broadcast(*[i for i in safe if i is not None]), dims=dims)
+    return prims.where(broadcast_to(mask, picked.shape), picked, fill)
+
+
+def _clamped(a: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def inside(index: Tensor, size: Size) -> Tensor:
+        return prims.maximum(prims.minimum(wrapped(index, size), size - 1), 0)
+
+    return [None if i is None else inside(i, a.shape[d]) for d, i in enumerate(indices)]
+
+
+@rules.register("_unsafe_masked_index_put_accumulate")
+def unsafe_masked_index_put(self: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
+    """Values added where the mask is true."""
+    masked = prims.where(broadcast_to(mask, values.shape), values, 0)
+    return index_put(self, _clamped(self, indices), masked, True)
+
+
+def _diagonal_positions(shape: Sequence[Size], offset: int, dim1: int, dim2: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Row-major positions of a diagonal's elements in a tensor of ``shape``, as ``diagonal`` orders them."""
+    count = product(shape)
+    whole = prims.reshape(iota(count, torch.int64, like.device), shape=tuple(shape))
+    at = diagonal(whole, offset, dim1, dim2)
+    return prims.reshape(at, shape=(at.numel(),)), at
+
+
+@rules.register("diagonal_scatter")
+def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """``self`` with a diagonal replaced."""
+    at, shaped = _diagonal_positions(self.shape, offset, dim1, dim2, self)
+    values = prims.reshape(broadcast_to(to_dtype(src, self.dtype), shaped.shape), shape=at.shape)
+    flat = prims.reshape(self, shape=(self.numel(),))
+    return prims.reshape(prims.index_put(flat, values, at, dims=(0,), accumulate=False), shape=self.shape)
+
+
+@rules.register("diagonal_backward")
+def diagonal_backward(grad_output: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int) -> Tensor:
+    """The gradient on a diagonal of zeros."""
+    return diagonal_scatter(full(input_sizes, 0, grad_output.dtype, grad_output.device), grad_output, offset, dim1, dim2)
+
+
+@rules.register("block_diag")
+def block_diag(tensors: Sequence[Tensor]) -> Tensor:
+    """Matrices along a diagonal."""
+    dtype = tensors[0].dtype
+    for tensor in tensors[1:]:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    blocks = [prims.reshape(to_dtype(t, dtype), shape=(1,) * (2 - t.ndim) + tuple(t.shape)) for t in tensors]
+    columns = sum(block.shape[1] for block in blocks)
+    before: Size = 0
+    rows = []
+    for block in blocks:
+        rows.append(prims.pad(block, low=(0, before), high=(0, columns - before - block.shape[1]), value=0))
+        before = before + block.shape[1]
+    return prims.cat(*rows, dim=0)
+
+
+@rules.register("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each element is among others."""
+    device = next(x.device for x in (elements, test_elements) if not is_number(x))
+    elements, tests = (
+        full((), x, torch.int64 if isinstance(x, int) else torch.float32, device) if is_number(x) else x
+        for x in (elements, test_elements)
+    )
+    dtype = torch.promote_types(elements.dtype, tests.dtype)
+    flat = prims.reshape(to_dtype(tests, dtype), shape=(tests.numel(),))
+    shape = (*elements.shape, flat.shape[0])
+    left = prims.broadcast_in_dim(widen(to_dtype(elements, dtype)), shape=shape, dims=tuple(range(elements.ndim)))
+    right = prims.broadcast_in_dim(widen(flat), shape=shape, dims=(elements.ndim,))
+    found = prims.any(prims.eq(left, right), dims=(elements.ndim,))
+    return prims.bitwise_not(found) if invert else found
+
+
+@rules.register("embedding_renorm")
+def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Rows that are looked up scaled down to a norm of at most ``max_norm``."""
+    at = prims.reshape(to_dtype(indices, torch.int64), shape=(indices.numel(),))
+    hit = full((self.shape[0],), False, torch.bool, self.device)
+    hit = prims.index_put(hit, full((indices.numel(),), True, torch.bool, self.device), at, dims=(0,), accumulate=False)
+    hit = prims.broadcast_in_dim(hit, shape=tuple(self.shape), dims=(0,))
+    return prims.where(hit, renorm(self, norm_type, 0, max_norm), self)
+
+
+@rules.register("renorm")
+def renorm(self: Tensor, p: Scalar, dim: int, maxnorm: Scalar) -> Tensor:
+    """Slices along dim scaled down to a norm of at most ``maxnorm``."""
+    dim = wrap_dim(dim, self.ndim)
+    wide = widen(self)
+    others = [d for d in range(self.ndim) if d != dim]
+    size = p_norm(wide, p, others, False)
+    factor = prims.where(prims.gt(size, maxnorm), prims.div(maxnorm, prims.add(size, 1e-7)), 1.0)
+    return round_to(prims.mul(wide, prims.broadcast_in_dim(factor, shape=wide.shape, dims=(dim,))), self.dtype)

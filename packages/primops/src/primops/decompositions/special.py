@@ -1,0 +1,181 @@
+"""Special functions: those of the library by prims of their name, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from primops import prims
+from primops.operand import Scalar, Tensor, elementwise, full_like, to_dtype
+from primops.prims.elementwise import SPECIAL_FUNCTIONS
+from primops.promotion import HALF_DTYPES, is_integral, is_number, result_dtype, to_float_dtype
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+INF = float("inf")
+ATEN_NAMES = {"erfc": "erfc", "erfinv": "erfinv", "digamma": "digamma", "i0": "i0", "igamma": "igamma", "igammac": "igammac"}
+
+
+def _register_named() -> None:
+    for name, prim in SPECIAL_FUNCTIONS.items():
+        if name in ("nextafter", "gcd", "lcm"):
+            continue
+
+        def rule(*operands: Any, _prim: Any = prim) -> Tensor:
+            return elementwise(_prim, *operands, to_float=True)
+
+        aten = ATEN_NAMES.get(name, f"special_{name}")
+        rules.register(aten)(rule)
+        if "polynomial" in name:
+            rules.register(f"{aten}.n_scalar", f"{aten}.x_scalar")(rule)
+        if name == "zeta":
+            rules.register(f"{aten}.other_scalar", f"{aten}.self_scalar")(rule)
+
+
+_register_named()
+
+
+@rules.register("nextafter")
+def nextafter(self: Tensor, other: Tensor) -> Tensor:
+    """The next float; of half dtypes it stays an ATen call."""
+    return (
+        NotImplemented if result_dtype(self, other) in HALF_DTYPES else elementwise(SPECIAL_FUNCTIONS["nextafter"], self, other)
+    )
+
+
+@rules.register("gcd")
+def gcd(self: Tensor, other: Tensor) -> Tensor:
+    """Greatest common divisor."""
+    return elementwise(SPECIAL_FUNCTIONS["gcd"], self, other)
+
+
+@rules.register("lcm")
+def lcm(self: Tensor, other: Tensor) -> Tensor:
+    """Least common multiple."""
+    return elementwise(SPECIAL_FUNCTIONS["lcm"], self, other)
+
+
+@rules.register("polygamma")
+def polygamma(n: int, self: Tensor) -> Tensor:
+    """n-th derivative of digamma."""
+    if n == 0:
+        return elementwise(SPECIAL_FUNCTIONS["digamma"], self, to_float=True)
+    if n == 1:
+        return elementwise(prims.trigamma, self, to_float=True)
+    factor = math.factorial(n) * (1.0 if n % 2 else -1.0)
+    zeta = SPECIAL_FUNCTIONS["zeta"]
+    return elementwise(lambda a: prims.mul(zeta(n + 1, a), factor), self, to_float=True)
+
+
+@rules.register("mvlgamma")
+def mvlgamma(self: Tensor, p: int) -> Tensor:
+    """Multivariate log gamma: a sum of p of them."""
+
+    def body(a: Tensor) -> Tensor:
+        terms = [prims.lgamma(prims.sub(a, k / 2)) for k in range(p)]
+        result = terms[0]
+        for term in terms[1:]:
+            result = prims.add(result, term)
+        return prims.add(result, p * (p - 1) / 4 * math.log(math.pi))
+
+    return elementwise(body, self, to_float=True)
+
+
+@rules.register("special_entr")
+def entr(self: Tensor) -> Tensor:
+    """``-x log x``, 0 at 0, -inf below."""
+
+    def body(a: Tensor) -> Tensor:
+        inner = prims.where(prims.eq(a, 0), 0.0, prims.mul(prims.neg(a), prims.log(a)))
+        return prims.where(prims.ne(a, a), a, prims.where(prims.lt(a, 0), -INF, inner))
+
+    return elementwise(body, self, to_float=True)
+
+
+@rules.register("logaddexp2")
+def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
+    """``log2(2 ** a + 2 ** b)``."""
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        rest = prims.log1p(prims.pow(2, prims.neg(prims.abs(prims.sub(a, b)))))
+        usual = prims.add(prims.maximum(a, b), prims.mul(rest, 1 / math.log(2)))
+        same_infinity = prims.bitwise_and(prims.eq(a, b), prims.eq(prims.abs(a), INF))
+        return prims.where(same_infinity, a, usual)
+
+    return elementwise(body, self, other, to_float=True)
+
+
+@rules.register("ldexp.Tensor")
+def ldexp(self: Tensor, other: Tensor) -> Tensor:
+    """``self * 2 ** other``."""
+    power = elementwise(lambda b: prims.pow(2, b), to_dtype(other, to_float_dtype(other.dtype)))
+    return elementwise(prims.mul, self, power)
+
+
+@rules.register("angle")
+def angle(self: Tensor) -> Tensor:
+    """pi for negative numbers, else 0; NaN stays."""
+    if is_integral(self.dtype):
+        found = full_like(self, 0.0, torch.get_default_dtype())
+        return found if self.dtype is torch.bool else prims.where(prims.lt(self, 0), math.pi, found)
+    return elementwise(lambda a: prims.where(prims.ne(a, a), a, prims.where(prims.lt(a, 0), math.pi, full_like(a, 0))), self)
+
+
+@rules.register("frexp.Tensor")
+def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
+    """Mantissa in [0.5, 1) and exponent, read off the bits of a float32."""
+    if self.dtype is torch.float64 or is_integral(self.dtype):
+        return NotImplemented  # type: ignore[return-value]
+    wide = to_dtype(self, torch.float32)
+    scaled = prims.where(prims.lt(prims.abs(wide), 2.0**-126), prims.mul(wide, 2.0**32), wide)
+    bits = prims.bitcast(scaled, dtype=torch.int32)
+    biased = prims.bitwise_and(prims.shift_right(bits, 23), 0xFF)
+    shift = prims.where(prims.lt(prims.abs(wide), 2.0**-126), 32, full_like(bits, 0))
+    mantissa = prims.bitcast(prims.bitwise_or(prims.bitwise_and(bits, -0x7F800001), 0x3F000000), dtype=torch.float32)
+    plain = prims.bitwise_or(prims.eq(wide, 0), prims.eq(biased, 0xFF))
+    exponent = prims.where(plain, 0, prims.sub(prims.sub(biased, 126), shift))
+    return to_dtype(prims.where(plain, wide, mantissa), self.dtype), exponent
+
+
+def _real_only(names: str) -> None:
+    rules.register(*names.split())(lambda self: self)
+
+
+_real_only("_conj _conj_copy _conj_physical real alias_copy detach_copy lift")
+
+
+@rules.register("addr")
+def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+    """``beta * self + alpha * outer(vec1, vec2)``."""
+    dtype = result_dtype(self, vec1, vec2)
+    column = prims.reshape(vec1, shape=(vec1.shape[0], 1))
+    row = prims.reshape(vec2, shape=(1, vec2.shape[0]))
+    if dtype is torch.bool:
+        outer = elementwise(lambda a, b: prims.bitwise_and(a, b) if alpha else full_like(a, False), column, row)
+        return elementwise(prims.bitwise_or, self, outer) if beta else outer
+
+    def body(a: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        outer = prims.mul(prims.mul(u, alpha) if alpha != 1 else u, v)
+        # beta of 0 ignores NaN in self.
+        return outer if is_number(beta) and beta == 0 else prims.add(prims.mul(a, beta), outer)
+
+    return elementwise(body, self, column, row)
+
+
+@rules.register("linalg_cross")
+def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """Cross product of vectors of three."""
+    rank = max(self.ndim, other.ndim)
+    dim %= rank
+
+    def rotated(a: Tensor, by: int) -> Tensor:
+        first = prims.slice(a, dim=dim, start=by, stop=3, step=1)
+        return prims.cat(first, prims.slice(a, dim=dim, start=0, stop=by, step=1), dim=dim)
+
+    def body(a: Tensor, b: Tensor) -> Tensor:
+        left, right = (prims.mul(rotated(a, i), rotated(b, 3 - i)) for i in (1, 2))
+        return prims.sub(left, right)
+
+    return elementwise(body, self, other)

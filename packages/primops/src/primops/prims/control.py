@@ -1,0 +1,115 @@
+"""Control flow: prims whose parameters are prim graphs. Results are tuples, one entry per output of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from primops.errors import PrimError
+from primops.meta import TensorMeta, contiguous
+from primops.prim import Prim, define
+
+Run = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def output_metas(graph: fx.GraphModule) -> tuple[TensorMeta, ...]:
+    """Metadata of a prim graph's outputs, contiguous."""
+    found = graph.graph.output_node().meta.get("val")
+    if not isinstance(found, tuple):
+        raise PrimError('a branch is no prim graph: its output has no meta["val"]')
+    return tuple(contiguous(meta.shape, meta.dtype, meta.device) for meta in found)
+
+
+def _agree(graph: fx.GraphModule, operands: tuple[Any, ...]) -> None:
+    inputs = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    if [_form(meta) for meta in inputs] != [_form(meta) for meta in operands]:
+        raise PrimError(f"a graph of inputs {[_form(m) for m in inputs]} is given {[_form(m) for m in operands]}")
+
+
+def _form(meta: Any) -> Any:
+    return (meta.dtype, len(meta.shape)) if isinstance(meta, TensorMeta) else type(meta)
+
+
+def _scalar_bool(meta: Any) -> None:
+    if not isinstance(meta, TensorMeta) or meta.dtype is not torch.bool or meta.ndim:
+        raise PrimError(f"the predicate is {meta}, needs a bool scalar")
+
+
+def _cond_rule(pred: TensorMeta, *operands: Any, true_graph: fx.GraphModule, false_graph: fx.GraphModule) -> Any:
+    _scalar_bool(pred)
+    for graph in (true_graph, false_graph):
+        _agree(graph, operands)
+    metas, others = output_metas(true_graph), output_metas(false_graph)
+    if [_form(m) for m in metas] != [_form(m) for m in others]:
+        raise PrimError(f"the branches give {metas} and {others}")
+    return metas
+
+
+def _while_rule(*carried: Any, cond_graph: fx.GraphModule, body_graph: fx.GraphModule) -> Any:
+    for graph in (cond_graph, body_graph):
+        _agree(graph, carried)
+    _scalar_bool(output_metas(cond_graph)[0])
+    metas = output_metas(body_graph)
+    if [_form(m) for m in metas] != [_form(m) for m in carried]:
+        raise PrimError(f"the body takes {carried} and gives {metas}")
+    return metas
+
+
+def _scan_rule(*operands: TensorMeta, body_graph: fx.GraphModule, carried: int, length: int) -> Any:
+    slices = [TensorMeta(x.shape[1:], x.strides[1:], x.dtype, x.device) for x in operands[carried:]]
+    _agree(body_graph, (*operands[:carried], *slices))
+    metas = output_metas(body_graph)
+    return (*metas[:carried], *(contiguous((length, *m.shape), m.dtype, m.device) for m in metas[carried:]))
+
+
+def _run(graph: fx.GraphModule, operands: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
+    return tuple(graph(*operands))
+
+
+def _cond(pred: torch.Tensor, *operands: Any, true_graph: fx.GraphModule, false_graph: fx.GraphModule) -> Any:
+    return _run(true_graph if bool(pred) else false_graph, operands)
+
+
+def _while(*carried: Any, cond_graph: fx.GraphModule, body_graph: fx.GraphModule) -> Any:
+    while bool(_run(cond_graph, carried)[0]):
+        carried = _run(body_graph, carried)
+    return tuple(x.clone() for x in carried)
+
+
+def _scan(*operands: torch.Tensor, body_graph: fx.GraphModule, carried: int, length: int) -> Any:
+    state, found = operands[:carried], []
+    for i in range(length):
+        results = _run(body_graph, (*state, *(x[i] for x in operands[carried:])))
+        state = results[:carried]
+        found.append(results[carried:])
+    return (*state, *(torch.stack(parts) for parts in zip(*found)))
+
+
+def _control(schema: str, meaning: str, **rules: Any) -> Prim:
+    return define(
+        schema, group="control flow", meaning=meaning, dtype_rule="those of the graph's outputs", numerics="that of the graphs",
+        derivative="that of the graphs, in the same control flow", tags=frozenset({"control"}), **rules,
+    )  # fmt: skip
+
+
+cond = _control(
+    "cond(pred, *operands, true_graph, false_graph)",
+    "true_graph(*operands) if pred else false_graph(*operands)",
+    meta_rule=_cond_rule,
+    reference=_cond,
+)
+while_loop = _control(
+    "while_loop(*carried, cond_graph, body_graph)",
+    "carried = body_graph(*carried) as long as cond_graph(*carried)[0]",
+    meta_rule=_while_rule,
+    reference=_while,
+)
+scan = _control(
+    "scan(*operands, body_graph, carried, length)",
+    "state = the first `carried` operands; state, y[i] = body_graph(*state, *(x[i] for the others)) for i in [0, length)",
+    meta_rule=_scan_rule,
+    reference=_scan,
+)
