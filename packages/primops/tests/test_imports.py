@@ -7,9 +7,9 @@ import sys
 
 USE = """
 import sys, time, torch
-start = time.perf_counter()
+start = time.process_time()
 import primops
-elapsed = time.perf_counter() - start
+elapsed = time.process_time() - start
 from primops.testing import trace
 x = torch.randn(2, 3)
 primops.evaluate(primops.decompose(trace(lambda x: torch.softmax(x, 1), x)), [x])
@@ -28,4 +28,4 @@ def test_import_is_quick_and_loads_no_other_compiler():
     run = subprocess.run([sys.executable, "-c", USE, *loaded_by_torch()], capture_output=True, text=True, check=True)
     elapsed, _, banned = run.stdout.strip().partition(" ")
     assert banned == "[]"
-    assert float(elapsed) < 0.5  # 0.1 on an idle machine
+    assert float(elapsed) < 0.3  # CPU time; benchmarks/primops.py measures with bytecode cached

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from primops.builder import SYMBOLIC, map_values
 from primops.errors import PrimopsError, locate
 from primops.meta import TensorMeta
+from primops.prim import Prim
 
 Symbols = dict[Any, int]
 
@@ -69,6 +70,8 @@ class _Run:
             return self.env[leaf]
         if isinstance(leaf, SYMBOLIC):
             return substitute(leaf, self.symbols)
+        if isinstance(leaf, fx.GraphModule):
+            return lambda *inputs: evaluate(leaf, inputs, promote_to=self.promote_to)
         if self.promote_to is not None and isinstance(leaf, torch.dtype) and leaf.is_floating_point:
             return self.promote_to
         return leaf
@@ -91,8 +94,11 @@ class _Run:
             return self.promoted(_attribute(self.gm, str(node.target)))
         assert callable(node.target)
         read = self.operand if isinstance(node.target, OpOverload) else self.lookup
+        function = node.target
+        if isinstance(function, Prim) and "control" in function.tags:
+            function = function.reference  # its meta rule knows the graphs' dtypes before promotion
         try:
-            value = node.target(*map_values(read, node.args), **map_values(read, dict(node.kwargs)))
+            value = function(*map_values(read, node.args), **map_values(read, dict(node.kwargs)))
         except IndexError:
             raise
         except Exception as error:

@@ -30,6 +30,12 @@ class LazyGraphModule(fx.GraphModule):
             self.recompile()
         return self._code
 
+    def __str__(self) -> str:
+        return self.code
+
+    def __repr__(self) -> str:
+        return f"<graph of {len(self.graph.nodes)} nodes>"
+
     def forward(self, *args: Any) -> Any:
         """Runs the graph on real tensors through the prims' references."""
         self.recompile()  # replaces `forward` in this instance's class

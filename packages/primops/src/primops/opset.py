@@ -13,8 +13,8 @@ OPSET_VERSION = 2
 note_derivatives()
 
 ORDER = (
-    "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape", "indexing", "reduction", "scan",
-    "creation", "random", "control flow",
+    "elementwise unary", "elementwise binary", "comparison", "selection", "conversion", "shape", "indexing", "reduction",
+    "scan", "creation", "random", "control flow",
 )  # fmt: skip
 OPSET: dict[str, Prim] = registered()
 GROUPS: dict[str, tuple[str, ...]] = {

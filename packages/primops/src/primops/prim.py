@@ -91,8 +91,8 @@ class Prim:
 
     Attributes: ``name``; ``group`` (see ``opset.GROUPS``); ``schema`` as text, ``operands`` and ``parameters`` as names
     (``variadic`` when the last operand name stands for any number); ``meaning``, one line with the formula; ``dtype_rule``;
-    ``numerics``, accumulation dtype and allowed error; ``derivative``, by what a backward pass needs; ``tags``; ``meta_rule`` and ``reference``, functions of the operands
-    (metas or numbers, tensors) and keyword parameters.
+    ``numerics``, accumulation dtype and allowed error; ``derivative``, a formula; ``tags``; ``meta_rule`` and ``reference``,
+    functions of the operands (metas or numbers, tensors) and keyword parameters.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Prim:
         meta_rule: Callable[..., TensorMeta],
         reference: Callable[..., torch.Tensor],
         numerics: str = "exact",
-        derivative: str = "through its decompositions' derivatives",
+        derivative: str = "none",
         tags: frozenset[str] = frozenset(),
     ) -> None:
         """Parses ``name(a, b, *, p, q)`` or ``name(a, *rest, p)``."""
@@ -165,8 +165,8 @@ class Prim:
 class ExternPrim(Prim):
     """A prim that a graph spells by overloads of ATen operators (``operators``, full names): a library call.
 
-    Called directly (by decompositions) it is its first operator's first overload. Its meta rule runs that operator on meta tensors,
-    whose sizes may be symbolic.
+    Called directly (by decompositions) it is its first operator's first overload. Its meta rule runs that operator on meta
+    tensors, whose sizes may be symbolic.
     """
 
     def __init__(self, name: str, operators: Sequence[str], *, group: str, meaning: str, numerics: str) -> None:

@@ -55,6 +55,5 @@ def decomposition_report(gm: fx.GraphModule) -> Report:
             line = user_line(node.meta.get("stack_trace"))
             if line is not None:
                 lines.setdefault(name, line)
-    return Report(
-        dict(prims.most_common()), dict(externs.most_common()), dict(extern_prims.most_common()), tuple(sorted(undeclared)), lines
-    )  # fmt: skip
+    prim_counts, extern_counts, kinds = (dict(counts.most_common()) for counts in (prims, externs, extern_prims))
+    return Report(prim_counts, extern_counts, kinds, tuple(sorted(undeclared)), lines)

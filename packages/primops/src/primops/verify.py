@@ -65,9 +65,8 @@ def _check_operands(node: fx.Node, prim: Prim) -> None:
     for operand in node.args:
         if not isinstance(operand, fx.Node) and not is_number(operand):
             raise ContractError("C3.2", f"operand {operand!r} of {prim.name} is neither a node nor a number", node)
-        if isinstance(operand, fx.Node) and not isinstance(operand.meta.get("val"), TensorMeta):
-            if not is_number(operand.meta.get("val")):
-                raise ContractError("C3.2", f"operand {operand} of {prim.name} is neither a tensor nor a size", node)
+        if isinstance(operand, fx.Node) and not isinstance(val := operand.meta.get("val"), TensorMeta) and not is_number(val):
+            raise ContractError("C3.2", f"operand {operand} of {prim.name} is neither a tensor nor a size", node)
     for name, value in node.kwargs.items():
         if any(_nodes_in(value)):
             raise ContractError("C3.5", f"parameter {name} of {prim.name} holds a node", node)

@@ -112,8 +112,8 @@ def _number(value: Any, like: Tensor) -> Any:
 
 def _adam(decoupled: bool) -> Rule:
     def rule(
-        self: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, max_exp_avg_sqs: Tensors, state_steps: Tensors, *,
-        lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
+        self: Tensors, grads: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, max_exp_avg_sqs: Tensors, state_steps: Tensors,
+        *, lr: Any, beta1: float, beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
         grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
     ) -> tuple[list[Tensor], ...]:  # fmt: skip
         scaled = _scaled_grads(grads, grad_scale)
@@ -189,8 +189,8 @@ def fused_sgd(
 
 @rules.register("_fused_adagrad")
 def fused_adagrad(
-    self: Tensors, grads: Tensors, state_sums: Tensors, state_steps: Tensors, *, lr: float, lr_decay: float, weight_decay: float,
-    eps: float, maximize: bool, grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
+    self: Tensors, grads: Tensors, state_sums: Tensors, state_steps: Tensors, *, lr: float, lr_decay: float,
+    weight_decay: float, eps: float, maximize: bool, grad_scale: Tensor | None = None, found_inf: Tensor | None = None,
 ) -> tuple[list[Tensor], ...]:  # fmt: skip
     """Adagrad."""
     scaled = _scaled_grads(grads, grad_scale)

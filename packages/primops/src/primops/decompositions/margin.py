@@ -98,7 +98,7 @@ def _pairwise(self: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Any, Any, A
 
 @rules.register("multilabel_margin_loss_forward")
 def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """Mean over classes of ``max(0, 1 - x[target] + x)`` for every target and every other class; also the targets as 0 and 1."""
+    """Mean over classes of ``max(0, 1 - x[target] + x)`` for every target and every other class; also which are targets."""
     z, counts, _, _, is_target = _pairwise(self, target)
     each = prims.where(counts, prims.maximum(z, 0), 0)
     losses = prims.div(prims.sum(each, dims=(1, 2)), z.shape[2])

@@ -68,11 +68,12 @@ class Window:
         self.length, self.size, self.stride, self.padding, self.dilation = length, size, stride, padding, dilation
         self.ceil_mode = ceil_mode
         reach = dilation * (size - 1) + 1
-        self.count: Size = (length + 2 * padding - reach + (stride - 1 if ceil_mode else 0)) // stride + 1
+        whole: Any = length + 2 * padding - reach + (stride - 1 if ceil_mode else 0)
+        self.count: Any = whole // stride + 1
         # The last window starts inside the input or its left padding.
         if ceil_mode and (self.count - 1) * stride >= length + padding:
             self.count = self.count - 1
-        self.span: Size = (self.count - 1) * stride + reach
+        self.span: Any = (self.count - 1) * stride + reach
 
     def taps(self, a: Tensor, dim: int, fill: Any) -> list[Tensor]:
         """Tap k of every window, for each k."""
@@ -111,12 +112,8 @@ def windows_of(
     kernel = spread_ints(kernel, spatial)
     if max(kernel) > LARGEST_WINDOW or (ceil_mode and any(isinstance(n, torch.SymInt) for n in lengths)):
         return None
-    options = (
-        spread_ints(stride if stride else kernel, spatial),
-        spread_ints(padding, spatial),
-        spread_ints(dilation, spatial),
-    )
-    return [Window(n, *each, ceil_mode) for n, *each in zip(lengths, kernel, *options)]
+    strides, pads, gaps = (spread_ints(x, spatial) for x in (stride if stride else kernel, padding, dilation))
+    return [Window(*each, ceil_mode) for each in zip(lengths, kernel, strides, pads, gaps)]
 
 
 # Averages --------------------------------------------------------------------------------------------------------------------
@@ -195,7 +192,7 @@ def _average_pool(spatial: int) -> None:
 
 
 class Adaptive:
-    """Windows ``[floor(i * length / count), ceil((i + 1) * length / count))``; taps beyond a window's end repeat its last one."""
+    """Windows ``[floor(i * length / count), ceil((i + 1) * length / count))``; taps beyond the end repeat the last one."""
 
     def __init__(self, length: int, count: int, device: torch.device) -> None:
         bounds = [((i * length) // count, -(-((i + 1) * length) // count)) for i in range(count)]
@@ -419,10 +416,9 @@ def col2im(
     batch = tuple(self.shape[:-2])
     if max(*kernel_size) > LARGEST_WINDOW:
         return NotImplemented
-    rows, columns = (
-        Window(n, *each, False)
-        for n, *each in zip(output_size, kernel_size, *(spread_ints(x, 2) for x in (stride, padding, dilation)))
-    )
+    given = (spread_ints(x, 2) for x in (kernel_size, stride, padding, dilation))
+    kernel, strides, pads, gaps = given
+    rows, columns = (Window(*each, False) for each in zip(output_size, kernel, strides, pads, gaps))
     first = len(batch)
     channels = quotient(self.shape[-2], rows.size * columns.size)
     split = prims.reshape(widen(self), shape=(*batch, channels, rows.size, columns.size, rows.count, columns.count))

@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """The prims, as callables: ``prims.add(a, b)``. See ``primops.opset`` for the list and ``primops.prim`` for the readings."""
 
 from primops.prim import Prim, registered
@@ -66,7 +67,6 @@ from primops.prims.reduction import all_ as all
 from primops.prims.reduction import amax, amin, argmax, argmin, cumprod, cumsum, prod
 from primops.prims.reduction import any_ as any
 from primops.prims.reduction import sum_ as sum
-
 
 for _name, _prim in registered().items():
     globals().setdefault(_name, _prim)  # special functions and extern prims have no variable of their own

@@ -179,7 +179,8 @@ SPECIAL_FUNCTIONS = _special("""
     erfc(a): 1 - erf(a), accurate for large a; erfinv(a): x with erf(x) = a; erfcx(a): exp(a*a) * erfc(a);
     digamma(a): derivative of lgamma; ndtri(a): x with normal distribution function a;
     log_ndtr(a): log of the normal distribution function;
-    i0(a): modified Bessel function I0; i0e(a): exp(-|a|) * i0(a); i1(a): modified Bessel function I1; i1e(a): exp(-|a|) * i1(a);
+    i0(a): modified Bessel function I0; i0e(a): exp(-|a|) * i0(a); i1(a): modified Bessel function I1;
+    i1e(a): exp(-|a|) * i1(a);
     bessel_j0(a): Bessel function J0; bessel_j1(a): Bessel function J1; bessel_y0(a): Bessel function Y0;
     bessel_y1(a): Bessel function Y1; modified_bessel_i0(a): I0 over all reals; modified_bessel_i1(a): I1 over all reals;
     modified_bessel_k0(a): K0; modified_bessel_k1(a): K1; scaled_modified_bessel_k0(a): exp(a) * K0(a);

@@ -4,6 +4,7 @@ One prim stands for all overloads of the operators listed: they differ in argume
 in what a backend must call.
 """
 
+# ruff: noqa: E501, RUF100
 from __future__ import annotations
 
 from primops.prim import ExternPrim, define_extern

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -88,7 +89,8 @@ def _pad(a: torch.Tensor, *, low: Sequence[int], high: Sequence[int], value: flo
 def _window_rule(a: TensorMeta, *, dim: int, size: int, step: int) -> TensorMeta:
     if not 0 <= dim < a.ndim or step < 1 or size < 0 or (isinstance(a.shape[dim], int) and a.shape[dim] < size):
         raise PrimError(f"windows of {size}, {step} apart, along dim {dim} of {a.shape}")
-    count = (a.shape[dim] - size) // step + 1
+    rest: Any = a.shape[dim] - size
+    count = rest // step + 1
     return contiguous([*a.shape[:dim], count, *a.shape[dim + 1 :], size], a.dtype, a.device)
 
 

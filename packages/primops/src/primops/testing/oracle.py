@@ -21,8 +21,7 @@ def assert_matches(
     """Raises AssertionError unless ``actual`` equals ``expected`` by the rule.
 
     Integers and bool are equal exactly. For floats, ``exact`` is the float64 result, if known: the error against it is at most
-    twice that of ``expected``, plus ``ulps`` units in the last place of the largest finite element. ``eager_error``: the error of
-    ``expected`` is at least this.
+    twice that of ``expected`` (at least ``eager_error``), plus ``ulps`` units in the last place of the largest finite element.
     """
     if not isinstance(expected, torch.Tensor):
         assert actual == expected, f"{where}: {actual} is not {expected}"
