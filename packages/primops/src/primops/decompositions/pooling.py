@@ -89,6 +89,20 @@ class Window:
         offsets = [k * self.dilation - self.padding for k in range(self.size)]
         return total([put_strided(part, dim, at, self.stride, self.length) for part, at in zip(parts, offsets)])
 
+    def shared_back(self, a: Tensor, dim: int) -> Tensor:
+        """``put_back`` of the same tensor for every tap (dilation 1): each element repeated, then shifted by whole strides."""
+        parts = []
+        for start in range(0, self.size, self.stride):
+            width = min(self.stride, self.size - start)
+            shape = (*a.shape[: dim + 1], width, *a.shape[dim + 1 :])
+            repeated = prims.broadcast_in_dim(a, shape=shape, dims=tuple(d for d in range(len(shape)) if d != dim + 1))
+            padded = pad_dim(repeated, dim + 1, 0, self.stride - width)
+            length = self.count * self.stride
+            merged = prims.reshape(padded, shape=(*a.shape[:dim], length, *a.shape[dim + 1 :]))
+            low = start - self.padding
+            parts.append(pad_dim(merged, dim, low, self.length - low - length))
+        return total(parts)
+
     def positions(self, k: int, device: torch.device) -> Tensor:
         """Where tap k of every window lies in the input; outside for padding."""
         return iota(self.count, torch.int64, device, k * self.dilation - self.padding, self.stride)
@@ -184,7 +198,7 @@ def _average_pool(spatial: int) -> None:
             return _spread_tiles(grad_output, self.shape, counts, divisor_override)
         result = _divided(widen(grad_output), windows, count_include_pad, divisor_override)
         for dim, window in enumerate(windows, self.ndim - spatial):
-            result = window.put_back([result] * window.size, dim)
+            result = window.shared_back(result, dim)
         return round_to(result, grad_output.dtype)
 
     rules.register(f"avg_pool{spatial}d")(forward)

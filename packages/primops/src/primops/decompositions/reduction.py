@@ -47,6 +47,8 @@ def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torc
 def prod(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Product; integers as int64."""
     result = dtype or sum_dtype(self.dtype)
+    if result is torch.bool:
+        return reduce(prims.all, to_bool(self), dim, keepdim)
     return round_to(reduce(prims.prod, to_dtype(self, compute_dtype(result)), dim, keepdim), result)
 
 
