@@ -68,6 +68,7 @@ def _item(graph: fx.Graph, node: fx.Node, index: int, meta: TensorMeta) -> fx.No
     return item
 
 
+HEALTH: Any = tuple(HealthCheck)
 _UNARY = ("neg", "abs", "exp", "tanh", "sin", "floor", "sqrt")
 _BINARY = ("add", "sub", "mul", "maximum", "minimum", "div")
 
@@ -161,8 +162,8 @@ def check_prim_backend(
 ) -> BackendReport:
     """Runs ``compile_fn(graph, inputs)(*inputs)`` on generated calls of each prim, and on whole graphs, against ``evaluate``.
 
-    Equal by the rule of ``assert_matches`` with the float64 evaluation as the exact result. Never raises for a wrong backend: the
-    report names each prim that failed, with the smallest call found (``"graphs"`` for whole graphs).
+    Equal by the rule of ``assert_matches`` with the float64 evaluation as the exact result. Never raises for a wrong backend:
+    the report names each prim that failed, with the smallest call found (``"graphs"`` for whole graphs).
     """
     report = BackendReport()
     subjects: dict[str, st.SearchStrategy[PrimGraph]] = {name: prim_calls(name).map(graph_of) for name in names}
@@ -178,7 +179,7 @@ def check_prim_backend(
 
 
 def _first_failure(compile_fn: Compile, strategy: st.SearchStrategy[PrimGraph], examples: int) -> str | None:
-    @settings(max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=HEALTH)
     @given(strategy)
     def check(made: PrimGraph) -> None:
         wanted = evaluate(made.graph, made.inputs)
