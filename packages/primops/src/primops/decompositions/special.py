@@ -143,7 +143,7 @@ def _real_only(names: str) -> None:
     rules.register(*names.split())(lambda self: self)
 
 
-_real_only("_conj _conj_copy _conj_physical real alias_copy detach_copy lift")
+_real_only("_conj _conj_physical alias_copy detach_copy lift")
 
 
 @rules.register("addr")

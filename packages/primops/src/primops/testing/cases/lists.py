@@ -108,3 +108,10 @@ case("upsample_bicubic2d.vec", lambda m: (m.f(1, 2, 5, 4), None, False, [1.5, 2.
 case("grid_sampler_3d", *[lambda m, mode=mode, pad=pad: (m.f(1, 2, 3, 4, 2), m.f(1, 2, 2, 2, 3), mode, pad, False)
                           for mode in (0, 1) for pad in (0, 1, 2)])  # fmt: skip
 case("_grid_sampler_2d_cpu_fallback", lambda m: (m.f(1, 2, 3, 4), m.f(1, 2, 2, 2), 0, 0, True))
+case("_weight_norm_interface", lambda m: (m.f(4, 3, 2), m.p(4, 1, 1), 0), lambda m: (m.f(4, 3), m.p(1, 3), 1))
+case("_weight_norm_interface_backward", lambda m: (m.f(4, 3), m.f(4, 3), m.p(4, 1), m.p(4, 1), 0))
+_PADS = [1, 2, 0, 1, 1, 0]
+case("reflection_pad3d replication_pad3d", lambda m: (m.f(1, 2, 3, 4, 5), _PADS))
+case("reflection_pad3d_backward replication_pad3d_backward",
+     lambda m: (m.f(1, 2, 4, 5, 8), m.f(1, 2, 3, 4, 5), _PADS))  # fmt: skip
+case("upsample_nearest3d", lambda m: (m.f(1, 2, 3, 3, 3), [4, 6, 3]))
