@@ -392,6 +392,8 @@ class Compilation:
         gen.begin()
         enabled = ctx.modes.entry_grad
         for manager in ctx.modes.active(ctx):
+            if isinstance(manager, GradModeVariable):
+                self._set_grad(gen, enabled, manager.previous(ctx))  # entering notes it
             gen(manager)
             if manager.key not in gen._built:
                 gen.keep(manager.key)
@@ -402,9 +404,12 @@ class Compilation:
             gen.emitter.pop()
             if isinstance(manager, GradModeVariable):
                 enabled = manager.enabled
-        if enabled != ctx.modes.grad_enabled(ctx):
+        self._set_grad(gen, enabled, ctx.modes.grad_enabled(ctx))
+
+    def _set_grad(self, gen: Codegen, before: bool, after: bool) -> None:
+        if before != after:
             gen.emitter.load_callee_const(torch._C._set_grad_enabled)
-            gen.load_const(ctx.modes.grad_enabled(ctx))
+            gen.load_const(after)
             gen.emitter.call(1)
             gen.emitter.pop()
 

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from .bytecode import Code, Instruction, Op
 from .effects import DELETED, MISSING, Identity, owner
-from .errors import GraphBreak
+from .errors import GraphBreak, ObservedException
 from .graph import GraphInput, size_operation
 from .source import ClosureCellSource, ConstSource, LocalSource, Source, SourceEmitter
 from .variables.base import LazyVariable, NullVariable, VariableTracker
@@ -184,9 +184,16 @@ class Codegen:
 
     def _push_entries(self, entries: Any) -> int:
         for key, held in entries.values():
+            self._complete(key)
             self(key)
             self(held)
         return len(entries)
+
+    def _complete(self, key: VariableTracker) -> None:
+        """Build an object that is about to be hashed, with its attributes."""
+        if isinstance(key, UserObjectVariable) and not key.key.exists and key.key not in self._built:
+            self.spill(key)
+            self.flush()
 
     def build_dict(self, value: DictVariable) -> None:
         """Push a new dict, OrderedDict or defaultdict."""
@@ -206,7 +213,10 @@ class Codegen:
     def build_set(self, value: SetVariable) -> None:
         """Push a new set or frozenset."""
         self._guard_cycle(value.key)
-        self.emitter.build_set(self.push_all(value.members(self.ctx).values()))
+        members = value.members(self.ctx).values()
+        for member in members:
+            self._complete(member)
+        self.emitter.build_set(self.push_all(members))
         if value.key.cls is not set:
             items = self.temporary()
             self.emitter.store_fast(items)
@@ -219,13 +229,19 @@ class Codegen:
         """What an iterator would still give; does not advance it."""
         ctx = self.ctx
         mark, graph = ctx.effects.mark(), ctx.graph.mark()
-        items = iterator.unpack(ctx)
+        try:
+            items = iterator.unpack(ctx)
+        except ObservedException:
+            raise GraphBreak("BD015", f"{iterator.describe()} raises when it is advanced") from None
         if ctx.graph.mark() != graph:
             raise GraphBreak("BD015", f"{iterator.describe()} computes tensors when it is advanced")
         written = list(ctx.effects.written_since(mark))
         if not all(isinstance(key, Identity) and issubclass(key.cls, Iterator) for key in written):
             raise GraphBreak("BD015", f"{iterator.describe()} has effects when it is advanced")
+        result = ctx.effects.read((iterator.key, "result"))
         ctx.effects.rollback(mark)
+        if result is not MISSING:
+            ctx.effects.set_initial((iterator.key, "result"), result)
         return items
 
     # -- functions and objects ----------------------------------------------------------------------------------------
@@ -322,10 +338,11 @@ class Codegen:
     def build_exception(self, value: ExceptionVariable) -> None:
         """Push a new exception object."""
         arguments = value.arguments(self.ctx)
-        self.emitter.load_callee_const(native_base(value.key.cls).__new__)
+        self.emitter.load_callee_const(make_exception)
+        self.load_const(native_base(value.key.cls))
         self.load_const(value.key.cls)
         self.push_all(arguments)
-        self.emitter.call(1 + len(arguments))
+        self.emitter.call(2 + len(arguments))
         self.keep(value.key)
         self._fill_attributes(value.key)
 
@@ -498,6 +515,13 @@ def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: An
     made = types.FunctionType(code, variables, code.co_name, defaults or None, closure or None)
     if keyword_defaults:
         made.__kwdefaults__ = keyword_defaults
+    return made
+
+
+def make_exception(base: Any, cls: type, *args: Any) -> BaseException:
+    """An exception object as far as code written in C makes it."""
+    made = base.__new__(cls, *args)
+    base.__init__(made, *args)
     return made
 
 

@@ -224,6 +224,8 @@ def shape_failure(shapes: ShapeGuards, scope: Scope) -> str | None:
             values[symbol] = source.resolve(*scope)
         except Exception as error:
             return f"{source.name} was a size, now {type(error).__name__}"
+        if type(values[symbol]) not in (int, float):
+            return f"{source.name} was a number, now {describe(values[symbol])}"
     names = ", ".join(f"{shapes.symbols[s].name} is {v}" for s, v in values.items())
     for guard in shapes.guards:
         try:

@@ -77,7 +77,7 @@ def difference(a: Any, b: Any, where: str = "result", seen: dict[int, Any] | Non
         return _difference_of_tensors(a, b, where)
     if isinstance(a, str) and "language_" in a:
         return None
-    if type(a) in (int, float, complex, str, bytes, type(None), torch.dtype, torch.device) or isinstance(a, enum.Enum):
+    if type(a) in (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device) or isinstance(a, enum.Enum):
         return None if repr(a) == repr(b) else f"{where}: {a!r} and {b!r}"
     if not isinstance(a, tuple):
         seen[id(a)] = (a, b)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native, native_base
+from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable, SetVariable, members_of
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -173,6 +174,8 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
 def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
     """``left symbol right``."""
     function, method, reflected = COMPARE[symbol]
+    if isinstance(left, NumberOfVariable) is not isinstance(right, NumberOfVariable):
+        raise GraphBreak("BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known")
     if type(left) is ConstantVariable and type(right) is ConstantVariable:
         return ctx.fold(function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
@@ -201,7 +204,13 @@ def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> b
         return len(a) == len(b) and all(ctx.alike(x, y) for x, y in zip(a, b))
     if isinstance(left, DictVariable) and isinstance(right, DictVariable):
         a, b = left.entries(ctx), right.entries(ctx)
+        if left.key.cls is right.key.cls is collections.OrderedDict and list(a) != list(b):
+            return False
         return a.keys() == b.keys() and all(ctx.alike(ctx.real(a[key][1]), ctx.real(b[key][1])) for key in a)
+    if isinstance(left, SliceVariable) and isinstance(right, SliceVariable):
+        return all(ctx.alike(x, y) for x, y in zip(left.parts, right.parts))
+    if isinstance(left, BoundMethodVariable) and isinstance(right, BoundMethodVariable):
+        return is_same(ctx, left.owner, right.owner) and ctx.alike(left.function, right.function)
     if isinstance(left, (SetVariable, DictViewVariable)) and isinstance(right, (SetVariable, DictViewVariable)):
         return set(members_of(ctx, left)) == set(members_of(ctx, right))
     if isinstance(left, (ConstantVariable, KnownObjectVariable)) and isinstance(right, (ConstantVariable, KnownObjectVariable)):

@@ -417,6 +417,11 @@ def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
     raise GraphBreak("BD003", "print, input, open or breakpoint")
 
 
+@evaluates_call(builtins.__build_class__)
+def build_class(ctx: Context, *args: Value, **kwargs: Value) -> None:
+    raise GraphBreak("BD019", "a class statement")
+
+
 @evaluates_call(globals, locals, dir, eval, exec, compile, __import__)
 def reflection(ctx: Context, *args: Value, **kwargs: Value) -> None:
     raise GraphBreak("BD002", "globals, locals, dir, eval, exec, compile or __import__")

@@ -199,6 +199,9 @@ def wrap_builtin(ctx: Context, value: Any, source: Source) -> VariableTracker:
     bound = isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType))
     if bound and not isinstance(owner, (types.ModuleType, type, type(None))) and not _is_pybind(owner):
         base = ctx.wrap(owner, AttrSource(source, "__self__"))
+        native = ctx.native_base(type(owner))
+        if native not in (object, type(owner)):
+            return BoundMethodVariable(CallableVariable(getattr(native, value.__name__)), base, source=source)
         return BoundRuleVariable(base, value.__name__, source=source)
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     return CallableVariable(value, source=source)

@@ -11,7 +11,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
-from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
@@ -19,6 +19,7 @@ from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
 
 from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -44,7 +45,17 @@ class ModeContextVariable(VariableTracker):
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name in ("__enter__", "__exit__", "clone"):
             return ctx.bound_rule(self, name)
+        written = ctx.effects.read((self.key, name))
+        if written is not MISSING:
+            return written
+        if self.key.exists and self.key.source is not None and name in vars(self.key.value):
+            return ctx.wrap(vars(self.key.value)[name], AttrSource(self.key.source, name))
         return ctx.class_attribute(self, self.key.cls, name)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if name != "prev" and not self.key.exists:
+            VariableTracker.set_attr(self, ctx, name, value)
+        ctx.effects.write((self.key, name), value)
 
     def enter(self, ctx: Context) -> None:
         """Set the modes."""
@@ -114,11 +125,18 @@ class GradModeVariable(ModeContextVariable):
     enabled: bool = False
 
     def enter(self, ctx: Context) -> None:
-        ctx.effects.write((self.key, "prev"), ctx.modes.grad_enabled(ctx))
+        ctx.effects.write((self.key, "prev"), ConstantVariable(ctx.modes.grad_enabled(ctx)))
         ctx.modes.set_grad(ctx, self.enabled)
 
     def exit(self, ctx: Context) -> None:
-        ctx.modes.set_grad(ctx, ctx.effects.read((self.key, "prev")))
+        ctx.modes.set_grad(ctx, self.previous(ctx))
+
+    def previous(self, ctx: Context) -> bool:
+        """The mode that leaving sets."""
+        held = ctx.effects.read((self.key, "prev"))
+        if held is MISSING and self.key.exists and self.key.source is not None:
+            held = ctx.wrap(self.key.value.prev, AttrSource(self.key.source, "prev"))
+        return ctx.modes.grad_enabled(ctx) if held is MISSING else held.truth(ctx)
 
     def fresh(self) -> VariableTracker:
         return GradModeVariable(Identity(self.key.cls), self.enabled)
@@ -127,13 +145,14 @@ class GradModeVariable(ModeContextVariable):
         gen.emitter.load_callee_const(make_grad_mode)
         gen.load_const(self.key.cls)
         gen.load_const(self.enabled)
-        gen.emitter.call(2)
+        gen.load_const(self.previous(gen.ctx))
+        gen.emitter.call(3)
 
 
-def make_grad_mode(cls: Any, enabled: bool) -> Any:
+def make_grad_mode(cls: Any, enabled: bool, previous: bool) -> Any:
     """A grad mode object that was not entered; ``set_grad_enabled`` would set the mode at once."""
     made = object.__new__(cls)
-    made.prev = torch.is_grad_enabled()
+    made.prev = previous
     if cls is torch.set_grad_enabled:
         made.mode = enabled
     return made
@@ -146,7 +165,8 @@ def wrap_grad_mode(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value) is torch.set_grad_enabled:
         ctx.guards.require(AttrSource(source, "mode"), GuardKind.EQUALS, value.mode)
         enabled = value.mode
-    return ctx.effects.remember(value, GradModeVariable(Identity(type(value), value, source), enabled, source=source))
+    kind = SetGradVariable if type(value) is torch.set_grad_enabled else GradModeVariable
+    return ctx.effects.remember(value, kind(Identity(type(value), value, source), enabled, source=source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +211,6 @@ class TorchModeVariable(ModeContextVariable):
     settings: tuple[Any, ...] = ()
 
     def enter(self, ctx: Context) -> None:
-        ctx.effects.write((self.key, "prev"), ctx.modes.grad_enabled(ctx))
         ctx.modes.enter(ctx, self)
         ctx.modes.note_grad(ctx, torch.is_grad_enabled())
 
@@ -315,7 +334,7 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
     if cls is torch.set_grad_enabled:
         # The mode changes when the object is made.
         mode = GradModeVariable(Identity(cls), (args[0] if args else kwargs["mode"]).truth(ctx))
-        ctx.effects.write((mode.key, "prev"), ctx.modes.grad_enabled(ctx))
+        ctx.effects.write((mode.key, "prev"), ConstantVariable(ctx.modes.grad_enabled(ctx)))
         ctx.modes.set_grad(ctx, mode.enabled)
         return SetGradVariable(mode.key, mode.enabled)
     if cls is error_on_graph_break:

@@ -145,7 +145,25 @@ class GeneratorVariable(IteratorVariable):
         held = () if state is _FINISHED else (*state.slots.values(), *state.stack)
         if not all(isinstance(ctx.real(value), LASTING) for value in held):
             raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
-        IteratorVariable.reconstruct(self, gen)
+        code = self.frame.decoded.instructions
+        receives = (item.op is Op.YIELD_VALUE and code[k + 2].op is not Op.POP_TOP for k, item in enumerate(code))
+        if any(item.op is Op.PUSH_EXC_INFO for item in code) or any(receives):
+            raise GraphBreak("BD015", f"{self.describe()}, which handles what it is sent, is needed after the graph")
+        items = gen.remaining(self)
+        gen.call(ConstantVariable(replay), [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)])
+
+
+def replay(items: tuple[Any, ...], result: Any) -> Any:
+    """A started generator of what another one would still have given; called by generated code."""
+    made = _replay(items, result)
+    next(made)
+    return made
+
+
+def _replay(items: tuple[Any, ...], result: Any) -> Any:
+    yield
+    yield from items
+    return result
 
 
 def _thrown(ctx: Context, args: Args) -> VariableTracker:

@@ -142,7 +142,7 @@ def _table(n):
 
 
 def cached_tuple(x):
-    return x + sum(_table(4)), _table(4) is _table(4)
+    return x + sum(_table(4)), _table(4)
 
 
 @functools.singledispatch

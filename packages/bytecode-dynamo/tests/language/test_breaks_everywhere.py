@@ -1,0 +1,49 @@
+"""The language programs again, with the graph broken at instructions chosen by a hash: nothing may depend on where it breaks."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import bytecode_dynamo as bd
+import pytest
+from bytecode_dynamo import evaluator
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.origins import origins
+
+from .comparing import check_program, load, programs
+
+THEMES = sorted((Path(__file__).parent / "programs").glob("*.py"))
+SHARE = 0.3
+SETTING_UP = {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "LOAD_DEREF", "STORE_DEREF"}
+
+
+def is_broken_at(seed: int, frame) -> bool:
+    instruction = frame.decoded.instructions[frame.index]
+    if instruction.op in evaluator.QUIET or instruction.op.name in SETTING_UP:
+        return False
+    origin = origins.by_code.get(id(frame.decoded.native))
+    if origin is not None and not any(instruction is item for item in origin.original.instructions):
+        return False  # restores the stack at the beginning of a resume function
+    text = f"{seed}{frame.code.name}{instruction.op}{instruction.position}"
+    return zlib.crc32(text.encode()) % 1000 < 1000 * SHARE
+
+
+@pytest.mark.parametrize("path", THEMES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(k, marks=pytest.mark.slow) for k in range(2, 8))])
+def test_breaks_change_nothing(path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = evaluator.step
+
+    def breaking(ctx, frame) -> None:
+        if frame.parent is None and is_broken_at(seed, frame):
+            frame.current, frame.index = frame.index, frame.index + 1
+            raise GraphBreak("BD009", "chosen by the test")
+        step(ctx, frame)
+
+    monkeypatch.setattr(evaluator, "step", breaking)
+    eager, captured = load(path), load(path)
+    for name, program in programs(eager).items():
+        bd.reset()
+        program.any_graphs = True
+        with bd.config.patch(fallback="error", verify=True, recompile_limit=64):
+            check_program(eager, captured, name)
