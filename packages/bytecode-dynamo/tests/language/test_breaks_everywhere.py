@@ -1,4 +1,4 @@
-"""The language programs again, with the graph broken at instructions chosen by a hash: nothing may depend on where it breaks."""
+"""The language programs again, their graphs broken at instructions that a hash chooses: that must change nothing."""
 
 from __future__ import annotations
 
