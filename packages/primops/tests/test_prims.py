@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from primops.prims.random import philox
 from primops.testing.strategies import GENERATED, prim_calls
 from torch import fx
 
+# 2,000 calls by default, 200,000 in the nightly profile.
+EXAMPLES = 1800 if os.environ.get("STRATA_PROFILE") == "nightly" else 20
 listed = lambda x: x if isinstance(x, (tuple, list)) else [x]  # noqa: E731
 CPU = torch.device("cpu")
 CONTRACTS = Path(__file__).parents[3] / "docs" / "contracts.md"
@@ -40,7 +43,7 @@ def test_prim_states_its_meaning(name):
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_meta_rule_agrees_with_reference(name):
-    @settings(max_examples=20)
+    @settings(max_examples=EXAMPLES)
     @given(prim_calls(name))
     def check(call):
         results = listed(call.run())

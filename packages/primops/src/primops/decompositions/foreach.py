@@ -91,16 +91,11 @@ def _scaled_grads(grads: Tensors, grad_scale: Tensor | None) -> list[Tensor]:
 def _unless_found_inf(found_inf: Tensor | None, new: Tensors, old: Tensors) -> list[Tensor]:
     if found_inf is None:
         return list(new)
-    flag = prims.eq(to_dtype(found_inf, prims_float(found_inf)), 1)
+    flag = prims.eq(widen(found_inf), 1)
     return [
         prims.where(prims.broadcast_in_dim(prims.reshape(flag, shape=()), shape=b.shape, dims=()), b, a)
         for a, b in zip(new, old)
     ]
-
-
-def prims_float(a: Tensor) -> Any:
-    """The dtype that a flag is compared in."""
-    return widen(a).dtype
 
 
 def _number(value: Any, like: Tensor) -> Any:
@@ -123,7 +118,7 @@ def _adam(decoupled: bool) -> Rule:
             rate = _number(lr, parameter)
             g = prims.neg(g) if maximize else g
             if weight_decay and decoupled:
-                parameter = prims.sub(parameter, prims.mul(parameter, arithmetic_times(rate, weight_decay)))
+                parameter = prims.sub(parameter, prims.mul(parameter, _rate_times(rate, weight_decay)))
             elif weight_decay:
                 g = prims.add(g, prims.mul(parameter, weight_decay))
             m = prims.add(m, prims.mul(prims.sub(g, m), 1 - beta1))
@@ -154,7 +149,7 @@ def _adam(decoupled: bool) -> Rule:
     return rule
 
 
-def arithmetic_times(a: Any, factor: float) -> Any:
+def _rate_times(a: Any, factor: float) -> Any:
     """A learning rate times a number."""
     return prims.mul(a, factor) if hasattr(a, "dtype") else a * factor
 
