@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its modules are named like packages
 
 from benchmarks import autograd, capture, compile_time, lowering, overhead, steady
 from benchmarks.measure import environment

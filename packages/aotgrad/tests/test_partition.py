@@ -8,7 +8,15 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
-from aotgrad import UserError, aot_backend, aot_function, memory_pareto, partition_default, partition_min_cut, run_eager
+from aotgrad import (
+    UserError,
+    aot_backend,
+    aot_function,
+    memory_pareto,
+    partition_default,
+    partition_min_cut,
+    run_eager,
+)
 from aotgrad.mincut import sink_side
 
 
@@ -80,6 +88,22 @@ def test_batch_norm_is_repeated_from_its_statistics():
 
     default, cut = partitions(f, randn(2, 4, 8, 8), randn(4, 4, 3, 3), randn(4), randn(4))
     assert cut.saved_bytes < 0.6 * default.saved_bytes
+
+
+def test_group_norm_is_repeated_from_its_statistics():
+    def f(x, w, g, b):
+        return F.conv2d(F.relu(F.group_norm(F.conv2d(x, w), 2, g, b)), w)
+
+    default, cut = partitions(f, randn(2, 4, 8, 8), randn(4, 4, 3, 3), randn(4), randn(4))
+    assert cut.saved_bytes < 0.7 * default.saved_bytes
+    assert not any("native_group_norm" in name for name in cut.recomputed)
+
+
+def test_a_repeated_normalisation_keeps_its_layout():
+    def f(x, w):
+        return F.layer_norm((x @ w).t(), (4,)).view(-1).sin().reshape(8, 4) @ w[:4]
+
+    partitions(f, randn(4, 8), randn(8, 8))
 
 
 def test_views_are_never_saved():

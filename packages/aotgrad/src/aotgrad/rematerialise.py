@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from symshapes import FakeTensor
 
+from .passes import layout_key
+
 aten = torch.ops.aten
 Build = Callable[..., torch.fx.Node]
 
@@ -29,9 +31,21 @@ def add_substitutes(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]
         while last.next in parts.values():
             last = last.next
         with graph.inserting_before(last.next):
-            found[out] = rule(_builder(graph, out), node, parts[1], parts[2])
-        found[out].append(out)  # the substitute comes first, so that the order stays topological for both
+            build = _builder(graph, out)
+            made = rule(build, node, parts[1], parts[2])
+            made = None if made is None else _laid_out(build, made, out.meta["val"])
+        if made is not None:
+            found[out] = made
+            made.append(out)  # the substitute comes first, so that the order stays topological for both
     return found
+
+
+def _laid_out(build: Build, made: torch.fx.Node, expected: torch.Tensor) -> torch.fx.Node | None:
+    """``made`` with the expected strides, or None if no copy has them."""
+    if layout_key(made.meta["val"])[:-1] == layout_key(expected)[:-1]:
+        return made
+    made = build(aten.clone.default, made, memory_format=torch.contiguous_format)
+    return made if layout_key(made.meta["val"])[:-1] == layout_key(expected)[:-1] else None
 
 
 def _is_precise(statistics: torch.Tensor) -> bool:
@@ -58,8 +72,8 @@ def _affine(
     build: Build, x: torch.fx.Node, mean: torch.fx.Node, scale: torch.fx.Node, weight: Any, bias: Any, dtype: torch.dtype
 ) -> torch.fx.Node:
     """``(x - mean) * scale * weight + bias`` in the precision of the statistics."""
-    if x.meta["val"].dtype is not mean.meta["val"].dtype:
-        x = build(aten._to_copy.default, x, dtype=mean.meta["val"].dtype)
+    if x.meta["val"].dtype is not scale.meta["val"].dtype:
+        x = build(aten._to_copy.default, x, dtype=scale.meta["val"].dtype)
     out = build(aten.mul.Tensor, build(aten.sub.Tensor, x, mean), scale)
     if weight is not None:
         out = build(aten.mul.Tensor, out, weight)
@@ -68,25 +82,43 @@ def _affine(
     return out if out.meta["val"].dtype is dtype else build(aten._to_copy.default, out, dtype=dtype)
 
 
-def _layer_norm(build: Build, node: torch.fx.Node, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node:
+def _layer_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node:
     x, _, weight, bias = node.args[:4]
-    return _affine(build, x, mean, rstd, weight, bias, node.meta["val"][0].dtype)  # type: ignore[arg-type]
+    return _affine(build, x, mean, rstd, weight, bias, node.meta["val"][0].dtype)
 
 
-def _batch_norm(build: Build, node: torch.fx.Node, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node:
+def _batch_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node:
     x, weight, bias = node.args[:3]
-    trailing = x.meta["val"].dim() - 2  # type: ignore[union-attr]
-
-    def per_channel(vector: Any) -> Any:
-        for _ in range(trailing if vector is not None else 0):
-            vector = build(aten.unsqueeze.default, vector, -1)
-        return vector
-
-    vectors = [per_channel(v) for v in (mean, rstd, weight, bias)]
-    return _affine(build, x, *vectors, node.meta["val"][0].dtype)  # type: ignore[arg-type]
+    mean, rstd, weight, bias = (_trailing(build, v, x.meta["val"].dim() - 2) for v in (mean, rstd, weight, bias))
+    return _affine(build, x, mean, rstd, weight, bias, node.meta["val"][0].dtype)
 
 
-_RULES: dict[Any, Callable[[Build, torch.fx.Node, torch.fx.Node, torch.fx.Node], torch.fx.Node]] = {
+def _group_norm(build: Build, node: Any, mean: torch.fx.Node, rstd: torch.fx.Node) -> torch.fx.Node | None:
+    x, weight, bias, batch, channels, _, groups = node.args[:7]
+    shape = x.meta["val"].shape
+    if not x.meta["val"].is_contiguous() or not all(type(s) is int for s in (batch, channels, *shape)):
+        return None
+    grouped = build(aten.view.default, x, [batch, groups, channels // groups, *shape[2:]])
+    dtype = rstd.meta["val"].dtype
+    mean, rstd = (_trailing(build, v, len(shape) - 1) for v in (mean, rstd))
+    scaled = _affine(build, grouped, mean, rstd, None, None, dtype)
+    out = build(aten.view.default, scaled, [*shape])
+    for op, vector in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
+        if vector is not None:
+            out = build(op, out, _trailing(build, vector, len(shape) - 2))
+    expected = node.meta["val"][0].dtype
+    return out if out.meta["val"].dtype is expected else build(aten._to_copy.default, out, dtype=expected)
+
+
+def _trailing(build: Build, vector: Any, count: int) -> Any:
+    """``vector`` with ``count`` more dimensions of size 1; None stays."""
+    for _ in range(count if vector is not None else 0):
+        vector = build(aten.unsqueeze.default, vector, -1)
+    return vector
+
+
+_RULES: dict[Any, Callable[[Build, torch.fx.Node, torch.fx.Node, torch.fx.Node], torch.fx.Node | None]] = {
     aten.native_layer_norm.default: _layer_norm,
+    aten.native_group_norm.default: _group_norm,
     aten._native_batch_norm_legit_functional.default: _batch_norm,
 }
