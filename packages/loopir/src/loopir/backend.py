@@ -95,8 +95,7 @@ class TensorInput:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A constant made once while compiling: ``function(*tensors)`` of constant operands. Its result may be an opaque tensor
-    (``torch._mkldnn`` layout); it is handed to the operator as it is."""
+    """A constant made once while compiling: ``function(*tensors)`` of constant operands, a strided tensor."""
 
     function: Callable[..., torch.Tensor]
     positions: tuple[int, ...]
