@@ -12,7 +12,7 @@ from symshapes import expr_of, is_symbolic
 from .cost import Recompute, recompute_class
 from .donation import donated_among
 from .joint import Joint
-from .passes import size_symbols
+from .passes import is_random, size_symbols
 from .rematerialise import add_substitutes
 from .views import view_root, view_source
 
@@ -229,7 +229,8 @@ def extract_forward(
 ) -> torch.fx.GraphModule:
     """The part of a joint graph that computes ``results`` from the inputs."""
     results = tuple(results)
-    needed = ancestors(results)
+    unused = (n for n in joint.gm.graph.nodes if is_random(n) and not n.users)  # there for eager's random sequence
+    needed = ancestors((*results, *unused))
     graph, env = torch.fx.Graph(), {}
     placeholders = joint.gm.graph.find_nodes(op="placeholder")
     tangents = set(placeholders[len(joint.inputs) :])
