@@ -68,7 +68,9 @@ class Calls:
 
     def alike(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
         """``left is right or left == right``: how containers compare."""
-        return operators.is_same(self, left, right) or self.equal(left, right)
+        numbers = operators.is_number(left) and operators.is_number(right)  # whose identity may be unknown
+        known = left is right or not numbers or (type(left) is type(right) is ConstantVariable)
+        return (known and operators.is_same(self, left, right)) or self.equal(left, right)
 
     def equal(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
         """``left == right`` as a Python bool."""

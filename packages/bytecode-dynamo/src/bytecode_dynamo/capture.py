@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any
 
 import torch
+from symshapes import quiet
 from torch.fx import GraphModule
 
 from . import hook_policy
@@ -257,7 +258,7 @@ class Compilation:
     def run(self) -> Any:
         """Evaluate, then compile what was captured."""
         try:
-            with compiling():
+            with compiling(), quiet:
                 outcome = self._evaluate_twice()
             self.ctx.check_marks()
         except UnsupportedCode:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import ReferenceType
 
 import torch
 
@@ -29,6 +30,7 @@ from .source import (
     ItemSource,
     LocalSource,
     MappingSource,
+    ReferentSource,
     Scope,
     Source,
     TypeSource,
@@ -219,6 +221,14 @@ def _constant(paths: PathBuilder, source: ConstSource) -> Node:
     return paths._step(None, source.value, "CONSTANT", (source.value,), memo)
 
 
+def _referent(paths: PathBuilder, source: ReferentSource) -> Node:
+    """The object of a weak reference is its first field, None when it is gone."""
+    base = paths.node(source.base)
+    if type(base.value) is not ReferenceType:
+        raise NoNativePath("not a plain weak reference")
+    return paths.step(base, base.value(), "MEMBER", ReferenceType, object.__basicsize__)
+
+
 def _type(paths: PathBuilder, source: TypeSource) -> Node:
     base = paths.node(source.base)
     return paths.step(base, type(base.value), "TYPE_OF")
@@ -340,6 +350,7 @@ STEPS: Mapping[type[Source], Step] = {
     ConstSource: _constant,
     MappingSource: _constant,
     TypeSource: _type,
+    ReferentSource: _referent,
     ClassDictSource: _class_dict,
     DefaultsSource: _defaults,
     ItemSource: _item,

@@ -57,6 +57,20 @@ class SourceEmitter(Emitter):
             self.load_deref(name)
 
 
+def hashed_once(cls: type[Any]) -> type[Any]:
+    """Decorator: objects keep their hash. Paths share their beginnings, so that each step is hashed once."""
+    compute = cls.__hash__
+
+    def remembered(self: Any) -> int:
+        found = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = compute(self)
+        return found
+
+    cls.__hash__ = remembered
+    return cls
+
+
 class Source(ABC):
     """One path; see the module's documentation."""
 
@@ -100,6 +114,7 @@ class Source(ABC):
         return self.name
 
 
+@hashed_once
 @dataclass(frozen=True)
 class LocalSource(Source):
     """An argument of the frame as it was passed; in a resume function a cell variable is the raw cell."""
@@ -117,6 +132,7 @@ class LocalSource(Source):
         emitter.load_argument(self.variable)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class GlobalSource(Source):
     """A variable of the function's globals."""
@@ -134,6 +150,7 @@ class GlobalSource(Source):
         emitter.load_global(self.variable)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class BuiltinSource(Source):
     """A name that is not in the function's globals but in its built-ins; guards check both."""
@@ -151,6 +168,7 @@ class BuiltinSource(Source):
         emitter.load_global(self.variable)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class ClosureSource(Source):
     """The contents of a free variable's cell."""
@@ -168,6 +186,7 @@ class ClosureSource(Source):
         emitter.load_deref(self.variable)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class ClosureCellSource(Source):
     """The cell itself of a free variable."""
@@ -216,6 +235,7 @@ class MappingSource(ConstSource):
         return f"globals({self.value.get('__name__')!r})"
 
 
+@hashed_once
 @dataclass(frozen=True)
 class ChainedSource(Source):
     """A source that is one step from another one."""
@@ -234,6 +254,7 @@ class ChainedSource(Source):
         return self.step(self.base.resolve(locals, globals, builtins, closure))
 
 
+@hashed_once
 @dataclass(frozen=True)
 class AttrSource(ChainedSource):
     """``base.attribute``, by the ordinary rules of attribute access; ``generic``: whatever ``__getattribute__`` says."""
@@ -264,6 +285,7 @@ class AttrSource(ChainedSource):
 PLAIN_EQUALITY = frozenset(kind.__eq__ for kind in (int, float, str, bytes, tuple, complex, frozenset, type(None), type))
 
 
+@hashed_once
 @dataclass(frozen=True, eq=False)
 class ItemSource(ChainedSource):
     """``base[key]`` of a list, tuple or dict; ``key`` is a constant, or an object that the dict has as a key.
@@ -310,6 +332,7 @@ def hidden_lookup(cls: type, base: type) -> Any:
     return None if cls.__getitem__ is base.__getitem__ else base.__getitem__  # pyright: ignore
 
 
+@hashed_once
 @dataclass(frozen=True)
 class CellSource(ChainedSource):
     """The contents of the cell that ``base`` gives."""
@@ -326,6 +349,24 @@ class CellSource(ChainedSource):
         emitter.load_attr("cell_contents")
 
 
+@hashed_once
+@dataclass(frozen=True)
+class ReferentSource(ChainedSource):
+    """``base()`` of a weak reference."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}()"
+
+    def step(self, value: Any) -> Any:
+        return value()
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_callee(lambda: self.base.emit(emitter))
+        emitter.call(0)
+
+
+@hashed_once
 @dataclass(frozen=True)
 class TypeSource(ChainedSource):
     """``type(base)``."""
@@ -343,6 +384,7 @@ class TypeSource(ChainedSource):
         emitter.call(1)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class ClassDictSource(ChainedSource):
     """What a class in the method resolution order of the class ``base`` stores under a name, without binding it."""
@@ -373,6 +415,7 @@ def class_attribute(base: Source, cls: type, attribute: str) -> ClassDictSource 
     return None
 
 
+@hashed_once
 @dataclass(frozen=True)
 class DefaultsSource(ChainedSource):
     """A default of the function ``base``: positional (index into ``__defaults__``) or keyword-only (name)."""
@@ -396,6 +439,7 @@ class DefaultsSource(ChainedSource):
         emitter.load_item(self.key)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class SizeSource(ChainedSource):
     """``base.size(dim)`` of a tensor."""
@@ -416,6 +460,7 @@ class SizeSource(ChainedSource):
         emitter.call(1)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class StrideSource(ChainedSource):
     """``base.stride(dim)`` of a tensor."""
@@ -436,6 +481,7 @@ class StrideSource(ChainedSource):
         emitter.call(1)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class StorageOffsetSource(ChainedSource):
     """``base.storage_offset()`` of a tensor."""

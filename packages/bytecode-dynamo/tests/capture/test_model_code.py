@@ -11,6 +11,7 @@ import logging
 import os
 import types
 import warnings
+import weakref
 
 import bytecode_dynamo as bd
 import torch
@@ -313,3 +314,42 @@ def test_scripted_functions_and_known_tensors_as_bounds(check):
         return x[:, 3 - n : n + 5], torch.clamp(x, 0, n * 2 - 1)
 
     check(f, lambda: (X,))
+
+
+def test_recurrent_modules_and_their_weak_references():
+    model = torch.nn.LSTM(3, 4, 2, batch_first=True).eval()
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    captured = bd.optimize(backend, fullgraph=True)(model)
+    for rows in (2, 3, 4):
+        x = torch.randn(rows, 5, 3)
+        (y, state), (expected, states) = captured(x), model(x)
+        assert torch.equal(y, expected) and all(map(torch.equal, state, states))
+    assert len(graphs) == 2
+
+
+def test_the_referent_of_a_weak_reference_is_guarded():
+    class Holder:
+        pass
+
+    held = Holder()
+    held.scale = 2
+    references = [weakref.ref(held)]
+
+    def f(x):
+        found = references[0]()
+        return x if found is None else x * found.scale
+
+    captured = bd.optimize("eager", fullgraph=True)(f)
+    assert torch.equal(captured(X), f(X))
+    held.scale = 3
+    assert torch.equal(captured(X), f(X))
+    held = Holder()
+    assert torch.equal(captured(X), X)
+    held.scale = 5
+    references[0] = weakref.ref(held)
+    assert torch.equal(captured(X), X * 5)

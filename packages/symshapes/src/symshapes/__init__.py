@@ -6,6 +6,7 @@ from .expr import Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, 
 from .fake import FakeTensor, FakeTensorMode
 from .guards import SizeGuard, current_user_line, python_text
 from .node import SymNode
+from .quiet import quiet
 from .ranges import Interval
 from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
 
@@ -36,6 +37,7 @@ __all__ = [
     "hint_of",
     "is_symbolic",
     "python_text",
+    "quiet",
     "statically_known_true",
     "sym_int",
 ]

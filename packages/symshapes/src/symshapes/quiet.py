@@ -29,6 +29,7 @@ class _Quiet:
         self._lock = threading.RLock()
         self._depth = 0
         self._modules_seen = 0
+        self._around: set[str] = set()
         self._known: dict[int, Callable[..., Any]] = {}
         self._set: list[Callable[..., Any]] = []
 
@@ -38,7 +39,7 @@ class _Quiet:
             if self._depth > 1:
                 return
             if len(sys.modules) != self._modules_seen:
-                self._scan()
+                self._look_around()
             for function in self._known.values():
                 self._mark(function)
             torch_compile._disable_dynamo = self._decorate_quietly  # for modules imported by a kernel
@@ -62,9 +63,16 @@ class _Quiet:
                 return
             self._set.append(function)
 
-    def _scan(self) -> None:
-        """Finds the wrappers made so far; only a change of the loaded modules can have made new ones."""
+    def _look_around(self) -> None:
+        """Only modules around torch that were loaded since can have made new wrappers."""
         self._modules_seen = len(sys.modules)
+        around = {name for name in sys.modules if name.startswith("torch")}
+        if not around <= self._around:
+            self._scan()
+        self._around = around
+
+    def _scan(self) -> None:
+        """Finds the wrappers made so far."""
         for candidate in gc.get_objects():
             if type(candidate) is types.FunctionType and candidate.__code__ is _wrapper_code:
                 wrapped = candidate.__closure__[_position].cell_contents  # type: ignore[index]
