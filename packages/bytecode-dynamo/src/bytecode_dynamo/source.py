@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .bytecode import Code, Emitter, has_raw_cells
 
@@ -57,9 +57,13 @@ class SourceEmitter(Emitter):
             self.load_deref(name)
 
 
-def hashed_once(cls: type[Any]) -> type[Any]:
+_Class = TypeVar("_Class", bound=type)
+
+
+def hashed_once(cls: _Class) -> _Class:
     """Decorator: objects keep their hash. Paths share their beginnings, so that each step is hashed once."""
-    compute = cls.__hash__
+    decorated: Any = cls
+    compute: Any = cls.__hash__
 
     def remembered(self: Any) -> int:
         found = self.__dict__.get("_hash")
@@ -67,7 +71,7 @@ def hashed_once(cls: type[Any]) -> type[Any]:
             found = self.__dict__["_hash"] = compute(self)
         return found
 
-    cls.__hash__ = remembered
+    decorated.__hash__ = remembered
     return cls
 
 
