@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import ChainedSource, Source, SourceEmitter
+from bytecode_dynamo.source import ReferentSource, Source
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.wrap import tracker_for
 
@@ -17,22 +17,6 @@ from .construct import constructs
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
-
-
-@dataclass(frozen=True)
-class ReferentSource(ChainedSource):
-    """``base()`` of a weak reference."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}()"
-
-    def step(self, value: Any) -> Any:
-        return value()
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_callee(lambda: self.base.emit(emitter))
-        emitter.call(0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,17 +1,12 @@
-"""Objects that stand for others: read-only views of mappings, weak references."""
+"""Read-only views of mappings."""
 
 from __future__ import annotations
 
 import types
-import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import ReferentSource, Source
-
-from .base import Args, Kwargs, VariableTracker
-from .wrap import tracker_for
+from .base import VariableTracker
 
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
@@ -51,29 +46,3 @@ class ProxyVariable(VariableTracker):
         gen.emitter.load_callee_const(types.MappingProxyType)
         gen(self.base)
         gen.emitter.call(1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReferenceVariable(VariableTracker):
-    """An existing ``weakref.ref``."""
-
-    value: Any
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def identity(self) -> object:
-        return self.value
-
-    def truth(self, ctx: Context) -> bool:
-        return True
-
-    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        assert self.source is not None
-        return ctx.wrap(self.value(), ReferentSource(self.source))
-
-
-@tracker_for(weakref.ReferenceType)
-def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
-    return ctx.effects.remember(value, ReferenceVariable(value, source=source))
