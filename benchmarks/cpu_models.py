@@ -233,7 +233,7 @@ def main() -> None:
         name, dtype, mode, kind = arguments.case
         print(json.dumps(run_case(name, dtype, mode == "training", kind.endswith("peer"), kind.startswith("steady"))))
         return
-    from benchmarks.measure import environment
+    from benchmarks.measure import environment, save_rows
 
     context, rows = environment(), []
     print("  ".join(f"{key} {value}" for key, value in context.items()))
@@ -242,13 +242,12 @@ def main() -> None:
             for mode in arguments.modes:
                 rows.append(measure(name, dtype, mode, not arguments.no_peer, not arguments.no_compile_times))
                 print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+                if arguments.save:
+                    save_rows("cpu_models", context, rows, ("case", "dtype", "mode"))
     for key in ("ours over eager", "torch.compile over eager"):
         values = [row[key] for row in rows if key in row]
         if values:
             print(f"geomean {key}: {statistics.geometric_mean(values):.2f} of {len(values)}")
-    if arguments.save:
-        path = Path(__file__).parent / "results" / "cpu_models.json"
-        path.write_text(json.dumps({"environment": context, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

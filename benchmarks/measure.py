@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,6 +40,14 @@ def alternate(
     if quantile == 0.5:
         return {name: statistics.median(values) for name, values in samples.items()}
     return {name: sorted(values)[int(quantile * rounds)] for name, values in samples.items()}
+
+
+def save_rows(suite: str, context: Mapping[str, str], rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
+    """Writes rows to ``results/SUITE.json``; rows of an earlier run with another ``key`` stay."""
+    path = Path(__file__).parent / "results" / f"{suite}.json"
+    kept = json.loads(path.read_text())["rows"] if path.exists() else []
+    merged = {tuple(row[name] for name in key): row for row in (*kept, *rows)}
+    path.write_text(json.dumps({"environment": dict(context), "rows": list(merged.values())}, indent=1) + "\n")
 
 
 def environment() -> dict[str, str]:

@@ -6,7 +6,6 @@ usage: python benchmarks/micro.py [CASE...] [--no-peer] [--save] [--plot]
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -20,7 +19,7 @@ import torch
 import torch.nn.functional as F
 import torchstrata
 
-from benchmarks.measure import alternate, environment
+from benchmarks.measure import alternate, environment, save_rows
 
 ROWS, COLUMNS = 1024, 1024
 Case = tuple[Callable[..., Any], Callable[[torch.dtype], tuple[torch.Tensor, ...]], bool]
@@ -194,15 +193,14 @@ def main() -> None:
         for label in arguments.dtypes:
             row = {"case": name, "dtype": label, **measure(name, DTYPES[label], not arguments.no_peer)}
             rows.append(row)
+            if arguments.save:
+                save_rows("micro", context, rows, ("case", "dtype"))
             print("  ".join(f"{key} {value}" for key, value in row.items() if key not in ("case", "dtype")).rjust(0), end="")
             print(f"   | {name} {label}", flush=True)
     for key in ("ours over eager", "ours over torch.compile"):
         values = [row[key] for row in rows if key in row]
         if values:
             print(f"geomean {key}: {statistics.geometric_mean(values):.2f}")
-    if arguments.save:
-        path = Path(__file__).parent / "results" / "micro.json"
-        path.write_text(json.dumps({"environment": context, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
