@@ -175,7 +175,7 @@ def compiler(name: str) -> Callable[[nn.Module], Callable[..., Any]]:
 
 def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) -> dict[str, Any]:
     """Seconds to the end of the first step, per compiler in a process of its own (``steady`` False), or medians in turns."""
-    from benchmarks.measure import alternate
+    from benchmarks.measure import alternate, single_thread_clock
 
     model, inputs = build(name, DTYPES[dtype], training)
     with torch.set_grad_enabled(training):
@@ -190,7 +190,7 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
         if peer:
             calls["torch.compile"] = compiler("torch.compile")(build(name, DTYPES[dtype], training)[0])
         timed = {key: (lambda call=call: one_step(call, inputs, training)) for key, call in calls.items()}
-        result = alternate(timed, rounds=11, seconds=0.05)
+        result = alternate(timed, rounds=11, seconds=0.05, clock=single_thread_clock())
     row = {f"{key} ms": round(1e3 * value, 3) for key, value in result.items()}
     return row | {f"{key} over eager": round(result["eager"] / value, 2) for key, value in result.items() if key != "eager"}
 

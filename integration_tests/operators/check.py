@@ -23,7 +23,7 @@ from integration_tests.operators.database import full_name
 from integration_tests.rule import assert_by_rule, to_double
 
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
-    torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.float16, torch.int32, torch.uint8,
+    torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.float16, torch.int32, torch.int8, torch.uint8,
 )}  # fmt: skip
 LARGEST = 20_000
 

@@ -16,7 +16,7 @@ NIGHTLY = os.environ.get("STRATA_PROFILE") == "nightly"
 
 
 @settings(max_examples=400 if NIGHTLY else 4)
-@given(programs=st.lists(kernels(max_extent=80), min_size=125, max_size=130))
+@given(programs=st.lists(kernels(max_extent=24), min_size=125, max_size=126))
 def test_random_kernels_equal_evaluator(store, programs):
     generator = CppCodeGenerator()
     launches = generator.build([generator.generate(kernel) for kernel in programs], store)
