@@ -15,8 +15,8 @@ from loopir.testing.strategies import kernels
 NIGHTLY = os.environ.get("STRATA_PROFILE") == "nightly"
 
 
-@settings(max_examples=400 if NIGHTLY else 4)
-@given(programs=st.lists(kernels(max_extent=24), min_size=125, max_size=126))
+@settings(max_examples=400 if NIGHTLY else 3)
+@given(programs=st.lists(kernels(max_extent=40), min_size=60, max_size=125))
 def test_random_kernels_equal_evaluator(store, programs):
     generator = CppCodeGenerator()
     launches = generator.build([generator.generate(kernel) for kernel in programs], store)
