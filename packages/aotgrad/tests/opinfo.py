@@ -35,6 +35,10 @@ EMPTY = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", 
 EXPLAINED = {
     "cov": ("depends on tensor data", "the weights' values decide about a warning"),
     "index_reduce.prod": ("depends on tensor data", "the formula of its second derivative asks whether a value is zero"),
+    "prod": (
+        "1 derivatives instead of 2",
+        "traced, the product of one element is linear: no second derivative instead of zero",
+    ),
     "scatter_reduce.prod": ("depends on tensor data", "as index_reduce.prod"),
     "narrow": ("depends on tensor data", "the start is read from a tensor"),
     "tensor_split": ("depends on tensor data", "the sections are read from a tensor"),
@@ -240,7 +244,7 @@ def sweep(names: Sequence[str], count: int) -> list[Outcome]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--count", type=int, default=6, help="samples per operator")
+    parser.add_argument("--count", type=int, default=3, help="samples per operator")
     parser.add_argument("--table", type=Path, help="where to write the table")
     options = parser.parse_args()
     outcomes = sweep(options.names, options.count)
