@@ -146,3 +146,8 @@ def test_creation_without_operands_follows_the_interpreter():
     assert isinstance(prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), torch.Tensor)
     with reading_with(MetaReading()):
         assert isinstance(prims.full(shape=(2,), value=1, dtype=torch.float32, device=CPU), TensorMeta)
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [(2, -4, []), (3, -4, [9]), (-4, 5, [9, 9, 9]), (-1, 1, [2, 9])])
+def test_pads_may_remove_more_than_there_is(low, high, expected):
+    assert prims.pad(torch.tensor([1, 2]), low=(low,), high=(high,), value=9).tolist() == expected

@@ -80,8 +80,8 @@ def _pad_rule(a: TensorMeta, *, low: Sequence[Size], high: Sequence[Size], value
 def _pad(a: torch.Tensor, *, low: Sequence[int], high: Sequence[int], value: float) -> torch.Tensor:
     shape = [size + before + after for size, before, after in zip(a.shape, low, high)]
     result = torch.full(shape, value, dtype=a.dtype, device=a.device)
-    source = tuple(slice(max(0, -before), size - max(0, -after)) for size, before, after in zip(a.shape, low, high))
-    target = tuple(slice(max(0, before), size - max(0, after)) for size, before, after in zip(shape, low, high))
+    source = tuple(slice(max(0, -before), max(0, size - max(0, -after))) for size, before, after in zip(a.shape, low, high))
+    target = tuple(slice(max(0, before), max(0, size - max(0, after))) for size, before, after in zip(shape, low, high))
     result[target] = a[source]
     return result
 
