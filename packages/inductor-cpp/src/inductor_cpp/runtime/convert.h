@@ -6,6 +6,11 @@ INLINE vbf round_bf16(vf x) {                                // to nearest even;
   return {CONVERT((x != x) ? (vu)(vi{} + 0x7fc0) : r, vh)};
 }
 #if HAVE_AVX512 && defined(__AVX512BF16__)
+#if __has_builtin(__builtin_ia32_cvtne2ps2bf16_v32bf)        // gcc 13 has it by another name
+#define TWO_TO_BF16 __builtin_ia32_cvtne2ps2bf16_v32bf
+#else
+#define TWO_TO_BF16 __builtin_ia32_cvtne2ps2bf16_v32hi
+#endif
 __attribute__((noinline, cold)) static vbf round_denormals(vf x) { return round_bf16(x); }
 INLINE vbf to_bf16(vf x) {                                   // the instruction flushes denormals, which are rare
   if (__builtin_expect(__builtin_ia32_fpclassps512_mask(x, 0x20, -1) != 0, 0)) return round_denormals(x);
@@ -15,7 +20,7 @@ INLINE two<vbf> to_bf16(two<vf> x) {
   if (__builtin_expect((__builtin_ia32_fpclassps512_mask(x.a, 0x20, -1) | __builtin_ia32_fpclassps512_mask(x.b, 0x20, -1)) != 0, 0))
     return {round_denormals(x.a), round_denormals(x.b)};
   typedef VECTOR(u16, 32) both;
-  both r = (both)__builtin_ia32_cvtne2ps2bf16_v32hi(x.b, x.a);
+  both r = (both)TWO_TO_BF16(x.b, x.a);
   return {{__builtin_shufflevector(r, r, ALL_LANES)}, {__builtin_shufflevector(r, r, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)}};
 }
 #else
