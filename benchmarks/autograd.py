@@ -199,7 +199,8 @@ def increment() -> dict[str, Any]:
     """Forward and backward of ``x + 1``: what the autograd runtime adds to eager's call, in microseconds.
 
     Fastest tenth of 300 turns of 2 ms. "ours": aot_backend around a hand-written kernel, the runtime alone;
-    "ours, run_eager": with ATen's op called through its overload; "aot_function": with the lookup of the arguments' kind; "autograd.Function": a hand-written one.
+    "ours, run_eager": with ATen's op called through its overload; "aot_function": with the lookup of the arguments' kind;
+    "autograd.Function": a hand-written one.
     """
 
     def f(x: torch.Tensor) -> torch.Tensor:

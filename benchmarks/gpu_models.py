@@ -212,8 +212,8 @@ def main(arguments: list[str]) -> None:
     for row in rows([name for name in arguments if name != "--alone"], alone):
         print(*(f"{value!s:>10}" for value in row.values()), flush=True)
         found.append(row)
-    if not alone:
-        RESULTS.write_text(json.dumps({"environment": environment(), "rows": found}, indent=1) + "\n")
+        if not alone:  # after every row: a run may be cut short
+            RESULTS.write_text(json.dumps({"environment": environment(), "rows": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
