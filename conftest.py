@@ -25,6 +25,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the tests print now")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests run in the nightly profile, and when they are asked for by a mark."""
+    if os.environ.get("STRATA_PROFILE") == "nightly" or config.getoption("markexpr"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest):
     """Compares text with ``golden/<module>/<test>.txt`` beside the test; ``--update-golden`` rewrites it."""
