@@ -85,7 +85,7 @@ class VmapVariable(TransformVariable):
             raise GraphBreak("BD018", "in_dims of vmap do not fit its arguments")
         with ctx.mode:
             inner = [
-                leaf.select(dim, 0) if isinstance(leaf, torch.Tensor) and dim is not None else leaf
+                _example(leaf, dim) if isinstance(leaf, torch.Tensor) and dim is not None else leaf
                 for leaf, dim in zip(leaves, flat_dims)
             ]
         return list(pytree.tree_unflatten(inner, spec))
@@ -94,6 +94,15 @@ class VmapVariable(TransformVariable):
         if kwargs:
             raise GraphBreak("BD018", "vmap with keyword arguments")
         return TransformVariable.call(self, ctx, args, kwargs)
+
+
+def _example(batch: torch.Tensor, dim: int) -> torch.Tensor:
+    """One of a batch, which may be empty."""
+    if batch.shape[dim] != 0:
+        return batch.select(dim, 0)
+    kept = list(batch.shape)
+    del kept[dim]
+    return batch.new_empty(kept)
 
 
 def _transform(transform: Any) -> Any:

@@ -138,3 +138,11 @@ def test_graph_text_shows_the_function():
     found = bd.explain(lambda x: vmap(lambda r: r.sin())(x))(torch.ones(3))
     assert "vmap, graph 0:" in str(found)
     assert ".sin()" in str(found)
+
+
+def test_vmap_over_an_empty_batch() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(lambda row: row.sin() * 2)(x).sum() + x.shape[0]
+
+    x = torch.empty(0, 3)
+    torch.testing.assert_close(bd.optimize()(program)(x), program(x))
