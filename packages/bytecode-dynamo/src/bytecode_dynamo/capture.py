@@ -519,6 +519,7 @@ class Compilation:
 
     def _entry(self, code: CodeType, continues: bool) -> Entry:
         ctx = self.ctx
+        ctx.require_distinct()
         ctx.guards.require_global_state()
         shapes = ctx.shape_guards()
         guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope)

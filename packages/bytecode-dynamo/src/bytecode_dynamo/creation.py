@@ -111,6 +111,15 @@ class Creation:
                 self.guards.require(tracker.source, GuardKind.NOT_ALIASED, other)
             self.inputs.append(tracker.source)
 
+    def require_distinct(self: Context) -> None:
+        """Guard that objects that the frame changes are not others that it reads."""
+        for changed in {id(held): held for held in self.effects.written_since(0)}.values():
+            if not isinstance(changed, Identity) or not changed.exists or changed.source is None:
+                continue
+            for other in self.effects.same_type(changed):
+                if other.source is not None and not _pinned(other, changed.source):
+                    self.guards.require(changed.source, GuardKind.NOT_ALIASED, other.source)
+
     def example_of(self: Context, tracker: TensorVariable) -> torch.Tensor | None:
         """The real tensor of an input."""
         return self.examples.get(id(tracker.fake)) if tracker.source is not None else None

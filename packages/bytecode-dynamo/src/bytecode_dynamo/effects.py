@@ -76,6 +76,12 @@ class Effects:
         self._known[id(value)] = (value, tracker)
         return tracker
 
+    def same_type(self, identity: Identity) -> Iterator[Any]:
+        """The trackers of the other existing objects of an object's type."""
+        for value, tracker in self._known.values():
+            if type(value) is identity.cls and value is not identity.value:
+                yield tracker
+
     # -- contents -------------------------------------------------------------------------------------------------
 
     def set_initial(self, slot: Slot, contents: Any) -> None:

@@ -17,7 +17,7 @@ import torch
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
@@ -70,7 +70,7 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
     rule = CONSTRUCTORS.get(cls)
     if rule is not None:
         return apply_rule(cls, rule, ctx, args, kwargs)
-    if isinstance(find_in_class(type(cls), "__call__")[1], types.FunctionType) and not issubclass(cls, enum.Enum):
+    if isinstance(find_special(ctx, type(cls), "__call__")[1], types.FunctionType) and not issubclass(cls, enum.Enum):
         return (
             ctx.get_attr(ClassVariable(cls), "__class__")
             .get_attr(ctx, "__call__")
@@ -90,7 +90,9 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
 
 def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """An object of a class written in Python."""
-    if find_in_class(cls, "__del__")[0] >= 0:
+    for name in ("__new__", "__init__"):
+        find_special(ctx, cls, name)
+    if find_special(ctx, cls, "__del__")[0] >= 0:
         raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
     if getattr(cls, "__abstractmethods__", None):
         ctx.fold(cls, [], {})  # raises the TypeError that names them

@@ -119,6 +119,9 @@ QUERIES: tuple[Callable[..., Any], ...] = (
     torch.cuda.is_initialized, torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
 )  # fmt: skip
 
+# Those that the guard on torch's state says nothing of.
+SETTINGS = (torch.get_float32_matmul_precision, torch._C._get_cudnn_enabled, torch.cuda.is_initialized)
+
 # Constant while a frame is captured.
 ANSWERS: dict[Callable[..., Any], Any] = {
     torch.compiler.is_compiling: True,
@@ -153,9 +156,22 @@ def _query(function: Callable[..., Any]) -> Any:
         values = [arg.as_fake(ctx) for arg in args]
         named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
         with ctx.mode:
-            return ctx.create(function(*values, **named))
+            answer = function(*values, **named)
+        if function in SETTINGS:
+            ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, _Answers(answer))
+        return ctx.create(answer)
 
     return rule
+
+
+class _Answers:
+    """Whether a function without arguments still gives the same answer."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def __call__(self, function: Callable[[], Any]) -> bool:
+        return function() == self.answer
 
 
 def _answer(answer: Any) -> Any:
@@ -163,6 +179,16 @@ def _answer(answer: Any) -> Any:
 
 
 _register()
+
+
+@evaluates_call(torch.is_conj)
+def is_conjugated(ctx: Context, input: VariableTracker) -> VariableTracker:
+    return input.call_method(ctx, "is_conj", [], {})
+
+
+@evaluates_call(torch.is_neg)
+def is_negated(ctx: Context, input: VariableTracker) -> VariableTracker:
+    return input.call_method(ctx, "is_neg", [], {})
 
 
 @evaluates_call(torch._C._len_torch_dispatch_stack)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bytecode_dynamo.bytecode import NULL_BELOW_CALLABLE, Instruction, Op, SuperAttr
 from bytecode_dynamo.effects import DELETED, MISSING
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource
 from bytecode_dynamo.variables.base import NULL, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 
@@ -103,12 +103,11 @@ def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     level, names = (value.as_constant(ctx) for value in frame.pop_many(2))
     package = frame.names.mapping.get("__package__") or frame.names.mapping.get("__name__", "")
     full = importlib.util.resolve_name("." * level + instruction.arg, package) if level else instruction.arg
-    module = sys.modules.get(full)
-    if module is None:
+    if full not in sys.modules:
         raise GraphBreak("BD002", f"import of {full}, which is not loaded yet")
     if not names and not level:
-        module = sys.modules[full.partition(".")[0]]
-    frame.push(ctx.wrap(module, ConstSource(module)))
+        full = full.partition(".")[0]
+    frame.push(ctx.wrap(sys.modules[full], ItemSource(AttrSource(ConstSource(sys), "modules"), full)))
 
 
 @evaluates(Op.IMPORT_FROM)

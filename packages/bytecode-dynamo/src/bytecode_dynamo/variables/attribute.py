@@ -27,6 +27,16 @@ def find_in_class(cls: type, name: str) -> tuple[int, Any]:
     return -1, MISSING
 
 
+IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+
+
+def find_special(ctx: Context, cls: type, name: str) -> tuple[int, Any]:
+    """``find_in_class`` of what the interpreter asks the class for, guarded where the class can change."""
+    if not cls.__flags__ & IMMUTABLE:
+        ctx.require_class_attribute(cls, name)
+    return find_in_class(cls, name)
+
+
 def class_source(ctx: Context, cls: type, index: int, name: str) -> Source:
     """The source of a class attribute, guarded: no class before it in the order has gained one."""
     ctx.require_class_attribute(cls, name)
@@ -95,7 +105,23 @@ def _bind_slot(ctx: Context, owner: VariableTracker, cls: type, found: Any, sour
             return written
         if written is MISSING and key.exists and key.source is not None and hasattr(key.value, name):
             return ctx.wrap(getattr(key.value, name), AttrSource(key.source, name))
+        if written is MISSING and key.exists and key.source is not None:
+            ctx.guards.require(key.source, GuardKind.CUSTOM, _Empty(found))
     return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+
+
+class _Empty:
+    """Whether a slot of an object holds nothing."""
+
+    def __init__(self, slot: types.MemberDescriptorType | types.GetSetDescriptorType) -> None:
+        self.slot = slot
+
+    def __call__(self, value: object) -> bool:
+        try:
+            self.slot.__get__(value)
+        except AttributeError:
+            return True
+        return False
 
 
 def _bind_builtin(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:

@@ -16,7 +16,7 @@ import torch
 from bytecode_dynamo.bytecode import UNBOUND
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
 from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
@@ -364,6 +364,7 @@ class SuperVariable(VariableTracker):
         actual: type = self.owner.value if is_class else self.owner.python_type()  # pyright: ignore
         order = actual.__mro__
         for index in range(order.index(self.cls) + 1, len(order)):
+            ctx.require_class_attribute(order[index], name)
             if name in order[index].__dict__:
                 return self._bind(ctx, actual, index, name, is_class)
         return ctx.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
@@ -371,7 +372,7 @@ class SuperVariable(VariableTracker):
     def _bind(self, ctx: Context, actual: type, index: int, name: str, is_class: bool) -> VariableTracker:
         base = actual.__mro__[index]
         found = base.__dict__[name]
-        source = class_source(ctx, base, 0, name)
+        source = ClassDictSource(ConstSource(actual), index, name)
         if name == "__new__" and isinstance(found, staticmethod):
             return ctx.wrap(found.__func__, AttrSource(source, "__func__"))
         if isinstance(found, types.BuiltinFunctionType):

@@ -12,7 +12,7 @@ import torch
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import Source
+from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
 from .base import Args, Kwargs, VariableTracker
 from .wrap import tracker_for
@@ -50,6 +50,10 @@ class ConstantVariable(VariableTracker):
         return self.value
 
     def as_proxy(self, ctx: Context) -> Any:
+        value = self.value
+        if isinstance(value, (float, complex)) and not isinstance(value, enum.Enum):
+            # NumPy's are subclasses, which the text of a graph does not know.
+            return float(value) if isinstance(value, float) else complex(value)
         return self.value
 
     def as_fake(self, ctx: Context) -> Any:
@@ -106,8 +110,10 @@ _ABSENT = object()
 
 
 def _enum_attribute(ctx: Context, member: enum.Enum, name: str) -> VariableTracker:
-    if name in ("value", "_value_", "name", "_name_"):
-        return ctx.create(getattr(member, name))
+    home = next((base for base in type(member).__mro__ if name in base.__dict__), None)
+    if name in ("_value_", "_name_") or (name in ("value", "name") and home is enum.Enum):
+        held = f"_{name.strip('_')}_"
+        return ctx.wrap(getattr(member, held), AttrSource(ConstSource(member), held))
     return ctx.class_attribute(ctx.constant(member), type(member), name)
 
 

@@ -16,7 +16,7 @@ from bytecode_dynamo.errors import GraphBreak, Retry
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
-from .attribute import find_in_class, load_instance_attribute
+from .attribute import find_special, load_instance_attribute
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .mapping import DictVariable
@@ -43,10 +43,10 @@ class NNModuleVariable(UserObjectVariable):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         """Without hooks a call is ``forward``; with hooks torch's own code is evaluated."""
         cls = self.key.cls
-        if find_in_class(cls, "__call__")[1] is not torch.nn.Module.__dict__["__call__"]:
+        if find_special(ctx, cls, "__call__")[1] is not torch.nn.Module.__dict__["__call__"]:
             return UserObjectVariable.call(self, ctx, args, kwargs)
         compiled = self.get_attr(ctx, "_compiled_call_impl")
-        plain = isinstance(compiled, ConstantVariable) and cls._call_impl is torch.nn.Module._call_impl
+        plain = isinstance(compiled, ConstantVariable) and find_special(ctx, cls, "_call_impl")[1] is torch.nn.Module._call_impl
         if plain and not self._has_hooks(ctx):
             return self.get_attr(ctx, "forward").call(ctx, args, kwargs)
         return self.get_attr(ctx, "_call_impl").call(ctx, args, kwargs)
@@ -58,7 +58,7 @@ class NNModuleVariable(UserObjectVariable):
         return any(self.get_attr(ctx, name).truth(ctx) for name in HOOKS)
 
     def missing_attribute(self, ctx: Context, name: str) -> VariableTracker | None:
-        getter = find_in_class(self.key.cls, "__getattr__")[1]
+        getter = find_special(ctx, self.key.cls, "__getattr__")[1]
         if getter is not torch.nn.Module.__dict__["__getattr__"]:
             return UserObjectVariable.missing_attribute(self, ctx, name)
         return self.registered(ctx, name)
@@ -74,7 +74,7 @@ class NNModuleVariable(UserObjectVariable):
         return None
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        setter = find_in_class(self.key.cls, "__setattr__")[1]
+        setter = find_special(ctx, self.key.cls, "__setattr__")[1]
         if setter is not torch.nn.Module.__dict__["__setattr__"]:
             UserObjectVariable.set_attr(self, ctx, name, value)
             return
@@ -148,6 +148,7 @@ class PythonModuleVariable(VariableTracker):
         # A module's own __getattr__ (lazy submodules) runs as it would in eager mode.
         found = getattr(self.value, name, MISSING)
         if found is MISSING:
+            ctx.guards.require(ConstSource(self.value), GuardKind.NO_ATTR, name)
             return ctx.raise_error(AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}")
         return ctx.wrap(found, source)
 

@@ -123,8 +123,10 @@ class TensorVariable(VariableTracker):
         ctx.torch_call("call_function", operator.setitem, [self, key, value], {})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "_version" and ctx.examples:
+            raise GraphBreak("BD014", f"{self.describe()}._version: how often inputs were written is not known")
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name)):
-            return ctx.create(getattr(self.fake, name))
+            return ctx.create(getattr(self.fake, name) if name != "is_leaf" else self.fake.is_leaf and was_leaf(ctx, self))
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
             return rule(ctx, self)
@@ -186,6 +188,8 @@ class TensorVariable(VariableTracker):
             return rule(ctx, self, *args, **kwargs)
         if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
             raise GraphBreak("BD020", f"{self.describe()}.requires_grad_(): it changes an input of the graph")
+        if name in ("is_conj", "is_neg") and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
+            raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
         if name == "item" and not ctx.config.capture_scalar_outputs:
@@ -304,9 +308,19 @@ def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
 
 @_attribute("grad_fn")
 def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
-    if x.fake.grad_fn is None:
-        return ctx.none
-    return GradientFunctionVariable(type(x.fake.grad_fn), f".grad_fn of {x.describe()}", x)
+    function, value = x.fake.grad_fn, ctx.example_of(x)
+    if function is None and value is not None and not was_leaf(ctx, x):
+        function = value.grad_fn
+    return ctx.none if function is None else GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
+
+
+def was_leaf(ctx: Context, x: TensorVariable) -> bool:
+    """Whether an input came without history, guarded; True of other tensors."""
+    value = ctx.example_of(x)
+    if value is None or x.source is None:
+        return True
+    ctx.guards.require(AttrSource(x.source, "is_leaf"), GuardKind.EQUALS, value.is_leaf)
+    return value.is_leaf
 
 
 def is_static(value: torch.Tensor, source: Source) -> bool:

@@ -19,6 +19,7 @@ from .attribute import (
     bind,
     class_source,
     find_in_class,
+    find_special,
     instance_names,
     is_data_descriptor,
     load_attribute,
@@ -94,7 +95,7 @@ class UserObjectVariable(VariableTracker):
 
     def special(self, ctx: Context, name: str) -> VariableTracker | None:
         """A method that the interpreter looks up on the class, bound; None when there is none."""
-        index, found = find_in_class(self.key.cls, name)
+        index, found = find_special(ctx, self.key.cls, name)
         if index < 0 or found is None:
             return None
         return bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
@@ -106,7 +107,7 @@ class UserObjectVariable(VariableTracker):
         return method.call(ctx, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        getter = find_in_class(self.key.cls, "__getattribute__")[1]
+        getter = find_special(ctx, self.key.cls, "__getattribute__")[1]
         if isinstance(getter, types.FunctionType):
             return self._intercepted(ctx, name)
         if getter in OPAQUE_GETTERS:
@@ -135,7 +136,7 @@ class UserObjectVariable(VariableTracker):
         return None if method is None else method.call(ctx, [ConstantVariable(name)], {})
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        setter = find_in_class(self.key.cls, "__setattr__")[1]
+        setter = find_special(ctx, self.key.cls, "__setattr__")[1]
         if isinstance(setter, types.FunctionType):
             self.call_method(ctx, "__setattr__", [ConstantVariable(name), value], {})
             return
@@ -161,7 +162,7 @@ class UserObjectVariable(VariableTracker):
         ctx.effects.write((self.key, name), value)
 
     def del_attr(self, ctx: Context, name: str) -> None:
-        deleter = find_in_class(self.key.cls, "__delattr__")[1]
+        deleter = find_special(ctx, self.key.cls, "__delattr__")[1]
         if isinstance(deleter, types.FunctionType):
             self.call_method(ctx, "__delattr__", [ConstantVariable(name)], {})
             return
