@@ -666,6 +666,10 @@ def between():
     return Child().m, setting(parent, m=lambda self, x: x + 30)
 
 
+class MetaAttribute(type):
+    kind = 3
+
+
 class Slotted:
     __slots__ = ("a", "b")
 
@@ -723,6 +727,11 @@ rows(
     ),
     exception_class=of(lambda: klass(Base)(), lambda o, x: attempt(o, x), on_class(m=raising)),
     property_raises=of(lambda: klass(Base)(), lambda o, x: x + getattr(o, "p", 3), on_class(p=property(lambda o: o.nothing))),
+    metaclass_attribute_shadowed=of(lambda: MetaAttribute("C", (), {}), lambda c, x: x * c.kind, lambda c: setting(c, kind=8)),
+    metaclass_attribute=of(
+        lambda: MetaAttribute("C", (), {}), lambda c, x: x * c.kind, lambda c: setting(MetaAttribute, kind=8)
+    ),
+    function_name=of(lambda: klass(Base).m, lambda f, x: x * len(f.__name__), lambda f: setting(f, __name__="abcdef")),
     class_assigned=of(Base, lambda o, x: o.m(x), lambda o: setting(o, __class__=Other)),
     class_assigned_derived=of(Base, lambda o, x: o.m(x), lambda o: setting(o, __class__=Derived)),
     bases_assigned=of(Derived, lambda o, x: o.m(x), lambda o: setting(Derived, __bases__=(Other,))),
@@ -992,6 +1001,8 @@ MODULES: dict[str, Callable[[Net], Any]] = {
     "forward on the instance": lambda n: setting(n.lin, forward=lambda x: x * 3),
     "forward on the class": lambda n: setting(nn.Linear, forward=lambda self, x: x * 3),
     "forward of the root": lambda n: setting(Net, forward=lambda self, x: x * 3),
+    "call on Module": lambda n: setting(nn.Module, __call__=lambda self, x: x * 3),
+    "call_impl on Module": lambda n: setting(nn.Module, _call_impl=lambda self, x: x * 3),
     "call on the class": lambda n: setting(nn.Tanh, __call__=lambda self, x: x * 3),
     "momentum": lambda n: setting(n.bn, momentum=0.5),
     "eps": lambda n: setting(n.bn, eps=0.5),

@@ -18,7 +18,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
-from .attribute import bind, class_source, find_in_class
+from .attribute import IMMUTABLE, bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
 from .function import BoundMethodVariable
 from .wrap import tracker_for
@@ -109,6 +109,8 @@ class ClassVariable(KnownObjectVariable):
         meta = type(self.value)
         index, found = find_in_class(meta, name)
         if index >= 0:
+            if not self.value.__flags__ & IMMUTABLE:
+                ctx.require_class_attribute(self.value, name)
             return bind(ctx, self, meta, found, class_source(ctx, meta, index, name), name)
         ctx.require_class_attribute(self.value, name)
         return ctx.raise_error(AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}")

@@ -127,6 +127,8 @@ class FunctionVariable(VariableTracker):
         if written is not MISSING:
             return written
         if name in ("__name__", "__qualname__"):
+            if self.value is not None and self.source is not None:
+                return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
             return ConstantVariable(self.name if name == "__name__" else getattr(self.value, name, self.code.co_qualname))
         if name == "__code__":
             return ConstantVariable(self.code)

@@ -33,6 +33,8 @@ HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_p
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
 )  # fmt: skip
+TORCHS = dict(torch.nn.Module.__dict__)
+"""What the class has of torch: programs may replace it."""
 _MODULE_SOURCE = ConstSource(module_code)
 
 
@@ -43,10 +45,10 @@ class NNModuleVariable(UserObjectVariable):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         """Without hooks a call is ``forward``; with hooks torch's own code is evaluated."""
         cls = self.key.cls
-        if find_special(ctx, cls, "__call__")[1] is not torch.nn.Module.__dict__["__call__"]:
+        if find_special(ctx, cls, "__call__")[1] is not TORCHS["__call__"]:
             return UserObjectVariable.call(self, ctx, args, kwargs)
         compiled = self.get_attr(ctx, "_compiled_call_impl")
-        plain = isinstance(compiled, ConstantVariable) and find_special(ctx, cls, "_call_impl")[1] is torch.nn.Module._call_impl
+        plain = isinstance(compiled, ConstantVariable) and find_special(ctx, cls, "_call_impl")[1] is TORCHS["_call_impl"]
         if plain and not self._has_hooks(ctx):
             return self.get_attr(ctx, "forward").call(ctx, args, kwargs)
         return self.get_attr(ctx, "_call_impl").call(ctx, args, kwargs)
@@ -59,7 +61,7 @@ class NNModuleVariable(UserObjectVariable):
 
     def missing_attribute(self, ctx: Context, name: str) -> VariableTracker | None:
         getter = find_special(ctx, self.key.cls, "__getattr__")[1]
-        if getter is not torch.nn.Module.__dict__["__getattr__"]:
+        if getter is not TORCHS["__getattr__"]:
             return UserObjectVariable.missing_attribute(self, ctx, name)
         return self.registered(ctx, name)
 
@@ -75,7 +77,7 @@ class NNModuleVariable(UserObjectVariable):
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         setter = find_special(ctx, self.key.cls, "__setattr__")[1]
-        if setter is not torch.nn.Module.__dict__["__setattr__"]:
+        if setter is not TORCHS["__setattr__"]:
             UserObjectVariable.set_attr(self, ctx, name, value)
             return
         registries = [load_instance_attribute(ctx, self.key, registry) for registry in REGISTRIES]
