@@ -66,7 +66,7 @@ def _scan_rule(*operands: TensorMeta, body_graph: fx.GraphModule, carried: int, 
 
 
 def _run(graph: fx.GraphModule, operands: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
-    return tuple(graph(*operands))
+    return tuple(x.contiguous() for x in graph(*operands))
 
 
 def _cond(pred: torch.Tensor, *operands: Any, true_graph: fx.GraphModule, false_graph: fx.GraphModule) -> Any:
@@ -76,7 +76,7 @@ def _cond(pred: torch.Tensor, *operands: Any, true_graph: fx.GraphModule, false_
 def _while(*carried: Any, cond_graph: fx.GraphModule, body_graph: fx.GraphModule) -> Any:
     while bool(_run(cond_graph, carried)[0]):
         carried = _run(body_graph, carried)
-    return tuple(x.clone() for x in carried)
+    return tuple(x.clone(memory_format=torch.contiguous_format) for x in carried)
 
 
 def _scan(*operands: torch.Tensor, body_graph: fx.GraphModule, carried: int, length: int) -> Any:

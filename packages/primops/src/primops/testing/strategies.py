@@ -236,8 +236,9 @@ def _control(draw: Draw, name: str) -> PrimCall:
         graphs = {"true_graph": _branch(lambda a: a + 1, x), "false_graph": _branch(torch.neg, x)}
         return PrimCall(prims.cond, (torch.tensor(draw(st.booleans())), x), graphs)
     if name == "while_loop":
-        graphs = {"cond_graph": _branch(lambda a: a.sum() < 9, y), "body_graph": _branch(lambda a: a.abs() + 1, y)}
-        return PrimCall(prims.while_loop, (torch.ones(2) if y.numel() == 0 else y,), graphs)
+        start = torch.ones(2) if y.numel() == 0 else y
+        graphs = {"cond_graph": _branch(lambda a: a.sum() < 9, start), "body_graph": _branch(lambda a: a.abs() + 1, start)}
+        return PrimCall(prims.while_loop, (start,), graphs)
     step = _branch(lambda s, a: (s * 0.5 + a, s - a), x[0], x[0])
     return PrimCall(prims.scan, (torch.zeros_like(x[0]), x), {"body_graph": step, "carried": 1, "length": 3})
 
