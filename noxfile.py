@@ -30,7 +30,7 @@ OTHER_PYTHONS = ("3.12", "3.13")
 NEEDED_BY_CUDA_TORCH = 10  # GB of disk
 MODEL_LIBRARIES = ("transformers==5.23.0", "einops==0.8.2", "tqdm>=4.66", "pillow", "pyyaml", "huggingface_hub", "safetensors")
 TIED_TO_TORCH = ("torchvision==0.28.0", "timm==1.0.31")  # their wheels ask for a torch build of their own
-TEST_TOOLS = ("pytest>=8", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12")
+TEST_TOOLS = ("pytest>=8", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12", "einops>=0.8")
 
 
 def local_dependencies(name: str) -> list[str]:
@@ -124,7 +124,7 @@ def integration(session: nox.Session) -> None:
     """Whole models against eager, and every bug ever fixed."""
     install(session, "torchstrata", tools=(*TEST_TOOLS, *MODEL_LIBRARIES))
     session.install("--no-compile", "--no-deps", *TIED_TO_TORCH)
-    run_pytest(session, *(f"integration_tests/{part}" for part in ("api", "models", "operators", "repros")))
+    run_pytest(session, *(f"integration_tests/{part}" for part in ("api", "models", "operators", "repros", "thirdparty")))
 
 
 @nox.session(python=list(OTHER_PYTHONS))
