@@ -28,7 +28,7 @@ def wrapped(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Variable
 
 def original_of(function: types.FunctionType) -> types.FunctionType | None:
     """What to evaluate in place of a function that would start another compiler, or that one has wrapped."""
-    if function.__qualname__.endswith("patched_init") and function.__module__ == "torch._dynamo.mutation_guard":
+    if function.__qualname__.endswith("patched_init") and function.__code__.co_filename.endswith("mutation_guard.py"):
         held = [cell.cell_contents for cell in function.__closure__ or ()]
         return next((found for found in held if isinstance(found, types.FunctionType)), None)
     return polyfill_of(function.__code__)
