@@ -6,21 +6,18 @@ usage: python -m benchmarks.gpu_micro [--alone] [NAME...]     prints a row per k
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 import torchstrata
 
-from benchmarks.measure import environment
+from benchmarks.measure import print_rows
 
-RESULTS = Path(__file__).parent / "results" / "gpu_micro.json"
 ROUNDS = 15
 
 
@@ -196,7 +193,7 @@ def rows(names: list[str], alone: bool) -> Iterator[dict[str, Any]]:
     """All rows, the named kernels only if any are named."""
     timer = Timer()
     copy_rate = _copy_rate(timer)
-    yield {"kernel": "copy", "TB/s": round(copy_rate, 2)}
+    yield {"kernel": "copy", "dtype": "int8", "TB/s": round(copy_rate, 2)}
     for micro in MICROS:
         for dtype in (torch.bfloat16, torch.float32):
             if names and micro.name not in names:
@@ -204,19 +201,19 @@ def rows(names: list[str], alone: bool) -> Iterator[dict[str, Any]]:
             try:
                 yield run(micro, dtype, timer, copy_rate, alone)
             except Exception as error:
-                yield {"kernel": micro.name, "dtype": str(dtype), "error": f"{type(error).__name__}: {str(error)[:300]}"}
+                yield {
+                    "kernel": micro.name,
+                    "dtype": str(dtype).removeprefix("torch."),
+                    "error": f"{type(error).__name__}: {str(error)[:300]}",
+                }
             torchstrata.reset()
             torch.compiler.reset()
 
 
 def main(arguments: list[str]) -> None:
     alone = "--alone" in arguments
-    found = []
-    for row in rows([name for name in arguments if name != "--alone"], alone):
-        print(*(f"{value!s:>12}" for value in row.values()), flush=True)
-        found.append(row)
-        if not alone:  # after every row: a run may be cut short
-            RESULTS.write_text(json.dumps({"environment": environment(), "rows": found}, indent=1) + "\n")
+    names = [name for name in arguments if name != "--alone"]
+    print_rows("gpu_micro", rows(names, alone), ("kernel", "dtype"), save=not alone)
 
 
 if __name__ == "__main__":

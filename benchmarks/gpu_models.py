@@ -9,22 +9,19 @@ from __future__ import annotations
 import copy
 import functools
 import gc
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 import torchstrata
 from torch import nn
 
-from benchmarks.measure import environment
+from benchmarks.measure import print_rows
 from integration_tests.models.zoo import ZOO
 
-RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 ROUNDS, SECONDS = 9, 0.15
 Built = tuple[nn.Module, dict[str, torch.Tensor]]
 
@@ -208,12 +205,8 @@ def rows(names: list[str], alone: bool) -> Iterator[dict[str, Any]]:
 
 def main(arguments: list[str]) -> None:
     alone = "--alone" in arguments
-    found = []
-    for row in rows([name for name in arguments if name != "--alone"], alone):
-        print(*(f"{value!s:>10}" for value in row.values()), flush=True)
-        found.append(row)
-        if not alone:  # after every row: a run may be cut short
-            RESULTS.write_text(json.dumps({"environment": environment(), "rows": found}, indent=1) + "\n")
+    names = [name for name in arguments if name != "--alone"]
+    print_rows("gpu_models", rows(names, alone), ("model", "mode"), save=not alone)
 
 
 if __name__ == "__main__":

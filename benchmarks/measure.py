@@ -8,7 +8,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +74,11 @@ def environment() -> dict[str, str]:
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
     }
+
+
+def print_rows(suite: str, rows: Iterable[Mapping[str, Any]], key: Sequence[str], save: bool) -> None:
+    """Prints rows as they come and saves each at once, since a run may be cut short."""
+    for row in rows:
+        print(*(f"{value!s:>12}" for value in row.values()), flush=True)
+        if save:
+            save_rows(suite, environment(), [row], key)

@@ -192,7 +192,7 @@ def test_inside_a_graph_of_the_user():
             torch.testing.assert_close(result, body(x, w))
 
 
-def test_what_waits_for_the_device_is_not_recorded():
+def test_library_calls_that_check_their_result():
     def counts(x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.inv(x) @ x + x.relu()
 

@@ -18,6 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import torch
 from loopir import ExternCall, HostProgram
@@ -94,11 +95,11 @@ class Recording:
         return self.hands_out_copies or not any(result.busy() for result in self.results)
 
     def copies_are_cheap(self) -> bool:
-        """Whether results may be copied: few, small, and each with memory of its own."""
+        """Whether results may be copied: few, small, and each alone in memory that it fills, so that a clone is like it."""
         own = [result for result in self.results if result.storage is not None]
         size = sum(result.storage.nbytes() for result in own if result.storage is not None)
         alone = len({id(result.storage) for result in own}) == len(own) and not any(result.donated for result in self.results)
-        return alone and len(own) <= MOST_COPIES and size <= LARGEST_COPY
+        return alone and all(map(_fills_storage, own)) and len(own) <= MOST_COPIES and size <= LARGEST_COPY
 
     def replay(self, arguments: Sequence[object]) -> list[object]:
         """The results for ``arguments``."""
@@ -130,7 +131,6 @@ class Replay:
 
     def __init__(self, program: HostProgram, device: torch.device) -> None:
         self._run = program.function
-        self._device = device
         self._index = device.index or 0
         self._situations: dict[tuple[object, ...], Situation] = {}
         self._names = {entry: i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str)}
@@ -244,6 +244,11 @@ class Replay:
 
 def _tensor(metadata: Metadata, storage: torch.UntypedStorage) -> torch.Tensor:
     return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(metadata, storage)  # pyright: ignore
+
+
+def _fills_storage(result: Result) -> bool:
+    size, dtype = result.metadata["size"], result.metadata["dtype"]
+    return prod(size) * dtype.itemsize == result.metadata["nbytes"]  # type: ignore[arg-type, attr-defined]
 
 
 def _metadata(tensor: torch.Tensor) -> Metadata:
