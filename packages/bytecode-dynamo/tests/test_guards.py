@@ -37,11 +37,10 @@ from bytecode_dynamo.source import (
     GlobalSource,
     ItemSource,
     LocalSource,
-    SizeSource,
-    StrideSource,
     TypeSource,
     scope_of,
 )
+from bytecode_dynamo.tensor_source import SizeSource, StrideSource
 from symshapes import FloorDiv, Mod, SizeGuard
 from torch import nn
 

@@ -19,14 +19,12 @@ from bytecode_dynamo.source import (
     GlobalSource,
     ItemSource,
     LocalSource,
-    SizeSource,
     SourceEmitter,
-    StorageOffsetSource,
-    StrideSource,
     TypeSource,
     class_attribute,
     scope_of,
 )
+from bytecode_dynamo.tensor_source import SizeSource, StorageOffsetSource, StrideSource
 
 SETTING = 5
 

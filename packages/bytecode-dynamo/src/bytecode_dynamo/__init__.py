@@ -3,7 +3,6 @@
 from . import errors as exc
 from .api import Optimizer, explain, optimize, reset, run
 from .backends import eager, list_backends, lookup_backend
-from .capture import Captured
 from .config import Config, config
 from .control import (
     allow_in_graph,
@@ -28,6 +27,7 @@ from .explain import Explanation
 from .export import ExportResult, export
 from .marks import mark_dynamic, mark_static, mark_unbacked
 from .opaque import OpaqueCall
+from .policy import Captured
 from .show import format_graph, format_source
 from .stance import error_on_graph_break, set_stance
 from .verify import check_captured

@@ -13,7 +13,7 @@ import torch
 
 from .backends import lookup_backend
 from .builtins.registry import evaluates_call
-from .capture import Backend, Captured, Policy, compile_frame
+from .capture import compile_frame
 from .control import innermost_function
 from .counters import counters
 from .errors import UserError
@@ -21,6 +21,7 @@ from .explain import Explanation
 from .guards import GuardKind
 from .hook import Activated, FrameView, Region
 from .hook_policy import is_captured_file
+from .policy import Backend, Captured, Policy
 from .source import AttrSource, Source
 from .variables.wrap import tracker_for
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from .capture import Backend
 from .errors import UserError
+from .policy import Backend
 from .show import format_graph
 
 GROUP = "torch_dynamo_backends"

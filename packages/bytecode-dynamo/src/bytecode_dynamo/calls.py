@@ -19,6 +19,7 @@ from .builtins import (
     autograd_function,
     construct,
     copying,
+    objects,
     operators,
     optimizers,
     references,
@@ -41,8 +42,9 @@ from .variables.constant import ConstantVariable
 from .variables.derived import native, native_base
 from .variables.function import CellVariable, FunctionVariable
 from .variables.generator import GeneratorVariable
-from .variables.mapping import DictVariable, SetVariable, pairs_of
+from .variables.mapping import DictVariable, pairs_of
 from .variables.sequence import ListVariable, SequenceVariable, TupleVariable
+from .variables.sets import SetVariable
 from .variables.tensor import TensorVariable
 from .variables.userobject import UserObjectVariable
 
@@ -344,6 +346,7 @@ __all__ = [
     "autograd_function",
     "bind_arguments",
     "copying",
+    "objects",
     "optimizers",
     "references",
     "reporting",

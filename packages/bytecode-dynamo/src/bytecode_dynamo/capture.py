@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -35,6 +32,7 @@ from .bytecode import (
     replacement,
 )
 from .codegen import RESULT, Codegen, graph_call
+from .compiling import compiling
 from .config import config
 from .context import Context
 from .control_flow import polyfill_of
@@ -57,9 +55,10 @@ from .errors import (
 from .evaluator import Broken, Restart, Returned, run_root
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .graph import GraphInput
-from .guards import GuardRecord, ShapeGuards, compile_guards, explain_failure
+from .guards import compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Continuation, Entry, FrameView, Region
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
+from .policy import Captured, Policy
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
 from .variables.base import LazyVariable, NullVariable, VariableTracker
@@ -68,41 +67,6 @@ from .variables.function import CellVariable
 from .verify import check_captured
 
 log = logging.getLogger("bytecode_dynamo")
-_C: Any = torch._C
-_rest_saved_tensor_hooks = _C._autograd._saved_tensors_hooks_set_tracing
-Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
-
-
-@dataclass(slots=True)
-class Captured:
-    """What one capture gave, for reports."""
-
-    code: CodeType
-    graph: GraphModule | None
-    stop: BreakRecord | None
-    guards: tuple[GuardRecord, ...]
-    shapes: ShapeGuards
-    seconds: float
-    changes: tuple[str, ...] = ()
-    """Python state that the frame changes after the graph."""
-    recompiled: str | None = None
-    """Why earlier graphs of the same code did not fit, in a line; None for the first capture."""
-
-
-@dataclass(slots=True)
-class Policy:
-    """How one region captures: its backend and options, and what it has learnt about code objects."""
-
-    backend: Backend
-    backend_name: str
-    fullgraph: bool = False
-    dynamic: bool | None = None
-    on_error: str | None = None
-    on_capture: Callable[[Captured], None] | None = None
-    roots: set[int] = field(default_factory=set)
-    seen: dict[CodeType, Seen] = field(default_factory=dict)
-    captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)
-    limited: set[CodeType] = field(default_factory=set)
 
 
 def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
@@ -190,47 +154,6 @@ def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
         stacklevel=2,
     )
     return SKIP
-
-
-class _Process:
-    """What belongs to the process while any thread captures: torch's flag, and the limit on recursion."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.captures = 0
-        self.before = (False, 0)
-
-    def enter(self) -> None:
-        with self.lock:
-            if not self.captures:
-                self.before = torch.compiler._is_compiling_flag, sys.getrecursionlimit()
-                torch.compiler._is_compiling_flag = True
-                # Evaluating a call takes some ten calls.
-                sys.setrecursionlimit(self.before[1] + 20 * config.inline_depth)
-            self.captures += 1
-
-    def leave(self) -> None:
-        with self.lock:
-            self.captures -= 1
-            if not self.captures:
-                torch.compiler._is_compiling_flag = self.before[0]
-                sys.setrecursionlimit(self.before[1])
-
-
-_process = _Process()
-
-
-@contextmanager
-def compiling() -> Iterator[None]:
-    """``torch.compiler.is_compiling()`` is True inside, and hooks on saved tensors rest."""
-    _process.enter()
-    # What fake tensors save for backward is not the program's: its hooks on saved tensors must not see it.
-    hooked = _rest_saved_tensor_hooks(True)
-    try:
-        yield
-    finally:
-        _rest_saved_tensor_hooks(hooked)
-        _process.leave()
 
 
 class Compilation:

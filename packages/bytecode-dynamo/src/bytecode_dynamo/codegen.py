@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-import operator
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.fx import Node
 
-from .bytecode import Code, Instruction, Op
+from . import rebuilding
+from .bytecode import Code, Instruction
 from .effects import DELETED, MISSING, Identity, owner
 from .errors import GraphBreak, ObservedException
-from .graph import GraphInput, size_operation
-from .source import ClosureCellSource, ConstSource, LocalSource, Source, SourceEmitter
-from .variables.base import LazyVariable, NullVariable, VariableTracker
+from .graph import GraphInput
+from .size_code import load_expression
+from .source import LocalSource, Source, SourceEmitter
+from .variables.base import LazyVariable, VariableTracker
 from .variables.callable import KnownObjectVariable
 from .variables.constant import ConstantVariable
 from .variables.derived import DerivedVariable, native_base
 from .variables.function import CellVariable, FunctionVariable
 from .variables.iterator import IteratorVariable
-from .variables.mapping import DictVariable, SetVariable
+from .variables.mapping import DictVariable
 from .variables.sequence import ListVariable, TupleVariable
+from .variables.sets import SetVariable
 from .variables.userobject import ExceptionVariable, UserObjectVariable
 
 if TYPE_CHECKING:
     from .context import Context
 
 RESULT = ".graph"
-_PYTHON_FORMS: dict[Any, Any] = {
-    torch.sym_max: max, torch.sym_min: min, torch.sym_int: int, torch.sym_float: float, torch.sym_not: operator.not_,
-}  # fmt: skip
 
 
 class Codegen:
@@ -105,28 +102,7 @@ class Codegen:
         if (expr.free_symbols & self.ctx.env.unbacked) - self.ctx.symbol_sources.keys():
             self.load_graph_value(self.ctx.graph.size(value))
         else:
-            self._load_expression(expr)
-
-    def _load_expression(self, expr: Any) -> None:
-        if expr.is_Symbol:
-            self.load_source(self.ctx.symbol_sources[expr])
-        elif expr.is_Integer:
-            self.load_const(int(expr))
-        elif expr.is_number:
-            self.load_const(float(expr))
-        else:
-            target, operands = size_operation(expr)
-            function = _PYTHON_FORMS.get(target, target)
-            for _ in operands[1:]:
-                self.emitter.load_callee_const(function)
-            if len(operands) == 1:
-                self.emitter.load_callee_const(function)
-            self._load_expression(operands[0])
-            if len(operands) == 1:
-                self.emitter.call(1)
-            for operand in operands[1:]:
-                self._load_expression(operand)
-                self.emitter.call(2)
+            load_expression(self, expr)
 
     def temporary(self) -> str:
         """The name of a fresh local variable."""
@@ -275,7 +251,7 @@ class Codegen:
             return
         assert value.key is not None
         self._guard_cycle(value.key)
-        self.emitter.load_callee_const(make_function)
+        self.emitter.load_callee_const(rebuilding.make_function)
         self.load_const(value.code)
         self.load_const(value.globals)
         self.build_tuple(value.defaults)
@@ -329,7 +305,7 @@ class Codegen:
             items = self.temporary()
             self.emitter.build_list(self.push_all(values))
         self.emitter.store_fast(items)
-        self.emitter.load_callee_const(CONTENTS_WRITERS[key.cls])
+        self.emitter.load_callee_const(rebuilding.CONTENTS_WRITERS[key.cls])
         self.emitter.load_fast(name)
         self.emitter.load_fast(items)
         self.emitter.call(2)
@@ -338,7 +314,7 @@ class Codegen:
     def build_exception(self, value: ExceptionVariable) -> None:
         """Push a new exception object."""
         arguments = value.arguments(self.ctx)
-        self.emitter.load_callee_const(make_exception)
+        self.emitter.load_callee_const(rebuilding.make_exception)
         self.load_const(native_base(value.key.cls))
         self.load_const(value.key.cls)
         self.push_all(arguments)
@@ -399,10 +375,10 @@ class Codegen:
     def _contents_writer(self, key: Any, before: Any, now: Any) -> Callable[[], None] | None:
         if issubclass(key.cls, types.CellType):
             if now is MISSING:
-                return lambda: self._call_on(clear_cell, key)
+                return lambda: self._call_on(rebuilding.clear_cell, key)
             name = self.spill(now)
-            return lambda: self._call_on(set_cell, key, name)
-        writer = CONTENTS_WRITERS.get(key.cls)
+            return lambda: self._call_on(rebuilding.set_cell, key, name)
+        writer = rebuilding.CONTENTS_WRITERS.get(key.cls)
         if writer is None:
             raise GraphBreak("BD020", f"a changed {key.cls.__name__}")
         if issubclass(key.cls, dict):
@@ -432,10 +408,12 @@ class Codegen:
     def _attribute_writer(self, key: Identity, attribute: str, now: Any) -> Callable[[], None]:
         self._owner(key)
         if now is DELETED:
-            return lambda: self._set(delete_item if key.cls is dict else delete_attribute, key, attribute, None)
+            return lambda: self._set(
+                rebuilding.delete_item if key.cls is dict else rebuilding.delete_attribute, key, attribute, None
+            )
         name = self.spill(now)
         if key.cls is dict:
-            function: Any = set_item
+            function: Any = rebuilding.set_item
         elif key.cls is type:
             function = setattr
         else:
@@ -505,87 +483,3 @@ def graph_call(code: Code, position: Any, compiled: Any, inputs: Sequence[GraphI
     emitter.call(len(inputs))
     emitter.store_fast(RESULT)
     return emitter.instructions
-
-
-# Called by generated code.
-
-
-def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: Any, closure: Any) -> types.FunctionType:
-    """A function object."""
-    made = types.FunctionType(code, variables, code.co_name, defaults or None, closure or None)
-    if keyword_defaults:
-        made.__kwdefaults__ = keyword_defaults
-    return made
-
-
-def make_exception(base: Any, cls: type, *args: Any) -> BaseException:
-    """An exception object as far as code written in C makes it."""
-    made = base.__new__(cls, *args)
-    base.__init__(made, *args)
-    return made
-
-
-def replace_list(target: list[Any], items: list[Any]) -> None:
-    """Let a list hold these items."""
-    list.__setitem__(target, slice(None), items)
-
-
-def replace_deque(target: Any, items: list[Any]) -> None:
-    """Let a deque hold these items."""
-    collections.deque.clear(target)
-    collections.deque.extend(target, items)
-
-
-def replace_dict(target: dict[Any, Any], entries: dict[Any, Any]) -> None:
-    """Let a dict hold these entries, in this order, with as few writes as possible."""
-    base: Any = collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
-    if not all(map(operator.is_, entries, base.__iter__(target))) or len(entries) < dict.__len__(target):
-        base.clear(target)
-    for key, value in entries.items():
-        if not dict.__contains__(target, key) or dict.__getitem__(target, key) is not value:
-            base.__setitem__(target, key, value)
-
-
-def replace_set(target: set[Any], items: list[Any]) -> None:
-    """Let a set hold these items."""
-    set.clear(target)
-    set.update(target, items)
-
-
-CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
-    list: replace_list,
-    collections.deque: replace_deque,
-    dict: replace_dict,
-    collections.OrderedDict: replace_dict,
-    collections.defaultdict: replace_dict,
-    set: replace_set,
-}
-
-
-def set_cell(cell: Any, value: Any) -> None:
-    """Fill a cell."""
-    cell.cell_contents = value
-
-
-def clear_cell(cell: Any) -> None:
-    """Empty a cell."""
-    del cell.cell_contents
-
-
-def set_item(target: dict[str, Any], name: str, value: Any) -> None:
-    """Set a global variable."""
-    target[name] = value
-
-
-def delete_item(target: dict[str, Any], name: str) -> None:
-    """Delete a global variable; it may have been made and deleted in the same graph."""
-    target.pop(name, None)
-
-
-def delete_attribute(target: Any, name: str) -> None:
-    """Delete an attribute; it may have been made and deleted in the same graph."""
-    with contextlib.suppress(AttributeError):
-        object.__delattr__(target, name)
-
-
-__all__ = ["RESULT", "ClosureCellSource", "Codegen", "ConstSource", "NullVariable", "Op", "graph_call"]

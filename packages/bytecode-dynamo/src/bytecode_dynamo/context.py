@@ -19,7 +19,8 @@ from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .graph import GraphBuilder, is_in_place
 from .guards import Guards, ShapeGuards
 from .modes import Modes
-from .source import Source, StrideSource
+from .source import Source
+from .tensor_source import StrideSource
 from .trace import format_places
 from .variables.base import VariableTracker
 from .variables.tensor import TensorVariable

@@ -26,10 +26,11 @@ from .variables.callable import BoundRuleVariable, CallableVariable, ClassVariab
 from .variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .variables.derived import wrap_derived
 from .variables.iterator import ItemsIterator, ListIterator, RangeIterator
-from .variables.mapping import DictVariable, SetVariable
+from .variables.mapping import DictVariable
 from .variables.module import PythonModuleVariable
 from .variables.proxy import ProxyVariable
 from .variables.sequence import ListVariable, RangeVariable, TupleVariable
+from .variables.sets import SetVariable
 from .variables.tensor import TensorVariable
 from .variables.userobject import ExceptionVariable, UserObjectVariable
 from .variables.wrap import TRACKERS

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .source import ItemSource, LocalSource, SizeSource, Source
+from .source import ItemSource, LocalSource, Source
+from .tensor_source import SizeSource
 
 if TYPE_CHECKING:
     from .context import Context

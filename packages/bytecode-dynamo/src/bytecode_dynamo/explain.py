@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from .capture import Captured
 from .errors import BreakRecord
+from .policy import Captured
 from .show import format_graph
 
 

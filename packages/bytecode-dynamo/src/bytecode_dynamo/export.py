@@ -13,9 +13,9 @@ from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 
 from .api import optimize
-from .capture import Captured
 from .errors import UserError
 from .guards import GuardRecord
+from .policy import Captured
 
 
 class ExportResult(NamedTuple):

@@ -20,9 +20,10 @@ from . import _hook
 from .guard_paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, Node, NoNativePath, PathBuilder
 from .guard_records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards, failure
 from .shape_program import NotCompilable, compile_condition, python_condition
-from .source import AttrSource, Scope, SizeSource, Source, StorageOffsetSource, StrideSource
+from .source import AttrSource, Scope, Source
 from .tensor_facts import TensorFacts
 from .tensor_layout import calibrate
+from .tensor_source import SizeSource, StorageOffsetSource, StrideSource
 
 CONSTANT_TYPES = (
     *(type(None), bool, int, float, complex, str, bytes, slice, range, type(...), type(NotImplemented)),

@@ -35,10 +35,11 @@ from bytecode_dynamo.variables.iterator import (
     ZipIterator,
     islice_bounds,
 )
-from bytecode_dynamo.variables.mapping import DictVariable, members_of
+from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
+from bytecode_dynamo.variables.sets import members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 

@@ -15,8 +15,9 @@ from bytecode_dynamo.variables.callable import KnownObjectVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
 from bytecode_dynamo.variables.derived import DerivedVariable
 from bytecode_dynamo.variables.function import FunctionVariable
-from bytecode_dynamo.variables.mapping import DictVariable, SetVariable
+from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
+from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.userobject import ExceptionVariable, InstanceDictVariable, UserObjectVariable
 
 from .registry import evaluates_call

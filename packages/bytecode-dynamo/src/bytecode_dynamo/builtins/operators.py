@@ -13,8 +13,9 @@ from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVari
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
-from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable, SetVariable, members_of
+from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
+from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 

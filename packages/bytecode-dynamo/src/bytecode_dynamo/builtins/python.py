@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecode_dynamo import polyfills
-from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.attribute import find_in_class
@@ -29,10 +28,11 @@ from bytecode_dynamo.variables.callable import NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable
-from bytecode_dynamo.variables.mapping import DictVariable, SetVariable
+from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import Comparable, ListVariable, sort_items
+from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.variables.userobject import ExceptionVariable, InstanceDictVariable, OpaqueVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from . import operators
 from .registry import evaluates_call, evaluates_code
@@ -121,28 +121,6 @@ def delattr_(ctx: Context, owner: Value, name: Value) -> None:
     owner.del_attr(ctx, name.as_constant(ctx))
 
 
-@evaluates_call(object.__setattr__)
-def object_setattr(ctx: Context, owner: Value, name: Value, value: Value) -> None:
-    if not isinstance(owner, UserObjectVariable):
-        owner.set_attr(ctx, name.as_constant(ctx), value)
-        return
-    owner.store(ctx, name.as_constant(ctx), value)
-
-
-@evaluates_call(object.__delattr__)
-def object_delattr(ctx: Context, owner: Value, name: Value) -> None:
-    if not isinstance(owner, UserObjectVariable):
-        raise GraphBreak("BD020", f"deletion of an attribute of {owner.describe()}")
-    owner.remove(ctx, name.as_constant(ctx))
-
-
-@evaluates_call(object.__getattribute__)
-def object_getattribute(ctx: Context, owner: Value, name: Value) -> Value:
-    if isinstance(owner, UserObjectVariable):
-        return owner.plain_get_attr(ctx, name.as_constant(ctx), hook=False)
-    return owner.get_attr(ctx, name.as_constant(ctx))
-
-
 @evaluates_call(inspect.signature)
 def signature(ctx: Context, function: Value) -> Value:
     bound = isinstance(function, BoundMethodVariable)
@@ -152,54 +130,6 @@ def signature(ctx: Context, function: Value) -> Value:
     for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
         ctx.real(default)
     return ctx.create(inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value))
-
-
-@evaluates_call(object.__init__, object.__init_subclass__)
-def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
-    pass
-
-
-@evaluates_call(object.__new__)
-def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    return ctx.new_object(cls.as_constant(ctx))
-
-
-@evaluates_call(object.__eq__)
-def object_eq(ctx: Context, left: Value, right: Value) -> Value:
-    return ConstantVariable(True if operators.is_same(ctx, left, right) else NotImplemented)
-
-
-@evaluates_call(object.__ne__)
-def object_ne(ctx: Context, left: Value, right: Value) -> Value:
-    return ConstantVariable(not ctx.equal(left, right))
-
-
-@evaluates_call(BaseException.__init__, Exception.__init__)
-def exception_init(ctx: Context, error: Value, *args: Value) -> None:
-    error.set_attr(ctx, "args", ctx.create_tuple(args))
-
-
-@evaluates_call(KeyError.__str__)
-def key_error_str(ctx: Context, error: Value) -> Value | None:
-    args = ctx.get_attr(error, "args").unpack(ctx)
-    return ctx.call_known(repr, [args[0]], {}) if len(args) == 1 else exception_str(ctx, error)
-
-
-@evaluates_call(
-    BaseException.__str__,
-    *{error.__str__ for error in (AttributeError, NameError, ImportError)} - {BaseException.__str__},
-)
-def exception_str(ctx: Context, error: Value) -> Value:
-    args = ctx.get_attr(error, "args").unpack(ctx)
-    if not args:
-        return ConstantVariable("")
-    return ctx.call_known(str, [args[0] if len(args) == 1 else ctx.create_tuple(args)], {})
-
-
-@evaluates_call(BaseException.__repr__)
-def exception_repr(ctx: Context, error: Value) -> Value:
-    args = [ctx.call_known(repr, [arg], {}).as_constant(ctx) for arg in ctx.get_attr(error, "args").unpack(ctx)]
-    return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
 
 
 @evaluates_code(functools.singledispatch(len))
@@ -503,29 +433,6 @@ def _folding(function: Any) -> Any:
 
 for _function in (os.fspath, sys.intern, sys.getrecursionlimit, str.maketrans):
     evaluates_call(_function)(_folding(_function))
-
-
-@evaluates_call(sys.exc_info)
-def exc_info(ctx: Context) -> Value:
-    handled = ctx.handled_exception()
-    if handled is None:
-        return ctx.create_tuple([ctx.none] * 3)
-    traceback = OpaqueVariable(types.TracebackType, "the traceback of an exception")
-    return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, traceback])
-
-
-@evaluates_call(sys.exception)
-def exception(ctx: Context) -> Value | None:
-    return ctx.handled_exception()
-
-
-@evaluates_call(BaseException.add_note)
-def add_note(ctx: Context, error: Value, note: Value) -> None:
-    if not isinstance(error, ExceptionVariable):
-        raise GraphBreak("BD007", f"add_note of {error.describe()}")
-    if ctx.effects.read((error.key, "__notes__")) is MISSING:
-        ctx.effects.write((error.key, "__notes__"), ctx.create_list([]))
-    ctx.get_attr(error, "__notes__").call_method(ctx, "append", [note], {})
 
 
 @evaluates_call(operator.length_hint)

@@ -10,8 +10,9 @@ from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.derived import native
-from bytecode_dynamo.variables.mapping import DictVariable, SetVariable, dict_update, pairs_of, set_add, set_update
+from bytecode_dynamo.variables.mapping import DictVariable, dict_update, pairs_of
 from bytecode_dynamo.variables.sequence import ListVariable, list_append, list_extend
+from bytecode_dynamo.variables.sets import SetVariable, set_add, set_update
 
 from .table import evaluates
 

@@ -14,8 +14,9 @@ from bytecode_dynamo.source import Source
 
 from .base import NULL, VariableTracker
 from .constant import ConstantVariable
-from .mapping import DictVariable, SetVariable
+from .mapping import DictVariable
 from .sequence import ListVariable, TupleVariable
+from .sets import SetVariable
 from .userobject import UserObjectVariable
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from torch.fx import Node
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, ItemSource, SizeSource, Source
+from bytecode_dynamo.source import AttrSource, ItemSource, Source
+from bytecode_dynamo.tensor_source import SizeSource
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable

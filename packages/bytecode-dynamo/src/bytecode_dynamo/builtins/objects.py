@@ -1,0 +1,114 @@
+"""What methods of object and of exceptions do."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING
+
+from bytecode_dynamo.effects import MISSING
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.userobject import ExceptionVariable, OpaqueVariable, UserObjectVariable
+
+from . import operators
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+Value = VariableTracker
+
+
+@evaluates_call(object.__setattr__)
+def object_setattr(ctx: Context, owner: Value, name: Value, value: Value) -> None:
+    if not isinstance(owner, UserObjectVariable):
+        owner.set_attr(ctx, name.as_constant(ctx), value)
+        return
+    owner.store(ctx, name.as_constant(ctx), value)
+
+
+@evaluates_call(object.__delattr__)
+def object_delattr(ctx: Context, owner: Value, name: Value) -> None:
+    if not isinstance(owner, UserObjectVariable):
+        raise GraphBreak("BD020", f"deletion of an attribute of {owner.describe()}")
+    owner.remove(ctx, name.as_constant(ctx))
+
+
+@evaluates_call(object.__getattribute__)
+def object_getattribute(ctx: Context, owner: Value, name: Value) -> Value:
+    if isinstance(owner, UserObjectVariable):
+        return owner.plain_get_attr(ctx, name.as_constant(ctx), hook=False)
+    return owner.get_attr(ctx, name.as_constant(ctx))
+
+
+@evaluates_call(object.__init__, object.__init_subclass__)
+def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
+    pass
+
+
+@evaluates_call(object.__new__)
+def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    return ctx.new_object(cls.as_constant(ctx))
+
+
+@evaluates_call(object.__eq__)
+def object_eq(ctx: Context, left: Value, right: Value) -> Value:
+    return ConstantVariable(True if operators.is_same(ctx, left, right) else NotImplemented)
+
+
+@evaluates_call(object.__ne__)
+def object_ne(ctx: Context, left: Value, right: Value) -> Value:
+    return ConstantVariable(not ctx.equal(left, right))
+
+
+@evaluates_call(BaseException.__init__, Exception.__init__)
+def exception_init(ctx: Context, error: Value, *args: Value) -> None:
+    error.set_attr(ctx, "args", ctx.create_tuple(args))
+
+
+@evaluates_call(KeyError.__str__)
+def key_error_str(ctx: Context, error: Value) -> Value | None:
+    args = ctx.get_attr(error, "args").unpack(ctx)
+    return ctx.call_known(repr, [args[0]], {}) if len(args) == 1 else exception_str(ctx, error)
+
+
+@evaluates_call(
+    BaseException.__str__,
+    *{error.__str__ for error in (AttributeError, NameError, ImportError)} - {BaseException.__str__},
+)
+def exception_str(ctx: Context, error: Value) -> Value:
+    args = ctx.get_attr(error, "args").unpack(ctx)
+    if not args:
+        return ConstantVariable("")
+    return ctx.call_known(str, [args[0] if len(args) == 1 else ctx.create_tuple(args)], {})
+
+
+@evaluates_call(BaseException.__repr__)
+def exception_repr(ctx: Context, error: Value) -> Value:
+    args = [ctx.call_known(repr, [arg], {}).as_constant(ctx) for arg in ctx.get_attr(error, "args").unpack(ctx)]
+    return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
+
+
+@evaluates_call(sys.exc_info)
+def exc_info(ctx: Context) -> Value:
+    handled = ctx.handled_exception()
+    if handled is None:
+        return ctx.create_tuple([ctx.none] * 3)
+    traceback = OpaqueVariable(types.TracebackType, "the traceback of an exception")
+    return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, traceback])
+
+
+@evaluates_call(sys.exception)
+def exception(ctx: Context) -> Value | None:
+    return ctx.handled_exception()
+
+
+@evaluates_call(BaseException.add_note)
+def add_note(ctx: Context, error: Value, note: Value) -> None:
+    if not isinstance(error, ExceptionVariable):
+        raise GraphBreak("BD007", f"add_note of {error.describe()}")
+    if ctx.effects.read((error.key, "__notes__")) is MISSING:
+        ctx.effects.write((error.key, "__notes__"), ctx.create_list([]))
+    ctx.get_attr(error, "__notes__").call_method(ctx, "append", [note], {})

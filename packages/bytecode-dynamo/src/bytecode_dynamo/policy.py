@@ -1,0 +1,50 @@
+"""How a region captures, and what a capture gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from torch.fx import GraphModule
+
+from .dynamic import Seen
+from .errors import (
+    BreakRecord,
+)
+from .guards import GuardRecord, ShapeGuards
+
+Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]
+
+
+@dataclass(slots=True)
+class Captured:
+    """What one capture gave, for reports."""
+
+    code: CodeType
+    graph: GraphModule | None
+    stop: BreakRecord | None
+    guards: tuple[GuardRecord, ...]
+    shapes: ShapeGuards
+    seconds: float
+    changes: tuple[str, ...] = ()
+    """Python state that the frame changes after the graph."""
+    recompiled: str | None = None
+    """Why earlier graphs of the same code did not fit, in a line; None for the first capture."""
+
+
+@dataclass(slots=True)
+class Policy:
+    """How one region captures: its backend and options, and what it has learnt about code objects."""
+
+    backend: Backend
+    backend_name: str
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    on_error: str | None = None
+    on_capture: Callable[[Captured], None] | None = None
+    roots: set[int] = field(default_factory=set)
+    seen: dict[CodeType, Seen] = field(default_factory=dict)
+    captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)
+    limited: set[CodeType] = field(default_factory=set)

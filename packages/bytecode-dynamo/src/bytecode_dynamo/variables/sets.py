@@ -1,0 +1,221 @@
+"""Sets and frozensets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import Source
+
+from .base import Args, Kwargs, MethodTable, VariableTracker
+from .constant import ConstantVariable, is_constant_value
+from .mapping import LASTING, wrap_key
+from .userobject import wrap_opaque
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+
+SET_METHODS = MethodTable("set")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SetVariable(VariableTracker):
+    """A set or frozenset: key -> tracker in the effects."""
+
+    key: Identity
+
+    def python_type(self) -> type:
+        return self.key.cls
+
+    def identity(self) -> object:
+        return self.key
+
+    def members(self, ctx: Context) -> dict[Hashable, VariableTracker]:
+        """Key -> tracker, in order of insertion."""
+        return ctx.effects.read(self.key)
+
+    def as_constant(self, ctx: Context) -> Any:
+        return self.key.cls(ctx.real(item).as_constant(ctx) for item in self.members(ctx).values())
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        if self.key.cls is not frozenset:
+            return ctx.raise_error(TypeError, "unhashable type: 'set'")
+        return frozenset(self.members(ctx))
+
+    def has_method(self, name: str) -> bool:
+        """Whether there is a rule for a method."""
+        return SET_METHODS.find(name) is not None
+
+    def truth(self, ctx: Context) -> bool:
+        return bool(self.members(ctx))
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return ConstantVariable(len(self.members(ctx)))
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return item.hash_key(ctx) in self.members(ctx)
+
+    def unpack(self, ctx: Context) -> list[VariableTracker]:
+        items = [ctx.real(item) for item in self.members(ctx).values()]
+        if len(items) > 1 and not self.key.exists:
+            # The order of a set is an accident of hashes: ask a real one where that is possible.
+            by_value = {item.as_constant(ctx): item for item in items if isinstance(item, ConstantVariable)}
+            if len(by_value) == len(items):
+                return [by_value[value] for value in set(by_value)]
+        return items
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return ctx.iterator(self.unpack(ctx), self)
+
+    noun: ClassVar[str] = "Set"
+
+    def unpack_lazy(self, ctx: Context) -> list[VariableTracker]:
+        """The elements now."""
+        return self.unpack(ctx)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if SET_METHODS.find(name) is not None:
+            return ctx.bound_rule(self, name)
+        return ctx.class_attribute(self, self.key.cls, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        rule = SET_METHODS.find(name)
+        if rule is None:
+            return self.get_attr(ctx, name).call(ctx, args, kwargs)
+        return ctx.apply_rule(name, rule, [self, *args], kwargs)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.build_set(self)
+
+
+@tracker_for(set, frozenset)
+def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
+    if not all(is_constant_value(item) or isinstance(item, LASTING) for item in value):
+        return wrap_opaque(ctx, value, source, "a set of objects")
+    base = set if isinstance(value, set) else frozenset
+    if type(value) is base and all(map(is_constant_value, value)):
+        ctx.guards.require(source, GuardKind.EQUALS, base(value))
+    else:
+        held = frozenset(base.__iter__(value))
+        ctx.guards.require(source, GuardKind.CUSTOM, lambda now: held == frozenset(base.__iter__(now)))
+    key = Identity(base, value, source)
+    members = [wrap_key(ctx, item) for item in value]
+    ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
+    return ctx.derived(value, source, SetVariable(key), base)
+
+
+def members_of(ctx: Context, items: VariableTracker) -> dict[Hashable, VariableTracker]:
+    """The elements of any iterable as set contents."""
+    if isinstance(items, SetVariable):
+        return items.members(ctx)
+    return {item.hash_key(ctx): item for item in items.unpack(ctx)}
+
+
+@SET_METHODS.register("add")
+def set_add(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
+    members = self.members(ctx)
+    key = item.hash_key(ctx)
+    if key not in members:
+        ctx.effects.write(self.key, {**members, key: item})
+
+
+@SET_METHODS.register("discard")
+def set_discard(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
+    members = dict(self.members(ctx))
+    if members.pop(item.hash_key(ctx), None) is not None:
+        ctx.effects.write(self.key, members)
+
+
+@SET_METHODS.register("remove")
+def set_remove(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
+    if not self.contains(ctx, item):
+        ctx.raise_observed(KeyError, [item])
+    set_discard(ctx, self, item)
+
+
+@SET_METHODS.register("clear")
+def set_clear(ctx: Context, self: SetVariable) -> None:
+    ctx.effects.write(self.key, {})
+
+
+@SET_METHODS.register("update", "__ior__")
+def set_update(ctx: Context, self: SetVariable, *others: VariableTracker) -> None:
+    members = dict(self.members(ctx))
+    for other in others:
+        for key, item in members_of(ctx, other).items():
+            members.setdefault(key, item)
+    ctx.effects.write(self.key, members)
+
+
+@SET_METHODS.register("copy")
+def set_copy(ctx: Context, self: SetVariable) -> VariableTracker:
+    return ctx.new_set(self.members(ctx), self.key.cls)
+
+
+def _combine(keep: Callable[[Hashable, dict[Hashable, VariableTracker], dict[Hashable, VariableTracker]], bool]) -> Any:
+    def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> VariableTracker:
+        members = self.members(ctx)
+        for other in others:
+            right = members_of(ctx, other)
+            every = {**members, **right}
+            members = {key: item for key, item in every.items() if keep(key, members, right)}
+        return ctx.new_set(members, self.key.cls)
+
+    return rule
+
+
+SET_METHODS.register("union", "__or__")(_combine(lambda key, left, right: True))
+
+
+SET_METHODS.register("intersection", "__and__")(_combine(lambda key, left, right: key in left and key in right))
+
+
+SET_METHODS.register("difference", "__sub__")(_combine(lambda key, left, right: key in left and key not in right))
+
+
+SET_METHODS.register("symmetric_difference", "__xor__")(_combine(lambda key, left, right: (key in left) != (key in right)))
+
+
+def _updating(name: str) -> Any:
+    combine = SET_METHODS.rule(name)
+
+    def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> None:
+        combined = cast(SetVariable, combine(ctx, self, *others))
+        ctx.effects.write(self.key, combined.members(ctx))
+
+    return rule
+
+
+for _name in ("intersection", "difference", "symmetric_difference"):
+    SET_METHODS.register(f"{_name}_update")(_updating(_name))
+
+
+@SET_METHODS.register("pop")
+def set_pop(ctx: Context, self: SetVariable) -> VariableTracker:
+    items = self.unpack(ctx)
+    if not items:
+        return ctx.raise_error(KeyError, "pop from an empty set")
+    set_discard(ctx, self, items[0])
+    return items[0]
+
+
+def _compare(holds: Callable[[set[Hashable], set[Hashable]], bool]) -> Any:
+    def rule(ctx: Context, self: SetVariable, other: VariableTracker) -> VariableTracker:
+        return ConstantVariable(holds(set(self.members(ctx)), set(members_of(ctx, other))))
+
+    return rule
+
+
+SET_METHODS.register("issubset", "__le__")(_compare(lambda left, right: left <= right))
+
+
+SET_METHODS.register("issuperset", "__ge__")(_compare(lambda left, right: left >= right))
+
+
+SET_METHODS.register("isdisjoint")(_compare(lambda left, right: left.isdisjoint(right)))
