@@ -39,6 +39,8 @@ x.tril_(); return x + w
 x.pow_(2); return x.sum() * w
 x.sub_(w).div_(2).neg_(); return x
 x.t_(); return x @ w
+y = x.clone(); y.t_(); y.masked_fill_(y > 0, 1.0); return y, w
+y = x.clone().t_(); y.cumsum_(0); y[1:].mul_(w[0, 0]); return y.sin()
 x.t_(); return x
 x.transpose_(0, 1).add_(1); return x.sum(0)
 x.unsqueeze_(1); return x * 2

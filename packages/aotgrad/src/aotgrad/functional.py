@@ -5,7 +5,7 @@ Order of a traced op: autograd, then functionalisation, then the tracer, then th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
@@ -33,6 +33,14 @@ def current_value(wrapper: torch.Tensor) -> torch.Tensor:
     """The fake that holds a wrapper's value after all writes so far."""
     torch._sync(wrapper)
     return torch._from_functional_tensor(wrapper)
+
+
+def size_hint(size: Any) -> int:
+    """The value of a size at tracing time, for ordering only; large when it has none."""
+    node = getattr(size, "node", None)
+    if node is None:
+        return size
+    return node.hint if node.hint is not None else 1 << 30
 
 
 def storage_id(wrapper: torch.Tensor) -> int:
@@ -89,9 +97,24 @@ class WriteRules(TorchFunctionMode):
         out = func(*args, **kwargs)
         if name in _MOVES:
             self.moved.add(id(target))
-        elif target.stride() != strides:
+        elif target.stride() != strides and not _restore_layout(target, strides):
             self._dense[id(target)] = target
         return out
+
+
+def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any]) -> bool:
+    """Give a written tensor its strides back when they are those of a permuted dense tensor; whether they are."""
+    order = sorted(range(wrapper.dim()), key=lambda d: size_hint(strides[d]), reverse=True)
+    inverse = sorted(range(wrapper.dim()), key=order.__getitem__)
+    value = current_value(wrapper)
+    with below_functionalisation(), torch.no_grad():
+        laid_out = value.permute(order).contiguous().permute(inverse)
+        if laid_out.stride() != strides:
+            return False
+    torch._functionalize_replace(wrapper, laid_out)
+    torch._functionalize_commit_update(wrapper)
+    torch._sync(wrapper)
+    return True
 
 
 def _count_writes(tensors: Any) -> None:

@@ -20,6 +20,7 @@ from .functional import (
     current_value,
     functionalising,
     is_functional,
+    size_hint,
     to_functional,
 )
 from .plan import EffectPlan, InputSpec, Target
@@ -166,17 +167,10 @@ def dense_strides(value: torch.Tensor) -> list[Any]:
     """Strides of a dense tensor whose dimensions are nested in the order of ``value``'s strides."""
     strides: list[Any] = [1] * value.dim()
     product: Any = 1
-    for d in sorted(range(value.dim()), key=lambda d: (_hint(value.stride(d)), -d)):
+    for d in sorted(range(value.dim()), key=lambda d: (size_hint(value.stride(d)), -d)):
         strides[d] = product
-        product = product * value.shape[d] if _hint(value.shape[d]) != 0 else product
+        product = product * value.shape[d] if size_hint(value.shape[d]) != 0 else product
     return strides
-
-
-def _hint(size: Any) -> int:
-    node = getattr(size, "node", None)
-    if node is None:
-        return size
-    return node.hint if node.hint is not None else 1 << 30
 
 
 def _after_placeholders(graph: torch.fx.Graph) -> Any:
