@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from loopir import ArtifactStore, BuildError, Kernel, KernelSource
+from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Template
 
 from inductor_cpp.names import identifier, runtime_text
 from inductor_cpp.toolchain import HINT, Toolchain
@@ -97,7 +97,7 @@ def compile_unit(text: str, target: Path, toolchain: Toolchain) -> None:
         raise BuildError(message, command=" ".join(command), output=result.stderr or result.stdout)
 
 
-def make_launcher(kernel: Kernel, function: Callable[..., int]) -> Callable[..., None]:
+def make_launcher(kernel: Kernel | Template, function: Callable[..., int]) -> Callable[..., None]:
     """A callable taking the buffers' tensors and the sizes; raises IndexError when the kernel met an index out of range.
 
     ``launch.address`` is the entry's address and ``launch.argument_types`` one letter per argument (``p`` pointer, ``i``

@@ -3,12 +3,11 @@
 from loopir.backend import (
     CodeGenerator,
     Contraction,
-    Epilogue,
     KernelSource,
     LinksRuns,
     Offer,
     OffersContractions,
-    OffersEpilogues,
+    OffersTemplates,
     Packed,
     Place,
     PointwiseStep,
@@ -40,6 +39,7 @@ from loopir.patterns import freeze, rewrite_patterns
 from loopir.program import ExternCall, Program, check_program, format_schedule
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
+from loopir.template import Stage, Template, evaluate_template, format_any, format_template, kernels_of
 from loopir.text import format_kernel
 from loopir.verify import check_kernel
 
@@ -53,7 +53,6 @@ __all__ = [
     "Contraction",
     "Domain",
     "DtypeRule",
-    "Epilogue",
     "ExternCall",
     "FloorDiv",
     "HostProgram",
@@ -69,7 +68,7 @@ __all__ = [
     "Mod",
     "Offer",
     "OffersContractions",
-    "OffersEpilogues",
+    "OffersTemplates",
     "OpSpec",
     "Operand",
     "OpsHandler",
@@ -84,7 +83,9 @@ __all__ = [
     "Run",
     "RunCall",
     "ScheduleError",
+    "Stage",
     "StoreError",
+    "Template",
     "TensorInput",
     "Value",
     "VerificationError",
@@ -93,11 +94,15 @@ __all__ = [
     "check_program",
     "compile_graph",
     "evaluate_kernel",
+    "evaluate_template",
+    "format_any",
     "format_expr",
     "format_kernel",
     "format_schedule",
+    "format_template",
     "freeze",
     "generate",
+    "kernels_of",
     "lower",
     "parse_expr",
     "parse_kernel",

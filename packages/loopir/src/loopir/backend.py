@@ -1,12 +1,12 @@
 """What a code generator is (contract G): ``CodeGenerator``, and three things that it may offer beyond kernels.
 
-A generator offers more by having the methods of ``OffersContractions``, ``OffersEpilogues`` or ``LinksRuns``; loopir asks with
+A generator offers more by having the methods of ``OffersContractions``, ``OffersTemplates`` or ``LinksRuns``; loopir asks with
 ``isinstance``. One that has none of them gets kernels, extern calls and one Python call per launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -16,8 +16,8 @@ from primops import TensorMeta
 from torch._ops import OpOverload
 
 from loopir.kernel import Kernel
-from loopir.node import ExternNode
 from loopir.store import ArtifactStore
+from loopir.template import Template
 
 Launcher: TypeAlias = Callable[..., None]
 
@@ -26,7 +26,7 @@ Launcher: TypeAlias = Callable[..., None]
 class KernelSource:
     """Source text of one kernel with what its launch needs; ``metadata`` belongs to the generator."""
 
-    kernel: Kernel
+    kernel: Kernel | Template
     text: str
     metadata: tuple[tuple[str, object], ...] = field(default=())
 
@@ -122,32 +122,22 @@ class OffersContractions(Protocol):
         ...
 
 
-# Epilogues in loop form: a pointwise kernel over the result of an extern matrix product or convolution.
-
-
-@dataclass(frozen=True, slots=True)
-class Epilogue:
-    """A pointwise ``kernel`` of which buffer ``product`` is no memory but the result of ``call`` at the same point.
-
-    The built callable takes the tensors among ``call.args`` in order, then the kernel's buffers without ``product``, then its
-    sizes. ``kernel.ranges`` cover the result row-major, ``load(product)`` stands at that row-major position, unmasked.
-    """
-
-    call: ExternNode
-    kernel: Kernel
-    product: str
+# Templates: matrix products and convolutions that compute operands and results by loop bodies.
 
 
 @runtime_checkable
-class OffersEpilogues(Protocol):
-    """A backend with templates that run loop bodies on the result of a matrix product before it is stored."""
+class OffersTemplates(Protocol):
+    """A backend with kernels for operators into which pointwise loops can be fused. ``template_ops``: which operators."""
 
-    def accepts(self, epilogue: Epilogue) -> bool:
-        """Whether one launch of a template beats the extern call and the kernel."""
+    template_ops: Collection[OpOverload]
+
+    def refuses(self, template: Template) -> str:
+        """Why the operator and these loops should stay apart; empty if one launch is better. Asked for each fusion that would
+        be right, so that it sees a template grow; its reason stands in the schedule."""
         ...
 
-    def generate_epilogue(self, epilogue: Epilogue) -> KernelSource:
-        """Its source, whose ``kernel`` is ``epilogue.kernel``; built with all others by ``build``."""
+    def generate_template(self, template: Template) -> KernelSource:
+        """The source, built and launched like that of a kernel."""
         ...
 
 

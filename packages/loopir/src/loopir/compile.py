@@ -16,7 +16,7 @@ from loopir.patterns import freeze, rewrite_patterns
 from loopir.program import format_schedule
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
-from loopir.text import format_kernel
+from loopir.template import format_any
 
 
 def is_prim_graph(gm: torch.fx.GraphModule) -> bool:
@@ -48,8 +48,8 @@ def compile_graph(
         if options.check:
             primops.check_prims(gm)
         show("30-prims.py", gm.print_readable(print_output=False))
-    program = schedule(lower(gm, options), options)
-    show("40-loops.txt", "\n".join(format_kernel(kernel) for kernel in program.kernels) + "\n" + format_schedule(program))
+    program = schedule(lower(gm, options), options, codegens)
+    show("40-loops.txt", "\n".join(format_any(kernel) for kernel in program.kernels) + "\n" + format_schedule(program))
     sources = generate(program, codegens)
     show("50-kernels.txt", "\n".join(source.text for source in sources))
     host = build_host(program, sources, codegens, store or ArtifactStore())

@@ -14,14 +14,16 @@ from primops import Prim
 from symshapes import python_text
 from torch._ops import OpOverload
 
-from loopir.backend import CodeGenerator, KernelSource, LinksRuns, Run
+from loopir.backend import CodeGenerator, KernelSource, LinksRuns, OffersTemplates, Run
 from loopir.errors import LoopIRError
 from loopir.expr import format_expr
+from loopir.kernel import Kernel
 from loopir.lowering import restride
 from loopir.node import ExternNode, Symbolic, View
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
 from loopir.runs import Linked, RunStep, cut_runs, peak_bytes
 from loopir.store import ArtifactStore
+from loopir.template import Template
 from loopir.text import format_dtype
 
 INDENT = "    "
@@ -30,7 +32,14 @@ CONTIGUOUS_RESULT = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "
 
 def generate(program: Program, codegens: Mapping[str, CodeGenerator]) -> list[KernelSource]:
     """The source of every kernel of a program, by the generator of its device."""
-    return [_codegen(codegens, kernel.device).generate(kernel) for kernel in program.kernels]
+    return [_generate(_codegen(codegens, kernel.device), kernel) for kernel in program.kernels]
+
+
+def _generate(codegen: CodeGenerator, kernel: Kernel | Template) -> KernelSource:
+    if isinstance(kernel, Template):
+        assert isinstance(codegen, OffersTemplates)
+        return codegen.generate_template(kernel)
+    return codegen.generate(kernel)
 
 
 def _codegen(codegens: Mapping[str, CodeGenerator], device: str) -> CodeGenerator:

@@ -13,6 +13,7 @@ from loopir.errors import VerificationError
 from loopir.expr import format_expr
 from loopir.kernel import Kernel
 from loopir.node import Buffer, ExternNode, View, views_in
+from loopir.template import Template
 from loopir.text import format_dtype
 
 
@@ -78,7 +79,7 @@ class Program:
     inputs: tuple[str | sympy.Symbol | None, ...]
     buffers: dict[str, Buffer]
     constants: dict[str, torch.Tensor]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel | Template, ...]
     steps: tuple[Step, ...]
     outputs: tuple[object, ...]
     decisions: tuple[Decision, ...] = field(default=(), compare=False)

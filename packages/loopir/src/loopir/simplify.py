@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -62,6 +62,17 @@ class Facts:
     def is_at_least(self, a: sympy.Expr, b: sympy.Expr) -> bool:
         """Whether ``a >= b`` is known."""
         return self.is_nonnegative(a - b)
+
+    def is_dense(self, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr]) -> bool:
+        """Whether the strides are those of a contiguous tensor with its dims permuted."""
+        dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]
+        dims.sort(key=lambda d: (self.hint(d[1]), self.hint(d[0])))
+        expected = ONE
+        for size, step in dims:
+            if sympy.expand(step - expected) != 0:
+                return False
+            expected = sympy.expand(expected * size)
+        return True
 
     def upper(self, expr: sympy.Expr, extents: Extents) -> sympy.Expr | None:
         """An expression over sizes that ``expr`` never exceeds, or None."""

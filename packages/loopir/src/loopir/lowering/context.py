@@ -121,14 +121,7 @@ class LoweringContext:
 
     def is_dense(self, shape: Shape, stride: Shape) -> bool:
         """Whether the strides are those of a contiguous tensor with its dims permuted."""
-        dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]
-        dims.sort(key=lambda d: (self.facts.hint(d[1]), self.facts.hint(d[0])))
-        expected = ONE
-        for size, step in dims:
-            if sympy.expand(step - expected) != 0:
-                return False
-            expected = sympy.expand(expected * size)
-        return True
+        return self.facts.is_dense(shape, stride)
 
     def _loops(self, shape: Shape, prefix: str) -> tuple[list[Range], Index]:
         loops, index = [], []

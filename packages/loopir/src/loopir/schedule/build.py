@@ -32,16 +32,18 @@ class Resolved:
     slot: int = 0
 
 
-def build_kernel(group: Group, graph: LoweredGraph, external: set[str]) -> tuple[Kernel, tuple[str, ...]]:
+def build_kernel(
+    group: Group, graph: LoweredGraph, external: set[str], keep_loops: bool = False
+) -> tuple[Kernel, tuple[str, ...]]:
     """The kernel of a group, named ``kernel``, and the buffers to call it with. Buffers not in ``external`` need no memory
-    unless the kernel itself reads them back."""
+    unless the kernel itself reads them back. ``keep_loops``: its loops are ``group.ranges`` as they are."""
     members = [_resolve(member, group, graph) for member in group.members]
     _assign_slots(members)
     accesses = [access for m in members for access in _accesses(m)]
-    ordered = order_loops(group.ranges, accesses, graph.facts)
+    ordered = list(group.ranges) if keep_loops else order_loops(group.ranges, accesses, graph.facts)
     reduced = list(group.reduction) if group.is_ordered else order_loops(group.reduction, accesses, graph.facts)
     is_scan = any(m.member.node.kind == "scan" for m in members)
-    ranges, outer_map = collapse(ordered, accesses, "x")
+    ranges, outer_map = (ordered, {}) if keep_loops else collapse(ordered, accesses, "x")
     reduction, inner_map = collapse(reduced, accesses, "r")
     if group.reduction and not reduction:
         reduction = [Range(sympy.Symbol("r0", integer=True, nonnegative=True), sympy.Integer(1))]
@@ -174,7 +176,7 @@ def _joined(bodies: Sequence[Body]) -> list[Body]:
 class _Names:
     """Canonical names: buffers by role and first appearance, values by position."""
 
-    def __init__(self, bodies: Sequence[Body], scattered: set[str]) -> None:
+    def __init__(self, bodies: Sequence[Body], scattered: set[str], product: str) -> None:
         self.buffers: dict[str, str] = {}
         self.roles: dict[str, str] = {}
         self.values: dict[str, str] = {}
@@ -187,8 +189,8 @@ class _Names:
             name = str(step.args[0])
             role = "inout" if name in scattered else "out" if name in stores else "in"
             self.roles[name] = role
-            self.buffers[name] = f"{role}{counts[role]}"
-            counts[role] += 1
+            self.buffers[name] = f"{role}{counts[role]}" if name != product else "product"
+            counts[role] += name != product
         number = {"v": 0, "i": 0}
         for step in steps:
             if step.result is not None:
@@ -221,7 +223,7 @@ def _finish(
     group: Group, graph: LoweredGraph, bodies: list[Body], ranges: list[Range], reduction: list[Range], is_scan: bool
 ) -> tuple[Kernel, tuple[str, ...]]:
     scattered = {member.node.buffer for member in group.members if member.node.kind == "scatter"}
-    names = _Names(bodies, scattered)
+    names = _Names(bodies, scattered, group.product)
     accesses = [access for body in bodies for access in loop_accesses(body.instructions, body.inner)]
     if not any(body.inner for body in bodies):
         reduction = []

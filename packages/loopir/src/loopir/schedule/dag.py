@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from loopir.errors import ScheduleError
 from loopir.node import ExternNode, LoopNode, LoweredGraph
@@ -57,6 +57,11 @@ class Dag:
             return names
         return heapq.nsmallest(count, names, key=lambda name: abs(self.groups[name].first - group.first))
 
+    def external(self, group: Group, inside: Collection[str], outputs: Collection[str]) -> set[str]:
+        """Buffers that a group writes and groups not ``inside``, or who gets ``outputs``, read or write too."""
+        users = {name: {*self.readers.get(name, ()), *self.writers.get(name, ())} for name in group.writes}
+        return {name for name in group.writes if name in outputs or users[name].difference(inside)}
+
     def step_between(self, a: Group, b: Group) -> Group | None:
         """A third group that must run after one of the two and before the other."""
         return self._path(a, b) or self._path(b, a)
@@ -105,7 +110,7 @@ class Dag:
 
         def add(name: str) -> None:
             group = self.groups[name]
-            heapq.heappush(ready[group.extern is not None], (group.first, name))
+            heapq.heappush(ready[group.is_call], (group.first, name))
 
         for name, count in waiting.items():
             if not count:

@@ -8,16 +8,19 @@ two, and (4) the result still has enough parallel work.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
+from loopir.backend import OffersTemplates
 from loopir.expr import substitute
 from loopir.node import LoweredGraph, View
 from loopir.options import Options
 from loopir.program import Decision
 from loopir.schedule.dag import Dag
 from loopir.schedule.group import Group, Joint, joints, merged
+from loopir.schedule.template import build_template, is_operand, offer_template
 from loopir.simplify import extents_of, product
 
 MAX_MEMBERS = 64
@@ -35,6 +38,7 @@ class Fusion:
     graph: LoweredGraph
     options: Options
     dag: Dag
+    templates: Mapping[str, OffersTemplates] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     _outputs: set[str] = field(default_factory=set)
     _bytes: dict[str, int] = field(default_factory=dict)
@@ -42,6 +46,7 @@ class Fusion:
     def run(self) -> None:
         """Fuses until nothing is left to gain; of decisions on one pair the last is kept."""
         self._outputs = {view.buffer for view in self.graph.outputs if isinstance(view, View)}
+        self._offer_templates()
         queue: list[tuple[int, int, int, str, str]] = []
         seen: set[tuple[str, str]] = set()
         for group in list(self.dag.groups.values()):
@@ -61,11 +66,19 @@ class Fusion:
         last = {(decision.first, decision.second): decision for decision in self.decisions}
         self.decisions = list(last.values())
 
+    def _offer_templates(self) -> None:
+        for group in self.dag.groups.values():
+            result = next((name for name in group.extern.results if name), None) if group.extern is not None else None
+            backend = self.templates.get(self.graph.buffers[result].device.type) if result else None
+            if backend is not None and group.extern is not None and group.extern.op in backend.template_ops:
+                offer_template(group, self.graph)
+                self.dag.positions |= {id(member.node): group.first for member in group.members}
+
     def _bundle_small(self) -> None:
         """Joins small pointwise groups over like loops, though they share nothing: a launch costs more than they do."""
         bundles: dict[object, Group] = {}
         for group in sorted(self.dag.groups.values(), key=lambda g: g.first):
-            if not group.is_fusable or group.reduction:
+            if not group.is_fusable or group.reduction or group.extern is not None:
                 continue
             extents = tuple(item.extent for item in group.ranges)
             if self.graph.facts.hint(product(extents)) > SMALL_BUNDLE:
@@ -132,11 +145,50 @@ class Fusion:
         between = self.dag.step_between(left, right)
         if between is not None:
             return f"{_names(between)} has to run between them", None
+        if left.extern is not None or right.extern is not None:
+            return self._judge_template(left, right, saved)
         shared = self._shared(left, right)
         written = [name for name in shared if name in left.writes or name in right.writes]
         if not written and not small and saved * 8 < self._traffic(left, right):
             return f"only {saved} bytes shared", None
         return self._align(left, right, shared, written, saved, small)
+
+    def _judge_template(self, left: Group, right: Group, saved: int) -> tuple[str, Group | None]:
+        """Whether loops become prologue or epilogue of an operator that a backend has a template for."""
+        if left.extern is not None and right.extern is not None:
+            return "two operators", None
+        if left.reduction or right.reduction:
+            return "a reduction is no part of an operator", None
+        if left.extern is None:
+            return self._judge_prologue(left, right, saved)
+        written = [name for name in self._shared(left, right) if name in left.writes]
+        reason = "they share only what both read" if not written else "their loops do not align"
+        for joint in joints(left, right, written, self.graph.facts) if written else ():
+            candidate = merged(left, right, joint)
+            if self._same_points(left, right, joint, written):
+                refused = self._refused(candidate, {left.name, right.name})
+                return refused or f"epilogue, saves {saved} bytes", None if refused else candidate
+            reason = "a point reads another point of the operator's result"
+        return reason, None
+
+    def _judge_prologue(self, left: Group, right: Group, saved: int) -> tuple[str, Group | None]:
+        assert right.extern is not None
+        names = [name for name in left.writes if name in right.extern.read_names]
+        if len(left.writes) != 1 or len(names) != 1 or not is_operand(right.extern, names[0]):
+            return "the loops compute more than one operand", None
+        users = {*self.dag.readers[names[0]], *self.dag.writers[names[0]]}
+        if names[0] in self._outputs or users != {left.name, right.name}:
+            return "the operand is needed elsewhere, too", None
+        candidate = replace(right, name=left.name, first=min(left.first, right.first), last=max(left.last, right.last))
+        candidate.prologues += ((names[0], left),)
+        refused = self._refused(candidate, users)
+        return refused or f"prologue, saves {saved} bytes", None if refused else candidate
+
+    def _refused(self, candidate: Group, inside: set[str]) -> str:
+        """Why the group is no template; empty if it is one."""
+        backend = self.templates[self._device(candidate).type]
+        built = build_template(candidate, self.graph, self.dag.external(candidate, inside, self._outputs))
+        return backend.refuses(built[0]) if built is not None else "the loops are no parts of the operator's dims"
 
     def _align(
         self, left: Group, right: Group, shared: list[str], written: list[str], saved: int, small: bool

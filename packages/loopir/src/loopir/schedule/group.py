@@ -36,7 +36,10 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """One step: an extern call, or loop nodes over common ranges. ``first`` and ``last`` bound its place in program order."""
+    """One step: an extern call, or loop nodes over common ranges. ``first`` and ``last`` bound its place in program order.
+
+    An extern call that a backend has a template for can have both: members that start from the operator's result, which is
+    loaded as buffer ``product``, and ``prologues``, groups that compute its operand of that name."""
 
     name: str
     extern: ExternNode | None
@@ -45,11 +48,20 @@ class Group:
     reduction: list[Range]
     first: int
     last: int
+    product: str = ""
+    prologues: tuple[tuple[str, Group], ...] = ()
 
     @property
     def is_fusable(self) -> bool:
-        """Scatters and scans stay alone; extern calls are no loops."""
-        return self.extern is None and all(m.node.kind in ("pointwise", "reduction") for m in self.members)
+        """Scatters and scans stay alone; extern calls without a template are no loops."""
+        if self.extern is not None and not self.product:
+            return False
+        return all(m.node.kind in ("pointwise", "reduction") for m in self.members)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is an extern call that nothing was fused into."""
+        return self.extern is not None and len(self.members) <= 1 and not self.prologues
 
     @property
     def is_ordered(self) -> bool:
@@ -58,15 +70,18 @@ class Group:
 
     @property
     def writes(self) -> dict[str, Member]:
-        """Buffers written, by name."""
+        """Buffers written by loops, by name."""
         return {member.node.buffer: member for member in self.members}
 
     @property
     def reads(self) -> set[str]:
         """Buffers read."""
+        names = {name for member in self.members for name in member.node.read_names} - {self.product}
         if self.extern is not None:
-            return set(self.extern.read_names)
-        return {name for member in self.members for name in member.node.read_names}
+            names |= self.extern.read_names
+            for operand, producer in self.prologues:
+                names = (names - {operand}) | producer.reads
+        return names
 
     def accesses(self, buffer: str) -> Iterator[tuple[sympy.Expr, bool]]:
         """Index (in the group's symbols) and maskedness of every load and store of ``buffer``."""
@@ -189,4 +204,5 @@ def merged(left: Group, right: Group, joint: Joint) -> Group:
     members = [m.moved(joint.left_inner if not m.node.reduction else None, joint.left) for m in left.members]
     members += [m.moved(joint.right_inner if not m.node.reduction else None, joint.right) for m in right.members]
     first, last = min(left.first, right.first), max(left.last, right.last)
-    return Group(left.name, None, members, joint.ranges, joint.reduction, first, last)
+    call = left if left.extern is not None else right
+    return Group(left.name, call.extern, members, joint.ranges, joint.reduction, first, last, call.product, call.prologues)

@@ -11,6 +11,7 @@ from loopir.kernel import Kernel
 from loopir.node import LoweredGraph, View, views_in
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Step
 from loopir.simplify import product
+from loopir.template import Template
 
 LIBRARIES = ("aten", "mkldnn", "mkl")
 
@@ -27,7 +28,7 @@ def uses_of(step: Step) -> set[str]:
     return set()
 
 
-def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel], reuse: bool) -> list[Step]:
+def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template], reuse: bool) -> list[Step]:
     """The steps with allocations before first writes and frees after last uses.
 
     A result takes over the memory of an operand that dies with the launch where each point reads that operand only where it
@@ -69,10 +70,19 @@ def _fresh_results(steps: Sequence[Step]) -> set[str]:
     return {name for node in own for name in node.results if name}
 
 
-def _is_in_place(kernel: Kernel, buffers: Sequence[str], source: str, target: str) -> bool:
+def _is_in_place(kernel: Kernel | Template, buffers: Sequence[str], source: str, target: str) -> bool:
     """Whether each point loads ``source`` only where it stores ``target``, and no load comes after a store."""
     if source not in buffers:
         return False
+    if isinstance(kernel, Template):
+        inside = [buffers[place] for place in kernel.epilogue.arguments]
+        before = {*buffers} - {*inside} | {buffers[place] for _, stage in kernel.prologues for place in stage.arguments}
+        operands = {view.buffer for view in views_in((kernel.args, [v for _, v in kernel.kwargs]))}
+        before |= {name for name, own in zip(buffers, kernel.buffers, strict=True) if own.name in operands}
+        if source in before:
+            return False
+        inside.insert([b.name for b in kernel.epilogue.kernel.buffers].index(kernel.epilogue.buffer), "")
+        kernel, buffers = kernel.epilogue.kernel, inside
     names = {declared.name: buffer for declared, buffer in zip(kernel.buffers, buffers, strict=True)}
     indices, stored = set(), False
     for body in kernel.bodies:

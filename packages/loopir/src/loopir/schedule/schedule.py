@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import sympy
 
+from loopir.backend import CodeGenerator, OffersTemplates
 from loopir.kernel import Kernel
 from loopir.node import ExternNode, LoweredGraph, Node, View
 from loopir.options import Options
@@ -13,28 +15,35 @@ from loopir.program import ExternCall, Launch, MakeView, Program, Step, check_pr
 from loopir.schedule.build import build_kernel
 from loopir.schedule.dag import Dag, is_random
 from loopir.schedule.fusion import Fusion
-from loopir.schedule.group import Group
 from loopir.schedule.memory import plan_memory
-from loopir.text import format_kernel
+from loopir.schedule.template import build_template
+from loopir.template import Template, format_any, kernels_of
 from loopir.verify import check_kernel
 
 
-def schedule(graph: LoweredGraph, options: Options | None = None) -> Program:
-    """Fuses, orders and places the nodes of a lowered graph."""
+def schedule(
+    graph: LoweredGraph, options: Options | None = None, codegens: Mapping[str, CodeGenerator] | None = None
+) -> Program:
+    """Fuses, orders and places the nodes of a lowered graph. ``codegens`` by device type are asked for templates."""
     options = options or Options()
-    graph = replace(graph, nodes=_live_nodes(graph.nodes, graph.outputs))
+    graph = replace(graph, nodes=_live_nodes(graph.nodes, graph.outputs), buffers=dict(graph.buffers))
     dag = Dag(graph)
-    fusion = Fusion(graph, options, dag)
+    templates = {device: codegen for device, codegen in (codegens or {}).items() if isinstance(codegen, OffersTemplates)}
+    fusion = Fusion(graph, options, dag, templates)
     if options.fuse:
         fusion.run()
+    outputs = {view.buffer for view in graph.outputs if isinstance(view, View)}
     kernels = _Kernels(options.check)
     steps: list[Step] = []
     for group in dag.order():
-        if group.extern is not None:
+        if group.extern is not None and group.is_call:
             steps += _extern_steps(group.extern, graph, len(steps))
             continue
-        kernel, buffers = build_kernel(group, graph, _external(group, dag, graph))
-        if kernel.bodies:
+        external = dag.external(group, {group.name}, outputs)
+        built = build_kernel(group, graph, external) if group.extern is None else build_template(group, graph, external)
+        assert built is not None
+        kernel, buffers = built
+        if isinstance(kernel, Template) or kernel.bodies:
             steps.append(Launch(kernels.add(kernel), buffers))
     program = Program(
         inputs=tuple(graph.inputs),
@@ -56,29 +65,18 @@ class _Kernels:
 
     def __init__(self, check: bool) -> None:
         self.check = check
-        self.kernels: list[Kernel] = []
+        self.kernels: list[Kernel | Template] = []
         self._numbers: dict[str, int] = {}
 
-    def add(self, kernel: Kernel) -> int:
-        text = format_kernel(replace(kernel, origins=()))
+    def add(self, kernel: Kernel | Template) -> int:
+        text = format_any(replace(kernel, origins=()))
         if text not in self._numbers:
             named = replace(kernel, name=f"kernel{len(self.kernels)}")
-            if self.check:
-                check_kernel(named)
+            for each in kernels_of(named) if self.check else ():
+                check_kernel(each)
             self._numbers[text] = len(self.kernels)
             self.kernels.append(named)
         return self._numbers[text]
-
-
-def _external(group: Group, dag: Dag, graph: LoweredGraph) -> set[str]:
-    """Buffers of a group that something else reads or writes too."""
-    outputs = {view.buffer for view in graph.outputs if isinstance(view, View)}
-    found = set()
-    for name in group.writes:
-        users = {*dag.readers.get(name, ()), *dag.writers.get(name, ())} - {group.name}
-        if users or name in outputs:
-            found.add(name)
-    return found
 
 
 def _extern_steps(node: ExternNode, graph: LoweredGraph, number: int) -> list[Step]:

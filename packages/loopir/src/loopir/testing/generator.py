@@ -12,6 +12,7 @@ from loopir.evaluate import evaluate_expr, evaluate_kernel
 from loopir.kernel import Kernel, KernelBuffer
 from loopir.parse import parse_kernel
 from loopir.store import ArtifactStore
+from loopir.template import Template, evaluate_template, format_template
 from loopir.text import format_kernel
 
 
@@ -27,7 +28,7 @@ class EvaluatorCodeGenerator:
 
     def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
         """Callables that evaluate."""
-        return [_launcher(parse_kernel(source.text)) for source in sources]
+        return [_launcher(s.kernel if isinstance(s.kernel, Template) else parse_kernel(s.text)) for s in sources]
 
     def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
         """Callables that evaluate the kernels of a run one after the other."""
@@ -35,16 +36,33 @@ class EvaluatorCodeGenerator:
         return [_run_launcher(run, [source.kernel for source in sources], launchers) for run in runs]
 
 
-def _launcher(kernel: Kernel) -> Callable[..., None]:
+class EvaluatorTemplates(EvaluatorCodeGenerator):
+    """Also takes every matrix product and convolution as a template."""
+
+    template_ops = tuple(getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm", "convolution"))
+
+    def refuses(self, template: Template) -> str:
+        """Never."""
+        return ""
+
+    def generate_template(self, template: Template) -> KernelSource:
+        """The text, to be read; what runs is the template itself."""
+        return KernelSource(template, format_template(template))
+
+
+def _launcher(kernel: Kernel | Template) -> Callable[..., None]:
     count = len(kernel.buffers)
+    evaluate: Callable[..., None] = evaluate_template if isinstance(kernel, Template) else evaluate_kernel
 
     def launch(*args: torch.Tensor | int) -> None:
-        evaluate_kernel(kernel, args[:count], args[count:])  # type: ignore[arg-type]
+        evaluate(kernel, args[:count], args[count:])
 
     return launch
 
 
-def _run_launcher(run: Run, kernels: Sequence[Kernel], launchers: Sequence[Callable[..., None]]) -> Callable[..., None]:
+def _run_launcher(
+    run: Run, kernels: Sequence[Kernel | Template], launchers: Sequence[Callable[..., None]]
+) -> Callable[..., None]:
     def launch(*args: torch.Tensor | int) -> None:
         values = {symbol.name: value for symbol, value in zip(run.sizes, args[run.tensors :], strict=True)}  # type: ignore[attr-defined]
         for call in run.calls:
