@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .errors import Unsupported
+from .functional_ops import call_functional, is_mutable_custom
 
 
 def to_functional(fake: torch.Tensor, *, is_leaf: bool = False) -> torch.Tensor:
@@ -70,6 +71,7 @@ class WriteRules(TorchFunctionMode):
     - A write through strides with gaps gives a dense value: the tensor still has its own strides. ``moved`` has the ids
       of tensors whose strides the program changed itself.
     - Versions count each tensor that a foreach op writes to.
+    - A custom op that writes to its operands runs in its functional form.
     """
 
     def __init__(self) -> None:
@@ -80,6 +82,8 @@ class WriteRules(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         target = args[0] if args else None
+        if is_mutable_custom(func):
+            return call_functional(func, args, kwargs)
         if name.startswith("as_strided") and id(target) in self._dense:
             raise Unsupported("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
         if name.startswith("_foreach_") and name.endswith("_"):

@@ -160,6 +160,8 @@ class Tracer(TorchDispatchMode):
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
         func = _RENAMED.get(func, func)
+        if func is aten.mkldnn_rnn_layer.default and torch.is_grad_enabled():
+            func = torch.ops.aotgrad.rnn_layer_training.default
         known = self._known_result(func, args, kwargs)
         if known is not None and not isinstance(known, torch.Tensor):
             return known

@@ -22,6 +22,7 @@ MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {},
     "max-autotune": {},
+    "max-autotune-no-cudagraphs": {"cuda_graphs": False},
 }
 """Options that a mode sets. On the CPU all modes compile alike; the names are accepted so that programs need no change."""
 

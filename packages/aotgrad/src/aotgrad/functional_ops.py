@@ -1,0 +1,97 @@
+"""Functional forms of operators that have none in ATen, defined in the library ``aotgrad``."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import torch
+
+from .errors import Unsupported
+
+_LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
+_ANNOTATION = re.compile(r"\([a-z]\w*!?\)")
+
+
+def _signature(overload: torch._ops.OpOverload) -> str:
+    return str(overload._schema).partition("(")[2]
+
+
+def _rnn_layer(*args: Any) -> Any:
+    """oneDNN's kernel keeps what backward reads only while grad mode is on; no argument tells it."""
+    with torch.enable_grad():
+        return torch.ops.aten.mkldnn_rnn_layer(*args)
+
+
+_LIBRARY.define(f"rnn_layer_training({_signature(torch.ops.aten.mkldnn_rnn_layer.default)}")
+_LIBRARY.impl("rnn_layer_training", _rnn_layer, "CompositeExplicitAutograd")
+
+
+def is_mutable_custom(func: Any) -> bool:
+    """Whether ``func`` is a custom overload that writes to operands and returns none of them."""
+    return (
+        isinstance(func, torch._ops.OpOverload)
+        and func.namespace not in ("aten", "prim", "prims", "aotgrad")
+        and func._schema.is_mutable
+        and all(r.alias_info is None for r in func._schema.returns)
+    )
+
+
+def call_functional(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a mutable custom op by its functional form, then write the new values to its operands. Its own results.
+
+    Eager's default for such an op is to leave gradients as if it were not there.
+    """
+    schema = func._schema
+    values = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    values |= dict(zip((a.name for a in schema.arguments), args)) | kwargs
+    written = [values[name] for name in _written(func)]
+    storages = [t.untyped_storage()._cdata for v in values.values() for t in _tensors(v)]
+    if any(storages.count(t.untyped_storage()._cdata) > 1 for v in written for t in _tensors(v)):
+        raise Unsupported("AG013", f"{func} writes to an operand that shares memory with another one")
+    targets = [t for v in written for t in _tensors(v)]
+    results = functional_overload(func, len(targets))(*args, **kwargs)
+    results = results if isinstance(results, tuple) else (results,)
+    with torch.no_grad():
+        for old, new in zip(targets, results[len(schema.returns) :]):
+            old.copy_(new)
+    own = results[: len(schema.returns)]
+    if not own:
+        return None
+    return own[0] if len(own) == 1 else own
+
+
+@cache
+def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.OpOverload:
+    """``aotgrad::<namespace>_<name>_<copies>``: works on copies of the tensors that ``base`` writes to, of which there are
+    ``copies`` in lists and alone, and returns them behind its results."""
+    written, schema = _written(base), base._schema
+    arguments, _, _ = _signature(base).rpartition(") ->")
+    name = "_".join([*schema.name.split("::"), *schema.overload_name.split(), str(copies)])
+    results = ", ".join([str(r.type) for r in schema.returns] + ["Tensor"] * copies)
+    _LIBRARY.define(f"{name}({_ANNOTATION.sub('', arguments)}) -> ({results})")
+    names = [a.name for a in schema.arguments]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        values = dict(zip(names, args)) | kwargs
+        values |= {w: _copy(values[w]) for w in written if w in values}
+        own = base(*(values[n] for n in names[: len(args)]), **{n: values[n] for n in kwargs})
+        own = () if own is None else own if isinstance(own, tuple) else (own,)
+        results = (*own, *(t for w in written for t in _tensors(values.get(w))))
+        return results if len(results) > 1 else results[0]
+
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    return getattr(torch.ops.aotgrad, name).default
+
+
+def _written(func: torch._ops.OpOverload) -> list[str]:
+    return [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [t for t in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(t, torch.Tensor)]
+
+
+def _copy(value: Any) -> Any:
+    return [t.clone() for t in value] if isinstance(value, (list, tuple)) else None if value is None else value.clone()
