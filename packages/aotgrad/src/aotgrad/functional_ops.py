@@ -51,8 +51,8 @@ def call_functional(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
     if any(storages.count(t.untyped_storage()._cdata) > 1 for v in written for t in _tensors(v)):
         raise Unsupported("AG013", f"{func} writes to an operand that shares memory with another one")
     targets = [t for v in written for t in _tensors(v)]
-    results = functional_overload(func, len(targets))(*args, **kwargs)
-    results = results if isinstance(results, tuple) else (results,)
+    out = functional_overload(func, len(targets))(*args, **kwargs)
+    results = _as_tuple(out)
     with torch.no_grad():
         for old, new in zip(targets, results[len(schema.returns) :]):
             old.copy_(new)
@@ -77,9 +77,8 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
         values = dict(zip(names, args)) | kwargs
         values |= {w: _copy(values[w]) for w in written if w in values}
         own = base(*(values[n] for n in names[: len(args)]), **{n: values[n] for n in kwargs})
-        own = () if own is None else own if isinstance(own, tuple) else (own,)
-        results = (*own, *(t for w in written for t in _tensors(values.get(w))))
-        return results if len(results) > 1 else results[0]
+        results = (*_as_tuple(own), *(t for w in written for t in _tensors(values.get(w))))
+        return results[0] if len(results) == 1 else results
 
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
     return getattr(torch.ops.aotgrad, name).default
@@ -87,6 +86,10 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
 
 def _written(func: torch._ops.OpOverload) -> list[str]:
     return [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
+def _as_tuple(results: Any) -> tuple[Any, ...]:
+    return () if results is None else results if isinstance(results, tuple) else (results,)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -50,6 +50,8 @@ def deep(ctx: Context, value: VariableTracker, memo: VariableTracker | None = No
         if isinstance(value, LazyVariable) and is_constant_value(value.value):
             return value
         value = ctx.real(value)
+        if isinstance(value, ATOMIC):  # equal constants of different types are no copies of each other
+            return value
         key = value.identity()
         if key not in done:
             if _own_rule(ctx, value, "__deepcopy__") is not None:

@@ -384,6 +384,11 @@ def deep_copies(x):
     return copy.deepcopy({"a": [1, {2}], "t": (3,)}), x + 1, copy.copy([x])
 
 
+def deepcopy_tells_equal_constants_apart(x):
+    copied = copy.deepcopy([1, True, 1.0, 0.0, -0.0, False, 0])
+    return [repr(value) for value in copied], x + 1
+
+
 def deepcopy_keeps_sharing(x):
     shared = [1]
     c = copy.deepcopy([shared, shared])
