@@ -2,29 +2,55 @@
 
 from __future__ import annotations
 
-from loopir import Kernel, KernelSource
+from dataclasses import replace
+
+import sympy
+from loopir import Kernel, KernelBuffer, KernelSource
 
 from inductor_triton import ops
+from inductor_triton.columns import by_program, summed_columns
 from inductor_triton.emitter import Emitter
-from inductor_triton.heuristics import Config
+from inductor_triton.heuristics import Config, walking_grid
 from inductor_triton.indexing import merge_loops, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.library import DECORATOR, needed_functions
-from inductor_triton.online import OnlinePair, one_pass
+from inductor_triton.online import OnlinePair, evictions, one_pass
 from inductor_triton.reductions import loop_reduction, online_reduction, persistent_reduction
+from inductor_triton.rewrite import simplified
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
 from inductor_triton.split import split_reduction
-from inductor_triton.tiling import choose_tiling
+from inductor_triton.tiling import choose_tiling, describe, narrowest
 
 
 def generate_sequence(kernel: Kernel) -> KernelSource:
     """The Triton source of ``kernel``, of several kernels where one would leave most of the device idle."""
-    split = split_reduction(kernel)
+    walk = _walk_over_rows(kernel)
+    if walk is not None:
+        return walk
+    simple = simplified(kernel)
+    split = split_reduction(simple)
     if split is None:
-        return generate_source(kernel)
-    parts = tuple(generate_source(part) for part in split.parts)
+        return replace(generate_source(simple), kernel=kernel)
+    return _sequence(kernel, tuple(generate_source(part) for part in split.parts), split.scratch)
+
+
+def _sequence(kernel: Kernel, parts: tuple[KernelSource, ...], scratch: tuple[KernelBuffer, ...]) -> KernelSource:
     text = "\n\n".join(part.text for part in parts)
-    return KernelSource(kernel, text, (("sequence", Sequence(parts, split.scratch)),))
+    return KernelSource(kernel, text, (("sequence", Sequence(parts, scratch)),))
+
+
+def _walk_over_rows(kernel: Kernel) -> KernelSource | None:
+    """A row kernel with column sums as a grid that walks over the rows, and the sum of what its programs have."""
+    sums = summed_columns(kernel)
+    if not sums or kernel.sizes:
+        return None
+    config = choose_tiling(merge_loops(kernel)).config
+    grid = walking_grid(config, describe(kernel).points, narrowest(kernel)) if config.persistent else 0
+    if grid == 0:
+        return None
+    columns = by_program(kernel, sums, grid)
+    parts = generate_source(columns.rows, replace(config, grid=grid)), generate_source(columns.combine)
+    return _sequence(kernel, parts, columns.shares)
 
 
 def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSource:
@@ -38,8 +64,8 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in kernel.buffers),
         sizes=tuple(size.name for size in kernel.sizes),
-        blocks=tuple((axis.extent, axis.block) for axis in tiling.program_axes),
-        batch=product(item.extent for item in tiling.batch),
+        blocks=() if tiling.config.grid else tuple((axis.extent, axis.block) for axis in tiling.program_axes),
+        batch=sympy.Integer(tiling.config.grid or 1) * product(item.extent for item in tiling.batch),
         config=tiling.config,
         index=emitter.index_type,
         limits=emitter.limits,
@@ -52,7 +78,9 @@ def emit_function(emitter: Emitter) -> str:
     """The text of the kernel function."""
     emitter.emit_axes()
     persistent = emitter.tiling.config.persistent
-    for part in emitter.kernel.bodies if persistent else one_pass(emitter.kernel.bodies):
+    parts = list(emitter.kernel.bodies) if persistent else one_pass(emitter.kernel.bodies)
+    for number, part in enumerate(parts):
+        emitter.eviction = {} if persistent else evictions(parts, number)
         inner = isinstance(part, OnlinePair) or part.inner
         emitter.full = frozenset(axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner)
         outer = dict(emitter.values)
@@ -64,6 +92,7 @@ def emit_function(emitter: Emitter) -> str:
         else:
             results = persistent_reduction(emitter, part) if persistent else loop_reduction(emitter, part)
             emitter.values = outer | results
+    emitter.end_walk()
     parameters = [emitter.name(buffer.name) for buffer in emitter.kernel.buffers]
     parameters += [emitter.name(size.name) for size in emitter.kernel.sizes]
     parameters += [ERRORS] if emitter.uses_errors else []

@@ -95,6 +95,11 @@ def exp32(x):
     return tl.exp2(high) * (1.0 + low * 0.693147182)
 
 
+def exp16(x):
+    """e**x; relative error below 1e-5, subnormal results are 0: enough where 16 bits are kept of the result."""
+    return tl.exp2(x * 1.44269504)
+
+
 def split_log32(x):
     """(e, ln m) with x = m * 2**e and m in [0.75, 1.5), for positive finite x."""
     small = x < 1.17549435e-38
@@ -237,6 +242,12 @@ def rcp32(x):
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
+def tanh16(x):
+    """tanh(x); relative error 4e-5: enough where 16 bits are kept of the result."""
+    t = rcp32(1.0 + tl.exp2(x * 2.88539008))
+    return tl.where(tl.abs(x) < 0.01, x, 1.0 - (t + t))  # type: ignore[operator]
+
+
 def one_plus_erf32(x):
     """1 + erf(x); absolute error 2e-7 (Abramowitz and Stegun, 7.1.26): enough where 16 bits are kept of the result."""
     a = tl.abs(x)
@@ -316,15 +327,18 @@ def combine_argmin(a, i, b, j):
     return tl.where(first, a, b), tl.where(first, i, j)
 
 
-def online_step(m, s, a):
-    """The largest value so far and the sum of exp(value - largest), with one value more; one exponential either way."""
-    d = a - m
-    e = tl.exp2(-tl.abs(d) * 1.44269504)
-    return tl.maximum(m, a, propagate_nan=tl.PropagateNan.ALL), tl.where(d <= 0.0, s + e, s * e + 1.0)
+def larger(a, b):
+    """The maximum; NaN wins."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+def exp_difference(a, b):
+    """exp(a - b)."""
+    return tl.exp2((a - b) * 1.44269504)
 
 
 def combine_online(m, s, n, t):
-    """Two partial results of ``online_step`` as one; NaN wins."""
+    """Two pairs of a maximum m and the sum s of exp(value - m) as one; NaN wins."""
     largest = tl.maximum(m, n, propagate_nan=tl.PropagateNan.ALL)
     return largest, s * tl.exp2((m - largest) * 1.44269504) + t * tl.exp2((n - largest) * 1.44269504)
 

@@ -13,14 +13,17 @@ from loopir import Kernel, Range, Value
 from inductor_triton.index_text import IndexPrinter
 from inductor_triton.indexing import bounds, flat_position, indices, integer, product, stride
 from inductor_triton.library import function_names
+from inductor_triton.ops import TRITON_DTYPES
 from inductor_triton.spec import ERRORS, INDEX, INT32_LIMIT
 from inductor_triton.tiling import Axis, Tiling
 
 RESERVED = frozenset(
-    [*keyword.kwlist, "tl", "triton", "libdevice", "range", "float", "program", "batch", ERRORS, INDEX]
+    [*keyword.kwlist, "tl", "triton", "libdevice", "range", "float", "program", "batch", "row", ERRORS, INDEX]
     + [f"{axis}{suffix}" for axis in "xyr" for suffix in ("index", "mask", "base")]
     + [f"{axis}BLOCK" for axis in "XYR"]
 )
+WALK_STAGES = 3
+"""Rows of which the loads are in flight; measured: fewer leave a quarter of the bandwidth."""
 Dims = frozenset[str]
 NOTHING: Dims = frozenset()
 
@@ -65,6 +68,11 @@ class Emitter:
         self.unsynchronised: set[str] = set()
         self.uses_errors = any(step.op == "indirect" for body in kernel.bodies for step in body.instructions)
         self.full: Dims = NOTHING
+        self.unmasked: Dims = NOTHING
+        self.walk: int | None = None
+        self.shares: list[tuple[str, str, str]] = []
+        self.eviction: dict[str, str] = {}
+        self.at_least_one: set[str] = set()
         self.known = _symbol_bounds(kernel)
         self.limits, self.index_type = self._index_width()
 
@@ -106,12 +114,51 @@ class Emitter:
         """Writes the definitions of the iteration symbols and masks, but those of a looped reduction."""
         for size in self.kernel.sizes:
             self.symbols[size] = Term(self.name(size.name), NOTHING, torch.int64)
-        self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
         reduction = self.tiling.reduction
+        if self.tiling.config.grid:
+            assert reduction is not None
+            self._emit_axis(reduction, "")
+            self._start_walk()
+            return
+        self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
         if reduction is not None and self.tiling.config.persistent:
             self._emit_axis(reduction, "")
         elif reduction is not None:
             self._mark(reduction)
+
+    def _start_walk(self) -> None:
+        """The loop over the blocks of rows of a program; what is written to ``walk`` comes before it."""
+        (rows,) = self.tiling.program_axes
+        self.walk = len(self.lines)
+        blocks = -(-(integer(rows.extent) or 0) // rows.block)
+        stages = f"num_stages={WALK_STAGES}"
+        self.line(f"for row in tl.range(tl.program_id(0), {blocks}, {self.tiling.config.grid}, {stages}):")
+        self.indent += 1
+        self._emit_axis(rows, f"row{self.index_cast} * {rows.block_name} + ")
+
+    def before_walk(self, text: str) -> None:
+        """Appends a statement before the loop over the rows."""
+        assert self.walk is not None
+        self.lines.insert(self.walk, "    " + text)
+        self.walk += 1
+
+    def add_share(self, buffer: str, text: str, index: str) -> None:
+        """Adds a block to this program's share of a sum over the rows."""
+        dtype = TRITON_DTYPES[self.buffers[buffer].dtype]
+        total = self.fresh(f"{buffer}_acc")
+        self.before_walk(f"{total} = tl.full({self.shape(frozenset('xr'))}, 0, {dtype})")
+        masked = self.masks(frozenset("x"))
+        self.line(f"{total} += " + (f"tl.where({masked[0]}, {text}, 0.0)" if masked else text))
+        self.shares.append((buffer, total, index))
+
+    def end_walk(self) -> None:
+        """Writes the shares after the loop over the rows."""
+        self.indent = 1
+        mask = "".join(f", mask={name}" for name in self.masks(frozenset("r")))
+        for buffer, total, index in self.shares:
+            size = integer(self.buffers[buffer].numel // self.tiling.config.grid)
+            place = f"{self.name(buffer)} + tl.program_id(0){self.index_cast} * {size} + {index}"
+            self.line(f"tl.store({place}, tl.reduce({total}, 0, combine_sum, keep_dims=True){mask})")
 
     def _emit_program_axes(self, axes: list[Axis]) -> None:
         program = f"tl.program_id(0){self.index_cast}"
@@ -134,18 +181,18 @@ class Emitter:
         if axis.name == "r" and self.index_cast:
             text = f"({text}){self.index_cast}" if offset else f"{text}{self.index_cast}"
         self._emit_loops(axis.loops, text, f"{axis.name}index", frozenset(axis.name))
-        if axis.masked:
+        if axis.masked and axis.name not in self.unmasked:
             self.line(f"{axis.name}mask = {self.position(axis)} < {self.index(axis.extent)[0]}")
 
     def position(self, axis: Axis) -> str:
         """The variable with the flat position along ``axis``."""
         return self.name(axis.loops[0].symbol.name) if len(axis.loops) == 1 else f"{axis.name}index"
 
-    def reduction_header(self) -> None:
-        """Defines the reduction's symbols at the top of its loop."""
+    def reduction_header(self, block: int = 0) -> None:
+        """Defines the reduction's symbols, for the block of that number from ``rbase`` on."""
         axis = self.tiling.reduction
         assert axis is not None
-        self._emit_axis(axis, "rbase + ")
+        self._emit_axis(axis, f"rbase + {block * axis.block} + " if block else "rbase + ")
 
     def _mark(self, axis: Axis) -> None:
         for item in axis.loops:
@@ -238,7 +285,8 @@ class Emitter:
 
     def masks(self, dims: Dims) -> list[str]:
         """The masks of the blocks along ``dims``."""
-        return [f"{axis.name}mask" for axis in self.tiling.axes if axis.name in dims and axis.loops and axis.masked]
+        masked = [axis for axis in self.tiling.axes if axis.name in dims - self.unmasked and axis.loops and axis.masked]
+        return [f"{axis.name}mask" for axis in masked]
 
 
 def _blocks_text(extent: str, axis: Axis) -> str:

@@ -12,13 +12,16 @@ MULTIPROCESSORS = 132
 LONG_ARITHMETIC = 15
 PERSISTENT_BYTES = 32768
 TILE_ELEMENTS = 2048
+ROWS_PER_PROGRAM = 4
+SHORT_COLUMN = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """A choice of blocks: elements per program along the point axes (``y``, ``x``) and the reduction (``r``), and warps.
 
-    ``persistent`` means that one block holds the whole reduction, so that inner values stay in registers between bodies.
+    ``persistent`` means that one block holds the whole reduction, so that inner values stay in registers between bodies;
+    ``grid`` programs then walk over all points (0: a program per block).
     """
 
     x: int
@@ -27,11 +30,13 @@ class Config:
     persistent: bool = False
     num_warps: int = 4
     num_stages: int = 1
+    grid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest moved type."""
+    """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type
+    that is moved along the rows; ``online``: the first pass takes softmax's maximum and sum."""
 
     points: int
     reduction: int
@@ -40,6 +45,7 @@ class Workload:
     inner_contiguous: bool = True
     static: bool = True
     passes: int = 1
+    online: bool = False
 
 
 def next_power_of_two(value: int) -> int:
@@ -78,7 +84,7 @@ def _row_reduction(work: Workload) -> Config:
     persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
     if not persistent:
         # More warps per row mean fewer rows at a time, which a second pass finds in the cache.
-        warps = 16 if work.passes > 1 else 8
+        warps = 16 if work.passes > 1 else 4 if work.online else 8
         block = min(length, warps * 32 * max(1, 16 // work.itemsize))
         return Config(x=1, r=max(block, 16), num_warps=_clamp(block // 128, 1, warps))
     rows = 1
@@ -89,9 +95,17 @@ def _row_reduction(work: Workload) -> Config:
     return Config(x=rows, r=length, persistent=True, num_warps=_clamp(rows * length // per_warp, 1, 16))
 
 
+def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:
+    """Programs that walk over rows, each several each: as many as are resident at once, 0 where there are too few rows."""
+    resident = 1 if bytes_per_element > 2 else 2
+    return min(resident * MULTIPROCESSORS, points // (config.x * ROWS_PER_PROGRAM))
+
+
 def _column_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     columns = _clamp(next_power_of_two(work.points), 1, 64)
+    while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
+        columns //= 2
     persistent = work.static and work.reduction > 0 and length <= 32
     rows = length if persistent else min(length, TILE_ELEMENTS // columns)
     return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 4))

@@ -41,10 +41,22 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
     arguments = [_pointer(emitter, buffer, text)]
     arguments += [f"mask={' & '.join(masks)}"] if masks else []
     arguments += [f"other={ops.format_constant(other, step.dtype)}"] if mask is not None else []
+    evict = emitter.eviction.get(buffer, "") if "r" in wanted else ""
     key = ("load", *arguments, emitter.versions.get(buffer, 0))
     if key not in emitter.computed:
         _synchronise(emitter, buffer)
-    return emitter.define(step.result, f"tl.load({', '.join(arguments)})", wanted, step.dtype, key)
+    policy = f', eviction_policy="{evict}"' if evict else ""
+    text = f"tl.load({', '.join(arguments)}{policy})"
+    if (
+        emitter.walk is not None
+        and wanted == {"r"}
+        and buffer not in emitter.versions
+        and not guards
+        and key not in emitter.computed
+    ):
+        emitter.before_walk(f"{emitter.name(step.result)} = {text}")
+        emitter.computed[key] = Term(emitter.name(step.result), wanted, step.dtype)
+    return emitter.define(step.result, text, wanted, step.dtype, key)
 
 
 def _synchronise(emitter: Emitter, buffer: str) -> None:
@@ -65,6 +77,9 @@ def _store(emitter: Emitter, step: Instruction) -> None:
     term = emitter.operand(value)
     if mode == "add":
         addend = term.text if term.dims == emitter.full else emitter.expanded(term.text, term.dims, emitter.full)
+        if emitter.walk is not None:
+            emitter.add_share(buffer, addend, text)
+            return
         emitter.line(f'tl.atomic_add({pointer}, {addend}{mask}, sem="relaxed")')
     else:
         emitter.line(f"tl.store({pointer}, {term.text}{mask})")
@@ -165,7 +180,11 @@ def _elementwise(emitter: Emitter, step: Instruction) -> Term:
     dims = NOTHING.union(*(term.dims for term in terms))
     inline = step.op in ops.INFIX and any(term.literal is None for term in terms)
     texts = [term.literal if inline and term.literal is not None else term.text for term in terms]
-    text = ops.elementwise(step.op, terms[-1].dtype, texts)
+    if step.op == "div" and isinstance(step.args[1], Value) and step.args[1].name in emitter.at_least_one:
+        name = step.args[1].name
+        inverse = emitter.define(f"{name}_inverse", f"1.0 / {texts[1]}", terms[1].dims, torch.float32)
+        return emitter.define(step.result, f"{texts[0]} * {inverse.text}", dims, step.dtype)
+    text = ops.elementwise(step.op, terms[-1].dtype, texts, emitter.keeps_16_bits)
     return emitter.define(step.result, text, dims, step.dtype)
 
 

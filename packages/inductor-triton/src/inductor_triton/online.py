@@ -38,12 +38,20 @@ def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
     return plan
 
 
+def evictions(parts: Sequence[Body | OnlinePair], number: int) -> dict[str, str]:
+    """How long the loads of a pass should stay in the cache: until the last pass that reads the same buffer."""
+    reads = [set(map(str, _reads(part))) for part in parts]
+    later, earlier = set().union(*reads[number + 1 :]), set().union(*reads[:number])
+    return {name: "evict_last" if name in later else "evict_first" for name in reads[number] if name in later | earlier}
+
+
 def _writes(bodies: Sequence[Body]) -> set[object]:
     return {step.args[0] for body in bodies for step in body.instructions if step.op == "store"}
 
 
-def _reads(body: Body | None) -> set[object]:
-    return {step.args[0] for step in body.instructions if step.op == "load"} if body is not None else set()
+def _reads(part: Body | OnlinePair | None) -> set[object]:
+    found = () if part is None else part.operand if isinstance(part, OnlinePair) else part.instructions
+    return {step.args[0] for step in found if step.op == "load"}
 
 
 def online_pair(first: Body, second: Body) -> OnlinePair | None:

@@ -44,6 +44,8 @@ FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
     "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})", "fmod": "libdevice.fmod({0}, {1})",
     "remainder": "remainder_float(libdevice.fmod({0}, {1}), {1})",
 }  # fmt: skip
+FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})"}
+"""Where the kernel keeps no more than 16 bits of anything."""
 FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE, *_LIBDEVICE_FLOAT64)} | {
     "floor": "floor64({0})", "ceil": "ceil64({0})", "trunc": "trunc64({0})", "round": "round64({0})",
     "exp": "tl.exp({0})", "log": "tl.log({0})", "log2": "tl.log2({0})", "sqrt": "tl.sqrt({0})", "rsqrt": "1.0 / tl.sqrt({0})",
@@ -62,18 +64,18 @@ UNSIGNED = INTEGER | {
 BOOL = INTEGER | {"minimum": "{0} & {1}", "maximum": "{0} | {1}", "not": "{0} == 0"}
 
 
-def templates(dtype: torch.dtype) -> dict[str, str]:
+def templates(dtype: torch.dtype, keeps_16_bits: bool = False) -> dict[str, str]:
     """The templates of the elementwise operations on ``dtype``."""
     if dtype is torch.float64:
         return FLOAT64
     if dtype.is_floating_point:
-        return FLOAT32
+        return FLOAT32_FOR_16 if keeps_16_bits else FLOAT32
     return {torch.bool: BOOL, torch.uint8: UNSIGNED}.get(dtype, INTEGER)
 
 
-def elementwise(op: str, dtype: torch.dtype, operands: list[str]) -> str:
+def elementwise(op: str, dtype: torch.dtype, operands: list[str], keeps_16_bits: bool = False) -> str:
     """The expression of an elementwise operation whose operands (the last one, for ``where``) have ``dtype``."""
-    template = templates(dtype).get(op)
+    template = templates(dtype, keeps_16_bits).get(op)
     if template is None:
         raise BuildError(f"no Triton form of {op} on {dtype}")
     return template.format(*operands)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+
 import torch
 from loopir import Body, Instruction
 
 from inductor_triton import ops
 from inductor_triton.emitter import Emitter, Term
+from inductor_triton.indexing import integer
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.online import OnlinePair
 
@@ -14,6 +18,8 @@ BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
 UNROLL = 4
 """Blocks of a row whose loads are in flight together, while each lane keeps one accumulator per element of a block."""
+TOGETHER = 4
+"""Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per element and one per block."""
 LOWEST = "-3.4028234663852886e38"
 
 
@@ -36,52 +42,79 @@ def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
 
 def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     """Emits a loop over blocks of the reduction; returns the results of its reductions, combined after it."""
-    axis = emitter.tiling.reduction
-    assert axis is not None
-    outside, computed = emitter.lines, emitter.computed
-    emitter.lines, emitter.computed = [], dict(computed)
-    emitter.indent += 1
-    emitter.reduction_header()
     before: list[str] = []
-    pending: list[tuple[Instruction, str, str, str]] = []
-    for step in body.instructions:
-        if step.op == "reduce":
-            pending.append(_accumulate(emitter, step, before))
-        elif step.op == "scan":
-            _scan(emitter, step, before)
-        else:
-            emit_instruction(emitter, step)
-    inside, emitter.lines, emitter.computed = emitter.lines, outside, computed
-    emitter.indent -= 1
+    pending: dict[str, tuple[Instruction, str, str, str]] = {}
+
+    def block(_: int) -> None:
+        emitter.reduction_header()
+        for step in body.instructions:
+            if step.op == "reduce":
+                _accumulate(emitter, step, before, pending)
+            elif step.op == "scan":
+                _scan(emitter, step, before, pending)
+            else:
+                emit_instruction(emitter, step)
+
+    lines = _loops(emitter, block)
     for text in before:
         emitter.line(text)
-    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}, loop_unroll_factor={UNROLL}):")
-    emitter.lines += inside
-    return {str(step.result): _combine(emitter, step, kind, value, where) for step, kind, value, where in pending}
+    emitter.lines += lines
+    return {name: _combine(emitter, *found) for name, found in pending.items() if found[0].op == "reduce"}
+
+
+def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1) -> list[str]:
+    """The lines of ``blocks(n)`` over the reduction, n blocks at ``rbase`` each: without masks as far as they are full, then
+    the rest."""
+    axis = emitter.tiling.reduction
+    assert axis is not None
+    outside, computed, indent = emitter.lines, emitter.computed, emitter.indent
+    extent, step = integer(axis.extent), axis.block * together
+    whole = None if extent is None else extent // step * step
+    emitter.lines = []
+    if whole != 0 or extent == 0:
+        end, stride = emitter.index(axis.extent)[0] if whole is None else whole, axis.block if together == 1 else step
+        unroll = f", loop_unroll_factor={UNROLL}" if together == 1 else ""
+        emitter.line(f"for rbase in tl.range(0, {end}, {stride}{unroll}):")
+        emitter.computed, emitter.indent = dict(computed), indent + 1
+        emitter.unmasked = frozenset() if whole is None else frozenset("r")
+        blocks(together)
+        emitter.indent, emitter.unmasked = indent, frozenset()
+    if whole is not None and extent is not None and whole < extent:
+        emitter.computed = dict(computed)
+        emitter.line(f"rbase = {whole}")
+        blocks(-(-(extent - whole) // axis.block))
+    lines, emitter.lines, emitter.computed = emitter.lines, outside, computed
+    return lines
 
 
 def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
-    """Emits the one loop of a maximum and a sum of exponentials; returns both."""
-    axis = emitter.tiling.reduction
-    assert axis is not None
+    """Emits the one loop of a maximum and a sum of exponentials, several blocks at a time; returns both."""
     shape, outer = emitter.shape(emitter.full), emitter.full - {"r"}
     largest, total = emitter.fresh(f"{pair.maximum.result}_acc"), emitter.fresh(f"{pair.total.result}_acc")
+    grown, operand = emitter.fresh(f"{pair.maximum.result}_now"), emitter.fresh(f"{pair.maximum.result}_in")
     emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
     emitter.line(f"{total} = tl.full({shape}, 0.0, tl.float32)")
-    emitter.line(f"for rbase in tl.range(0, {emitter.index(axis.extent)[0]}, {axis.block_name}, loop_unroll_factor={UNROLL}):")
-    computed, emitter.computed = emitter.computed, dict(emitter.computed)
-    emitter.indent += 1
-    emitter.reduction_header()
-    for step in pair.operand:
-        emit_instruction(emitter, step)
-    _, text = _masked(emitter, pair.maximum)
-    emitter.line(f"{largest}, {total} = online_step({largest}, {total}, {text})")
-    emitter.indent -= 1
-    emitter.computed = computed
+
+    def blocks(count: int) -> None:
+        outside = emitter.computed
+        names = [f"{operand}{number}" for number in range(count)]
+        for number, name in enumerate(names):
+            emitter.computed = dict(outside)
+            emitter.reduction_header(number)
+            for step in pair.operand:
+                emit_instruction(emitter, step)
+            emitter.line(f"{name} = {_masked(emitter, pair.maximum)[1]}")
+        emitter.line(f"{grown} = {reduce(lambda a, b: f'larger({a}, {b})', [largest, *names])}")
+        terms = " + ".join(f"exp_difference({name}, {grown})" for name in names)
+        emitter.line(f"{total} = {total} * exp_difference({largest}, {grown}) + ({terms})")
+        emitter.line(f"{largest} = {grown}")
+
+    emitter.lines += _loops(emitter, blocks, TOGETHER)
     emitter.line(f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)")
     results = {}
     for step, text in ((pair.maximum, f"online_max({largest}, {total})"), (pair.total, f"online_sum({largest}, {total})")):
         results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
+    emitter.at_least_one.add(str(pair.total.result))
     return results
 
 
@@ -115,18 +148,23 @@ def _accumulator_dtype(emitter: Emitter, step: Instruction) -> torch.dtype:
     return torch.int32 if dtype is torch.bool else dtype
 
 
-def _accumulate(emitter: Emitter, step: Instruction, before: list[str]) -> tuple[Instruction, str, str, str]:
+def _accumulate(
+    emitter: Emitter, step: Instruction, before: list[str], pending: dict[str, tuple[Instruction, str, str, str]]
+) -> None:
     kind, value = _masked(emitter, step)
-    dtype = _accumulator_dtype(emitter, step)
-    total, shape = emitter.fresh(f"{step.result}_acc"), emitter.shape(emitter.full)
-    before.append(f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
-    if not kind.startswith("arg"):
+    if str(step.result) not in pending:
+        dtype, shape = _accumulator_dtype(emitter, step), emitter.shape(emitter.full)
+        total = emitter.fresh(f"{step.result}_acc")
+        where = emitter.fresh(f"{step.result}_at") if kind.startswith("arg") else ""
+        before.append(f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+        if where:
+            before.append(f"{where} = tl.full({shape}, {LAST_POSITION}, tl.int32)")
+        pending[str(step.result)] = (step, kind, total, where)
+    _, _, total, where = pending[str(step.result)]
+    if where:
+        emitter.line(f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})")
+    else:
         emitter.line(f"{total} = combine_{kind}({total}, {value})")
-        return step, kind, total, ""
-    where = emitter.fresh(f"{step.result}_at")
-    before.append(f"{where} = tl.full({shape}, {LAST_POSITION}, tl.int32)")
-    emitter.line(f"{total}, {where} = combine_{kind}({total}, {where}, {value}, {_positions(emitter)})")
-    return step, kind, total, where
 
 
 def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
@@ -141,11 +179,16 @@ def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: 
     return emitter.define(str(step.result), text, outer, _dtype(step))
 
 
-def _scan(emitter: Emitter, step: Instruction, before: list[str]) -> None:
+def _scan(
+    emitter: Emitter, step: Instruction, before: list[str], pending: dict[str, tuple[Instruction, str, str, str]]
+) -> None:
     kind, value = _masked(emitter, step)
-    dtype, carry, block = _dtype(step), emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
-    outer = emitter.shape(emitter.full - {"r"})
-    before.append(f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+    dtype, outer = _dtype(step), emitter.shape(emitter.full - {"r"})
+    if str(step.result) not in pending:
+        carry, block = emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
+        before.append(f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
+        pending[str(step.result)] = (step, kind, carry, block)
+    _, _, carry, block = pending[str(step.result)]
     emitter.line(f"{block} = {value}")
     scanned = f"combine_{kind}({carry}, tl.associative_scan({block}, 1, combine_{kind}))"
     emitter.values[str(step.result)] = emitter.define(str(step.result), scanned, emitter.full, dtype)

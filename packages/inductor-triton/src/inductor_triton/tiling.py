@@ -23,6 +23,8 @@ LONG = {
 """Operations of many instructions."""
 DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
+SMALL_SHARE = 8
+"""A buffer of less than one element for so many points does not decide how many a thread takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +131,37 @@ def hint(kernel: Kernel, expr: sympy.Expr) -> int:
 
 def describe(kernel: Kernel) -> Workload:
     """What the heuristics ask about ``kernel``."""
-    moved = {str(step.args[0]) for step in steps(kernel) if step.op in ("load", "store")}
-    sizes = [buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in moved and integer(buffer.numel) != 1]
+    points = prod(hint(kernel, item.extent) for item in kernel.ranges)
+    sizes = [buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in _moved(kernel, points)]
     work = sum(8 if step.op in LONG else 1 for step in steps(kernel))
     contiguous = True
     if kernel.reduction and kernel.ranges:
         contiguous = _bytes_along(kernel, kernel.reduction[-1]) >= _bytes_along(kernel, kernel.ranges[-1])
     return Workload(
-        points=prod(hint(kernel, item.extent) for item in kernel.ranges),
+        points=points,
         reduction=prod(hint(kernel, item.extent) for item in kernel.reduction),
         itemsize=max(sizes, default=4),
         operations=work,
         inner_contiguous=contiguous,
         static=all(integer(item.extent) is not None for item in kernel.reduction),
         passes=_passes(kernel),
+        online=any(isinstance(part, OnlinePair) for part in one_pass(kernel.bodies)),
     )
+
+
+def _moved(kernel: Kernel, points: int) -> set[str]:
+    """The buffers that make up the traffic: those accessed along the reduction, or about as large as there are points."""
+    moves = [step for step in steps(kernel) if step.op in ("load", "store")]
+    along = {item.symbol for item in kernel.reduction}
+    rows = {str(step.args[0]) for step in moves if (index_of(step) or sympy.Integer(0)).free_symbols & along}
+    sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) for buffer in kernel.buffers}
+    touched = {str(step.args[0]) for step in moves}
+    return rows or {name for name in touched if SMALL_SHARE * sizes[name] >= points} or touched
+
+
+def narrowest(kernel: Kernel) -> int:
+    """Bytes per element of the largest buffer."""
+    return max(kernel.buffers, key=lambda item: hint(kernel, sympy.sympify(item.numel))).dtype.itemsize
 
 
 def _bytes_along(kernel: Kernel, loop: Range) -> int:

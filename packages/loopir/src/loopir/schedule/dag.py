@@ -102,6 +102,39 @@ class Dag:
         for name in fused.writes:
             self.writers[name] = _renamed(self.writers[name], right.name, left.name)
 
+    def move_adds(self, rows: Group, sums: Group, fused: Group, rest: Group) -> None:
+        """Puts ``fused``, which computes what ``rest`` needs, in the place of ``rows``, and ``rest`` in that of ``sums``."""
+        self.groups[rows.name] = fused
+        fused.members.sort(key=lambda member: self.positions[id(member.node)])
+        for before in self.predecessors[sums.name]:
+            self._edge(before, rows.name)
+        self._edge(rows.name, sums.name)
+        for name in fused.reads:
+            self.readers[name] = list(dict.fromkeys([*self.readers[name], rows.name]))
+        for name in fused.writes:
+            self.writers[name] = list(dict.fromkeys([*self.writers[name], rows.name]))
+        for users, kept in ((self.readers, rest.reads), (self.writers, set(rest.writes))):
+            for name, names in users.items():
+                if name not in kept:
+                    names[:] = [user for user in names if user != sums.name]
+        if rest.members:
+            self.groups[sums.name] = rest
+            return
+        for after in self.successors.pop(sums.name):
+            self.predecessors[after].discard(sums.name)
+            self._edge(rows.name, after)
+        for before in self.predecessors.pop(sums.name):
+            self.successors[before].discard(sums.name)
+        del self.groups[sums.name]
+
+    def add_before(self, group: Group, new: Group) -> None:
+        """Adds a group that writes memory which ``group`` writes next."""
+        self.groups[new.name] = new
+        self.successors[new.name], self.predecessors[new.name] = set(), set()
+        self._edge(new.name, group.name)
+        for name in new.writes:
+            self.writers.setdefault(name, []).insert(0, new.name)
+
     def order(self) -> list[Group]:
         """All groups, dependencies first, else in program order; launches and extern calls are kept together where that moves
         a group by no more than WINDOW nodes, so that launches form long runs."""

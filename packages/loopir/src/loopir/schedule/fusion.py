@@ -18,6 +18,7 @@ from loopir.expr import substitute
 from loopir.node import LoweredGraph, View
 from loopir.options import Options
 from loopir.program import Decision
+from loopir.schedule.columns import add_sums_to_rows
 from loopir.schedule.dag import Dag
 from loopir.schedule.group import Group, Joint, joints, merged
 from loopir.schedule.template import build_template, is_operand, offer_template
@@ -62,6 +63,7 @@ class Fusion:
             if fused is not None:
                 seen = {pair for pair in seen if fused.name not in pair}
                 self._add_candidates(fused, queue, seen)
+        self.decisions += add_sums_to_rows(self.graph, self.dag, self._same_points)
         self._bundle_small()
         last = {(decision.first, decision.second): decision for decision in self.decisions}
         self.decisions = list(last.values())

@@ -1,0 +1,144 @@
+"""Column sums beside row work: a row kernel that reads what sums over the rows read adds each row's share to them.
+
+The gradients of a norm's weight and bias are sums over rows of what the row pass has in registers. A kernel has one reduction
+(C4.1), so the sums become stores with ``mode="add"`` into zeroed memory; a code generator keeps them in registers over the
+rows of a program. Only for devices whose atomics are cheap, and not where results must be the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import sympy
+import torch
+
+from loopir.kernel import Instruction, Value
+from loopir.node import LoopNode, LoweredGraph
+from loopir.program import Decision
+from loopir.schedule.dag import Dag
+from loopir.schedule.group import Group, Joint, Member, group_of, joints, merged
+from loopir.simplify import product
+
+DEVICES = ("cuda",)
+LONGEST_ROW = 8192
+MOST_SUMS = 4
+ROWS_PER_PROGRAM = 4
+PROGRAMS = 264
+
+
+SamePoints = Callable[[Group, Group, Joint, list[str]], bool]
+
+
+def add_sums_to_rows(graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> list[Decision]:
+    """Moves column sums into row groups that read the same, or write what they sum; returns what was done.
+
+    ``same_points(left, right, joint, buffers)``: whether each point reads of ``buffers`` only what it writes itself.
+    """
+    decisions = []
+    for name in sorted(dag.groups, key=lambda name: dag.groups[name].first):
+        sums = dag.groups.get(name)
+        if sums is None or not _are_column_sums(sums, graph):
+            continue
+        for other in _readers(sums, dag):
+            joined = _joined(dag.groups[other], sums, graph, dag, same_points)
+            if joined is not None:
+                shared = sorted(sums.reads & joined.reads)
+                decisions.append(Decision(other, name, True, f"sums of columns while rows of {', '.join(shared)} are read", 0))
+                break
+    return decisions
+
+
+def _readers(sums: Group, dag: Dag) -> list[str]:
+    names = dict.fromkeys(name for buffer in sorted(sums.reads) for name in dag.readers.get(buffer, ()))
+    return [name for name in names if name in dag.groups and name != sums.name]
+
+
+def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
+    if group.extern is not None or not group.reduction or not group.is_fusable:
+        return False
+    device = graph.buffers[group.members[0].node.buffer].device.type
+    reduced = [member.node for member in group.members if member.node.reduction]
+    if device not in DEVICES or torch.are_deterministic_algorithms_enabled() or len(reduced) > MOST_SUMS:
+        return False
+    if any(member.inner and not member.node.reduction for member in group.members):
+        return False
+    rows, columns = (product(item.extent for item in loops) for loops in (group.reduction, group.ranges))
+    if rows.free_symbols or columns.free_symbols or columns > LONGEST_ROW or rows < ROWS_PER_PROGRAM * PROGRAMS:
+        return False
+    buffers = [graph.buffers[node.buffer] for node in reduced]
+    written = {node.buffer for node in reduced}
+    return (
+        all(map(_is_plain_sum, reduced))
+        and all(b.dtype is torch.float32 for b in buffers)
+        and not written & _inner_reads(group)
+    )
+
+
+def _inner_reads(group: Group) -> set[str]:
+    return {name for member in group.members if member.node.reduction for name in member.node.read_names}
+
+
+def _is_plain_sum(node: LoopNode) -> bool:
+    reduces = [step for step in node.program if step.op == "reduce"]
+    plain = len(node.epilogue) == 1 and node.epilogue[0].op == "store" and len(reduces) == 1
+    return plain and reduces[0].args[0] == "sum" and node.program[-1] is reduces[0]
+
+
+def _joined(rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points: SamePoints) -> Group | None:
+    """The row group with the sums, put into ``dag``; None where the two do not fit."""
+    adds = [member for member in sums.members if member.node.reduction]
+    whole = product(item.extent for item in (*sums.ranges, *sums.reduction))
+    if not rows.is_fusable or not rows.reduction or product(item.extent for item in rows.reduction) > LONGEST_ROW:
+        return None
+    if product(item.extent for item in (*rows.ranges, *rows.reduction)) != whole or rows.name in dag.successors[sums.name]:
+        return None
+    if dag.step_between(rows, sums) is not None:
+        return None
+    nodes = [_adding(member.node) for member in adds]
+    for member, node in zip(adds, nodes):
+        dag.positions[id(node)] = dag.positions[id(member.node)]
+    members = [Member(node, False, member.substitution) for node, member in zip(nodes, adds)]
+    pointwise = Group(sums.name, None, members, [*sums.reduction, *sums.ranges], [], sums.first, sums.last)
+    touched, written = rows.reads | set(rows.writes), sorted(_inner_reads(sums) & set(rows.writes))
+    shared = sorted(touched & _inner_reads(sums), key=lambda name: -graph.facts.hint(product(graph.buffers[name].shape)))
+    for joint in joints(rows, pointwise, shared, graph.facts) if shared else ():
+        fused = merged(rows, pointwise, joint)
+        fits = product(item.extent for item in joint.reduction) == product(item.extent for item in sums.ranges)
+        if fits and same_points(rows, pointwise, joint, written):
+            rest = [member for member in sums.members if not member.node.reduction]
+            dag.move_adds(rows, sums, fused, Group(sums.name, None, rest, sums.ranges, [], sums.first, sums.last))
+            _zero(nodes, sums, fused, dag)
+            return fused
+    return None
+
+
+def _adding(node: LoopNode) -> LoopNode:
+    """The sum as additions of its terms."""
+    term, store = node.program[-1].args[1], node.epilogue[0]
+    add = Instruction(None, "store", (store.args[0], store.args[1], term, "add"), None)
+    return replace(
+        node,
+        kind="scatter",
+        ranges=(*node.reduction, *node.ranges),
+        reduction=(),
+        program=(*node.program[:-1], add),
+        epilogue=(),
+    )
+
+
+def _zero(nodes: list[LoopNode], sums: Group, fused: Group, dag: Dag) -> None:
+    """A group before ``fused`` that sets the sums to zero."""
+    zeros: list[Member] = []
+    for node in nodes:
+        store = node.program[-1]
+        steps = (
+            Instruction("zero", "constant", (0.0,), torch.float32),
+            Instruction(None, "store", (store.args[0], store.args[1], Value("zero"), None), None),
+        )
+        loops = tuple(item for item in node.ranges if sympy.sympify(store.args[1]).has(item.symbol))  # type: ignore[union-attr]
+        zero = LoopNode(node.buffer, "pointwise", loops, (), steps, (), (), store.args[1], node.origins)  # type: ignore[arg-type]
+        dag.positions[id(zero)] = dag.positions[id(node)]
+        (member,) = group_of(zero, fused.first).members
+        zeros.append(member)
+    dag.add_before(fused, Group(f"{sums.name}.zero", None, zeros, list(zeros[0].node.ranges), [], fused.first, fused.first))
