@@ -40,6 +40,37 @@ def kernel0(in0: In('{d}', 2000), in1: In('{d}', 2000), in2: In('{d}', 37), in3:
     harness_any.compare()
 
 
+SECONDS = """
+@kernel(device='cpu', vector='p1')
+def kernel0(in0: In('{d}', 1 + 2*{n}), in1: In('{d}', 3), out0: Out('{d}', 3*(2*{n} - 1)), out1: Out('{d}', 3*{n}), out2: Out('{d}', 3*{n})):
+    for p0 in range(3):
+        for p1 in range({n}):
+            a = load(in0, [2*p1 + 1], '{d}')
+            i = index_expr(2*p1 - 2 + p0, 'int64')
+            zero = constant(0, 'int64')
+            m = le(zero, i)
+            b = load(in0, [2*p1 + p0 - 2], '{d}', mask=m, other={other})
+            j = index_expr(p0 - 1 - p1 // {n}, 'int64')
+            k = le(zero, j)
+            mk = and_(m, k)
+            c = load(in1, [p0 - 1], '{d}', mask=mk, other={other})
+            store(out0, [2*p1 + p0*(2*{n} - 1)], a)
+            store(out1, [p1 + {n}*p0], b)
+            store(out2, [p1 + {n}*p0], c)
+"""
+
+
+def test_every_second_element_and_one_masked_place(harness_any):
+    for n in (5, 16, 37, 64, 131):
+        for dtype in ("float32", "int64", "bfloat16", "bool", "uint8", "float64", "int32", "int16", "float16"):
+            kind = getattr(torch, dtype)
+            data = (torch.arange(1 + 2 * n) % 3 == 0) if dtype == "bool" else (torch.arange(1 + 2 * n) % 97).to(kind)
+            outputs = [torch.zeros(3 * m, dtype=kind) for m in (2 * n - 1, n, n)]
+            text = SECONDS.format(n=n, d=dtype, other=True if dtype == "bool" else 7)
+            harness_any.add(text, data, data[:3].clone(), *outputs, label=f"{n} {dtype}")
+    harness_any.compare()
+
+
 MASKED = """
 @kernel(device='cpu', vector={axis})
 def kernel0(in0: In('{d}', 100), out0: Out('{d}', 7*130)):

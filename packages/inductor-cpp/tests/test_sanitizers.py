@@ -1,4 +1,4 @@
-"""A sample of kernels under the address and undefined-behaviour sanitizers, in a process that preloads their runtime."""
+"""Kernels under the address and undefined-behaviour sanitizers, in a process that preloads their runtimes."""
 
 from __future__ import annotations
 
@@ -8,44 +8,31 @@ import sys
 
 import pytest
 from inductor_cpp import find_toolchain
+from inductor_cpp.testing import preload
 
-SCRIPT = """
+CONFORMANCE = """
 import dataclasses, sys, tempfile
 from inductor_cpp import CppCodeGenerator, Toolchain, find_toolchain
+from inductor_cpp.testing import Sanitized
 from loopir import ArtifactStore
-from loopir.testing import check_code_generator
-from loopir.testing.conformance import CASES
-
-class Sanitized(Toolchain):
-    @property
-    def flags(self):
-        return (*(f for f in super().flags if f != "-O2"), "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+from loopir.testing import CASES, check_code_generator
 
 toolchain = Sanitized(**{f.name: getattr(find_toolchain(), f.name) for f in dataclasses.fields(Toolchain)})
-cases = CASES[int(sys.argv[1])::int(sys.argv[2])]
 with tempfile.TemporaryDirectory() as directory:
-    print("launches", check_code_generator(CppCodeGenerator(toolchain), ArtifactStore(directory + "/store"), cases=cases))
+    check_code_generator(CppCodeGenerator(toolchain), ArtifactStore(directory), cases=CASES[int(sys.argv[1])::12])
 """
-STEP = 12
-
-
-def library(name: str) -> str:
-    """The path of a sanitizer's runtime, or an empty text."""
-    compiler = find_toolchain().compiler
-    path = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
-    return path if os.path.isabs(path) else ""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [0, 5])
-def test_no_sanitizer_reports(start: int) -> None:
-    address, undefined = library("libasan.so"), library("libubsan.so")
-    if not (address and undefined):
+@pytest.mark.parametrize(
+    "command",
+    [("-c", CONFORMANCE, "0"), ("-c", CONFORMANCE, "5"), ("-m", "inductor_cpp.testing", "--sanitize", "--programs", "300")],
+    ids=["conformance 0", "conformance 5", "random"],
+)
+def test_no_sanitizer_reports(command: tuple[str, ...]) -> None:
+    environment = preload(find_toolchain().compiler)
+    if not environment:
         pytest.skip("the compiler has no sanitizer runtimes")
-    environment = {
-        **os.environ, "LD_PRELOAD": f"{address} {undefined}", "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    command = [sys.executable, "-c", SCRIPT, str(start), str(STEP)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0 and "launches" in done.stdout, done.stderr[-4000:]
+    environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

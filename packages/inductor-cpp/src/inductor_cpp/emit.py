@@ -106,12 +106,12 @@ class Emitter:
             replaced[axis] = f"({identifier(axis.name)} + {lane})"
         return print_index(as_expr(expr), replaced)
 
-    def is_contiguous(self, expr: sympy.Expr) -> bool:
-        """Whether consecutive lanes are consecutive elements."""
+    def stride(self, expr: sympy.Expr) -> sympy.Expr | None:
+        """The step between elements of consecutive lanes; None when it varies."""
         axis = self.plan.axis
         if axis is None or any(self.bindings[s.name].vector for s in expr.free_symbols if s.name in self.bindings):  # type: ignore[attr-defined]
-            return False
-        return stride_along(expr, axis.symbol) == 1
+            return None
+        return stride_along(expr, axis.symbol)
 
     # ---- definitions ----
 
@@ -220,23 +220,31 @@ def emit_load(e: Emitter, step: Instruction) -> None:
         return
     lane = f"[&](i64 k) LAMBDA -> {kind} {{ return {pointer}[{e.index(expr, 'k')}]; }}"
     fill = f"splat<W>({filler})"
-    contiguous, address = e.is_contiguous(expr), f"{pointer} + {e.index(expr)}"
+    load, address = LOADS[_narrow_stride(e, expr, step.dtype)], f"{pointer} + {e.index(expr)}"
     if vector_mask:
         assert mask is not None
-        text = (
-            f"load_if<W>({address}, {e.count}, {mask.text}, {fill})"
-            if contiguous
-            else f"gather_if<W, {kind}>({e.count}, {mask.text}, {fill}, {lane})"
-        )
+        rest = f"{e.count}, {mask.text}, {fill}"
+        text = f"{load}_if<W>({address}, {rest})" if load else f"gather_if<W, {kind}>({rest}, {lane})"
     else:
-        text = f"load<W>({address}, {e.count})" if contiguous else f"gather<W, {kind}>({e.count}, {lane})"
+        text = f"{load}<W>({address}, {e.count})" if load else f"gather<W, {kind}>({e.count}, {lane})"
         condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
         text = f"{condition} ? {text} : {fill}" if condition else text
     e.define(step, text, vector=True, depth=depth)
 
 
+LOADS = {None: None, 0: "splat", 1: "load", 2: "load_even"}
+
+
+def _narrow_stride(e: Emitter, expr: sympy.Expr, dtype: torch.dtype | None) -> int | None:
+    """The step between lanes if there are instructions for it: 0 (masked), 1, or 2 with elements of at most four bytes."""
+    stride = e.stride(expr)
+    if stride is None or not stride.is_Integer or not 0 <= stride <= 2:
+        return None
+    return None if stride == 2 and dtype is not None and dtype.itemsize > 4 else int(stride)
+
+
 def emit_store(e: Emitter, step: Instruction) -> None:
-    """Contiguous, lane by lane, or added."""
+    """Contiguous, every second element, lane by lane, or added."""
     buffer, index, value_arg, mode = step.args
     expr, value = as_expr(index), e.operand(value_arg)
     pointer, target = identifier(str(buffer)), e.levels[e.deepest]
@@ -252,9 +260,12 @@ def emit_store(e: Emitter, step: Instruction) -> None:
         target.add(f"store<W, {kind}>({tile}, {text}, {e.count});")
         return
     lane = f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
-    if e.is_contiguous(expr):
+    stride = _narrow_stride(e, expr, dtype)
+    if stride == 1:
         extra = ", shared" if mode == "add" else ""
         target.add(f"{'add_lanes' if mode == 'add' else 'store'}<W, {kind}>({address}, {text}, {e.count}{extra});")
+    elif stride == 2 and mode is None:
+        target.add(f"store_even<W, {kind}>({address}, {text}, {e.count});")
     elif mode == "add":
         target.add(f"scatter_add<W, {kind}>({e.count}, {text}, shared, {lane});")
     else:

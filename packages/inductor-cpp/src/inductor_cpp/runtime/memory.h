@@ -151,6 +151,63 @@ template <int W, class N> INLINE bool outside(vec<i64, W> v, i64 size, N n) {   
 INLINE bool outside(i64 v, i64 size) { return v < 0 || v >= size; }
 template <int W, class V, class N> INLINE bool has_zero(V v, N n) { return any(eq(v, V{}) & present<W>(n)); }   // in an existing lane
 
+template <int W, class T, class N> INLINE vec<T, W> splat_if(const T* p, N n, vec<bool, W> m, vec<T, W> other) {   // one place
+  auto in = m & present<W>(n);
+  return any(in) ? where(in, splat<W>(*p), other) : other;
+}
+
+// ---- every second element ----
+#if HAVE_AVX512
+#define EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define SPREAD_LOW 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7
+#define SPREAD_HIGH 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15
+INLINE u16 spread(u32 bits) { return (u16)__builtin_ia32_pdep_si(bits, 0x5555); }
+template <int size> struct register_of { typedef vu type; };
+template <> struct register_of<2> { typedef vh type; };
+template <> struct register_of<1> { typedef vub type; };
+template <class T> struct evens {   // of at most 4 bytes each, in the lanes of k
+  typedef typename register_of<sizeof(T)>::type V;
+  static inline LAMBDA vec<T, LANES> load(const T* p, u16 k) {
+    V a = masked<V, sizeof(V)>::load(p, spread(k)), b = masked<V, sizeof(V)>::load(p + LANES, spread(k >> 8));
+    V r = __builtin_shufflevector(a, b, EVENS);
+    return memory<T>::load((const T*)&r, full{});
+  }
+  static inline LAMBDA void store(T* p, vec<T, LANES> v, u16 k) {
+    V r; memory<T>::store((T*)&r, v, full{});
+    masked<V, sizeof(V)>::store(p, __builtin_shufflevector(r, r, SPREAD_LOW), spread(k));
+    masked<V, sizeof(V)>::store(p + LANES, __builtin_shufflevector(r, r, SPREAD_HIGH), spread(k >> 8));
+  }
+};
+template <int W> struct even_mover {
+  template <class T> static inline LAMBDA vec<T, W> load(const T* p, vec<bool, W> m) {
+    return {even_mover<W / 2>::load(p, m.a), even_mover<W / 2>::load(p + W, m.b)}; }
+  template <class T> static inline LAMBDA void store(T* p, vec<T, W> v, vec<bool, W> m) {
+    even_mover<W / 2>::template store<T>(p, v.a, m.a); even_mover<W / 2>::template store<T>(p + W, v.b, m.b); }
+};
+template <> struct even_mover<LANES> {
+  template <class T> static inline LAMBDA vec<T, LANES> load(const T* p, vm m) { return evens<T>::load(p, bitmask(m)); }
+  template <class T> static inline LAMBDA void store(T* p, vec<T, LANES> v, vm m) { evens<T>::store(p, v, bitmask(m)); }
+};
+template <int W, class T, class N> INLINE vec<T, W> load_even(const T* p, N n) { return even_mover<W>::load(p, present<W>(n)); }
+template <int W, class T, class N> INLINE vec<T, W> load_even_if(const T* p, N n, vec<bool, W> m, vec<T, W> other) {
+  auto in = m & present<W>(n);
+  return where(in, even_mover<W>::load(p, in), other);
+}
+template <int W, class T, class N> INLINE void store_even(T* p, vec<T, W> v, N n) {
+  even_mover<W>::template store<T>(p, v, present<W>(n));
+}
+#else
+template <int W, class T, class N> INLINE vec<T, W> load_even(const T* p, N n) {
+  return gather<W, T>(n, [&](i64 k) LAMBDA -> T { return p[2 * k]; });
+}
+template <int W, class T, class N> INLINE vec<T, W> load_even_if(const T* p, N n, vec<bool, W> m, vec<T, W> other) {
+  return gather_if<W, T>(n, m, other, [&](i64 k) LAMBDA -> T { return p[2 * k]; });
+}
+template <int W, class T, class N> INLINE void store_even(T* p, vec<T, W> v, N n) {
+  scatter<W, T>(n, v, [&](i64 k) LAMBDA -> T& { return p[2 * k]; });
+}
+#endif
+
 // ---- accumulation into memory ----
 template <class T> INLINE T sum_of(T a, T b) { return (T)(a + b); }
 INLINE bf16 sum_of(bf16 a, bf16 b) { return to_bf16(raise(a) + raise(b)); }

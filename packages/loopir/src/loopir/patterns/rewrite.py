@@ -15,6 +15,7 @@ from loopir.patterns.fold import fold_batch_norms, fold_constants
 from loopir.patterns.layout import choose_layouts
 from loopir.patterns.match import keep_outputs, remove_dead
 from loopir.patterns.padding import pad_products
+from loopir.patterns.products import multiply_convolutions
 
 
 def rewrite_patterns(
@@ -24,8 +25,8 @@ def rewrite_patterns(
 
     Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its convolution; attention in its usual
     spellings becomes one call; padding, concatenation and bias additions are simplified; generators are asked to replace
-    convolutions and linear layers with what follows them; sizes of 16-bit products on CUDA devices grow to multiples of 8;
-    convolution nets run channels-last where that is faster.
+    convolutions and linear layers with what follows them; small convolutions in training become matrix products; sizes of
+    16-bit products on CUDA devices grow to multiples of 8; convolution nets run channels-last where that is faster.
     """
     options = options or Options()
     if not options.patterns:
@@ -37,6 +38,8 @@ def rewrite_patterns(
     if options.inference:
         fuse_attention(gm)
     fold_constants(gm)
+    if not options.inference:
+        multiply_convolutions(gm)
     offer_contractions(gm, codegens or {}, options.inference)
     pad_products(gm)
     choose_layouts(gm, options.inference)

@@ -1,0 +1,132 @@
+"""Random kernels (extra ``inductor-cpp[testing]``): compiled results against loopir's evaluator, many per translation unit.
+
+python -m inductor_cpp.testing [--programs 50000] [--jobs 2] [--seed 0] [--isa avx2] [--sanitize]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from loopir import ArtifactStore, Kernel, evaluate_kernel, format_kernel
+from loopir.testing.conformance import Case, make_inputs
+from loopir.testing.strategies import kernels
+
+from inductor_cpp.generator import CppCodeGenerator
+from inductor_cpp.toolchain import ISAS, Toolchain, detect_features, find_toolchain
+
+UNIT = 200
+SANITIZERS = ("libasan.so", "libubsan.so")
+QUIET: Any = list(HealthCheck)
+SIZE = 5  # of the symbols in drawn kernels
+
+
+class Sanitized(Toolchain):
+    """A report of the address or undefined-behaviour sanitizer ends the process, which must have preloaded their runtimes."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        plain = (flag for flag in super().flags if flag != "-O2")
+        return (*plain, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def random_kernels(count: int, number: int, max_extent: int = 40) -> list[Kernel]:
+    """Kernels drawn from loopir's strategy; ``number`` is the seed."""
+    found: list[Kernel] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+    @given(kernels(max_extent=max_extent))
+    def collect(kernel: Kernel) -> None:
+        found.append(kernel)
+
+    while len(found) < count:
+        collect()
+    return found[:count]
+
+
+def check_kernels(drawn: Sequence[Kernel], generator: CppCodeGenerator, store: ArtifactStore) -> list[str]:
+    """One translation unit of all of them; a description of each whose results differ from the evaluator's."""
+    launches = generator.build([generator.generate(kernel) for kernel in drawn], store)
+    failures = []
+    for kernel, launch in zip(drawn, launches, strict=True):
+        sizes = [SIZE] * len(kernel.sizes)
+        case = Case("random", format_kernel(kernel), limits={"*": (-3, 3)})
+        tensors = make_inputs(case, kernel, sizes, "cpu")
+        expected = [tensor.clone() for tensor in tensors]
+        evaluate_kernel(kernel, expected, sizes)
+        try:
+            launch(*tensors, *sizes)
+            for actual, wanted in zip(tensors, expected, strict=True):
+                torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-3, equal_nan=True)
+        except (AssertionError, RuntimeError, IndexError) as error:
+            failures.append(f"{type(error).__name__}: {error}\n{case.text}")
+    return failures
+
+
+def _unit(task: tuple[int, int, Toolchain]) -> list[str]:
+    number, count, toolchain = task
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as directory:
+        return check_kernels(random_kernels(count, number), CppCodeGenerator(toolchain), ArtifactStore(directory))
+
+
+def sweep(programs: int, jobs: int, first: int, toolchain: Toolchain) -> Iterator[list[str]]:
+    """Failures of one translation unit after the other; each process ends after a few, so that its libraries are unloaded."""
+    tasks = [(first + start // UNIT, min(UNIT, programs - start), toolchain) for start in range(0, programs, UNIT)]
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=8) as pool:
+        yield from pool.imap_unordered(_unit, tasks)
+
+
+def preload(compiler: str) -> dict[str, str]:
+    """Environment for a process that loads sanitized code; empty when the compiler has no sanitizer runtimes."""
+    paths = []
+    for name in SANITIZERS:
+        answer = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        paths.append(answer.stdout.strip())
+    if not all(map(os.path.isabs, paths)):
+        return {}
+    return {"LD_PRELOAD": " ".join(paths), "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0"}
+
+
+def main() -> int:
+    """Prints the failures and one line of counts; 1 when there are failures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--seed", type=int, default=0, help="of the first translation unit; each has the next one")
+    parser.add_argument("--isa", choices=ISAS, help="instruction set (default: the best of this processor)")
+    parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
+    options = parser.parse_args()
+    toolchain = find_toolchain()
+    if options.isa:
+        toolchain = dataclasses.replace(toolchain, isa=options.isa, features=detect_features(options.isa))
+    if options.sanitize:
+        environment = preload(toolchain.compiler)
+        if not environment:
+            sys.exit(f"{toolchain.compiler} has no sanitizer runtimes")
+        if os.environ.get("LD_PRELOAD") != environment["LD_PRELOAD"]:
+            os.execve(sys.executable, [sys.executable, "-m", "inductor_cpp.testing", *sys.argv[1:]], os.environ | environment)
+        toolchain = Sanitized(**{f.name: getattr(toolchain, f.name) for f in dataclasses.fields(Toolchain)})
+    wrong = 0
+    for failures in sweep(options.programs, options.jobs, options.seed, toolchain):
+        wrong += len(failures)
+        for failure in failures:
+            print(failure, flush=True)
+    print(f"{options.programs} programs, seed {options.seed}, {toolchain.isa}: {wrong} differ from the evaluator")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Small convolutions of a training step are matrix products on the CPU, with eager's results and strides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from loopir import compile_graph
+from loopir.patterns import products
+from loopir.testing import EvaluatorCodeGenerator
+from primops.testing import trace
+
+aten = torch.ops.aten
+
+
+def step(stride: int, padding: int, dilation: int, bias: bool, wanted: list[bool]):
+    def fn(x, w, g):
+        rest = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], 1)
+        y = aten.convolution(x, w, None, *rest)
+        found = aten.convolution_backward(g, x, w, [w.shape[0]] if bias else None, *rest, wanted)
+        return (y, *(t for t in found if t is not None))
+
+    return fn
+
+
+CASES = {
+    "pointwise": (1, 1, 0, 1, False, [True, True, False], 0),
+    "pointwise with bias": (1, 1, 0, 1, True, [True, True, True], 0),
+    "pointwise in steps": (1, 2, 0, 1, False, [True, True, False], 2),
+    "window": (3, 1, 1, 1, False, [True, True, False], 2),
+    "window in steps": (3, 2, 1, 2, True, [False, True, True], 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_equal_convolutions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    size, stride, padding, dilation, bias, wanted, calls = CASES[name]
+    monkeypatch.setattr(products, "LARGE_WEIGHT", 1)
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 3, 5, 6), torch.randn(4, 3, size, size)
+    g = torch.randn_like(torch.conv2d(x, w, None, stride, padding, dilation)).contiguous(memory_format=torch.channels_last)
+    fn = step(stride, padding, dilation, bias, wanted)
+    host = compile_graph(trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()})
+    assert sum("convolution" in op for op in host.extern_ops) == (calls or int(bias))
+    for result, expected in zip(host(x, w, g), fn(x, w, g), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+        assert result.stride() == expected.stride()
+
+
+def test_large_images_and_other_types_stay_convolutions() -> None:
+    for x in (torch.randn(2, 3, 9, 9), torch.randn(1, 3, 4, 4, dtype=torch.float64)):
+        w = torch.randn(4, 3, 1, 1, dtype=x.dtype)
+        fn = step(1, 0, 1, False, [True, True, False])
+        g = torch.randn(x.shape[0], 4, *x.shape[2:], dtype=x.dtype)
+        host = compile_graph(trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()})
+        assert sum("convolution" in op for op in host.extern_ops) == 2
