@@ -446,16 +446,17 @@ class Codegen:
             self._owner(owner(slot))
 
     def write_cells(self) -> None:
-        """Fill the cells of the frame itself."""
-        written: set[str] = set()
-        while names := [name for name in self._cells if name not in written]:
+        """Fill the cells of the frame itself, when all that may come from the arguments that they held is built."""
+        made: dict[str, str | None] = {}
+        while names := [name for name in self._cells if name not in made]:
             for name in names:
-                written.add(name)
                 held = self._cells[name].contents(self.ctx)
-                if held is not None and not _is_argument(held, name):
-                    self(held)
-                    self.flush()
-                    self.emitter.store_deref(name)
+                made[name] = None if held is None or _is_argument(held, name) else self.spill(held)
+                self.flush()
+        for name, value in made.items():
+            if value is not None:
+                self.emitter.load_fast(value)
+                self.emitter.store_deref(name)
 
     def need_cell(self, name: str, cell: CellVariable) -> None:
         """Let :meth:`write_cells` fill a cell of the frame."""

@@ -89,10 +89,11 @@ class Creation:
         """A function that wraps attributes of an existing object."""
         return lambda name: self.wrap(getattr(value, name), AttrSource(source, name))
 
-    def require_class_attribute(self: Context, cls: type, name: str) -> None:
-        """Guard on what a class finds under a name, or on its absence."""
+    def require_class_attribute(self: Context, cls: type, name: str) -> Any:
+        """Guard on what a class finds under a name, or on its absence; returns it, or ABSENT."""
         found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
         self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))
+        return found
 
     def require_tensor(self: Context, source: Source, value: torch.Tensor, fake: Any, dims: Sequence[int]) -> None:
         """Guard on a tensor's metadata; strides that depend on symbols become conditions on sizes."""
@@ -230,6 +231,11 @@ class Creation:
         """The members of an enumeration."""
         if not isinstance(cls, enum.EnumMeta):
             raise GraphBreak("BD012", f"iteration over class {cls.__name__}")
+        names, found = ConstSource(cls._member_names_), ConstSource(cls._member_map_)
+        self.guards.require(names, GuardKind.LENGTH, len(cls._member_names_))
+        for k, name in enumerate(cls._member_names_):
+            self.guards.require(ItemSource(names, k), GuardKind.EQUALS, name)
+            self.guards.require(ItemSource(found, name), GuardKind.IDENTITY, cls._member_map_[name])
         return list(cls)
 
     # -- exceptions -------------------------------------------------------------------------------------------------

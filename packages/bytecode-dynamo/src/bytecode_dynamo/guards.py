@@ -17,7 +17,17 @@ from types import CodeType
 
 from ._hook import GuardProgram
 from .guard_compiler import build_program
-from .guard_records import ABSENT, STATE, GuardKind, GuardRecord, Guards, ShapeGuards, failure, shape_failure
+from .guard_records import (
+    ABSENT,
+    STATE,
+    GuardKind,
+    GuardRecord,
+    Guards,
+    ShapeGuards,
+    failure,
+    same_constant,
+    shape_failure,
+)
 from .guard_state import GlobalState
 from .source import Scope
 from .tensor_facts import TensorFacts
@@ -36,6 +46,7 @@ __all__ = [
     "explain_failure",
     "failure",
     "python_guards",
+    "same_constant",
 ]
 
 

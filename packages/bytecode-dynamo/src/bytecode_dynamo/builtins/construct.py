@@ -17,10 +17,12 @@ import torch
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import ConstSource, ItemSource
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable, is_constant_value
 from bytecode_dynamo.variables.context import make_context
 from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
 from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
@@ -83,10 +85,20 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
     if issubclass(cls, BaseException):
         return construct_exception(ctx, cls, args, kwargs)
     if issubclass(cls, enum.Enum):
-        return ctx.fold(cls, args, kwargs)
+        return construct_member(ctx, cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return construct_named_tuple(ctx, cls, args, kwargs)
     return construct_user(ctx, cls, args, kwargs)
+
+
+def construct_member(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """The member of an enumeration that has a value."""
+    made = ctx.fold(cls, args, kwargs)
+    value = args[0].as_constant(ctx) if len(args) == 1 else None
+    if is_constant_value(value) and value in cls._value2member_map_:
+        known = ItemSource(ConstSource(cls._value2member_map_), value)
+        ctx.guards.require(known, GuardKind.IDENTITY, cls._value2member_map_[value])
+    return made
 
 
 def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:

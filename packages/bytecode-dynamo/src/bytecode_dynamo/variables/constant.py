@@ -114,6 +114,11 @@ def _enum_attribute(ctx: Context, member: enum.Enum, name: str) -> VariableTrack
     if name in ("_value_", "_name_") or (name in ("value", "name") and home is enum.Enum):
         held = f"_{name.strip('_')}_"
         return ctx.wrap(getattr(member, held), AttrSource(ConstSource(member), held))
+    descriptor = home is not None and hasattr(type(home.__dict__[name]), "__set__")
+    if name in vars(member) and not descriptor:
+        return ctx.wrap(vars(member)[name], AttrSource(ConstSource(member), name))
+    if not descriptor:
+        ctx.guards.require(ConstSource(member), GuardKind.NO_ATTR, name)
     return ctx.class_attribute(ctx.constant(member), type(member), name)
 
 

@@ -48,10 +48,12 @@ class NNModuleVariable(UserObjectVariable):
         if find_special(ctx, cls, "__call__")[1] is not TORCHS["__call__"]:
             return UserObjectVariable.call(self, ctx, args, kwargs)
         compiled = self.get_attr(ctx, "_compiled_call_impl")
-        plain = isinstance(compiled, ConstantVariable) and find_special(ctx, cls, "_call_impl")[1] is TORCHS["_call_impl"]
-        if plain and not self._has_hooks(ctx):
-            return self.get_attr(ctx, "forward").call(ctx, args, kwargs)
-        return self.get_attr(ctx, "_call_impl").call(ctx, args, kwargs)
+        if not isinstance(compiled, ConstantVariable):
+            return compiled.call(ctx, args, kwargs)
+        replaced = load_instance_attribute(ctx, self.key, "_call_impl")
+        plain = replaced is None and find_special(ctx, cls, "_call_impl")[1] is TORCHS["_call_impl"]
+        name = "forward" if plain and not self._has_hooks(ctx) else "_call_impl"
+        return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
     def _has_hooks(self, ctx: Context) -> bool:
         for name in GLOBAL_HOOKS:
@@ -150,7 +152,9 @@ class PythonModuleVariable(VariableTracker):
         # A module's own __getattr__ (lazy submodules) runs as it would in eager mode.
         found = getattr(self.value, name, MISSING)
         if found is MISSING:
-            ctx.guards.require(ConstSource(self.value), GuardKind.NO_ATTR, name)
+            for absent in (name, "__getattr__"):
+                if absent not in self.value.__dict__:
+                    ctx.guards.require(ConstSource(self.value), GuardKind.NO_ATTR, absent)
             return ctx.raise_error(AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}")
         return ctx.wrap(found, source)
 

@@ -14,10 +14,11 @@ from torch.fx import Node
 
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guards import ABSENT, GuardKind
 from bytecode_dynamo.source import AttrSource, ItemSource, Source
 from bytecode_dynamo.tensor_source import SizeSource
 
+from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .userobject import OpaqueVariable, wrap_opaque
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+TORCHS = {cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()} for cls in TENSOR_TYPES}
+"""What the classes have of torch: programs may replace it."""
 
 # Methods that hand values or storage to Python or to somebody else, with the id of the break.
 LEAVING = {
@@ -105,6 +108,9 @@ class TensorVariable(VariableTracker):
         return ctx.decide(lambda: bool(self.fake), self.describe())
 
     def length(self, ctx: Context) -> VariableTracker:
+        found = ctx.require_class_attribute(self.cls, "__len__")
+        if found is not TORCHS[self.cls]["__len__"]:
+            return self._replaced_attribute(ctx, "__len__", found).call(ctx, [], {})
         if not self.fake.dim():
             return ctx.raise_error(TypeError, "len() of a 0-d tensor")
         return ctx.create(self.fake.shape[0])
@@ -124,6 +130,9 @@ class TensorVariable(VariableTracker):
         ctx.torch_call("call_function", operator.setitem, [self, key, value], {})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        found = ctx.require_class_attribute(self.cls, name)
+        if found is not TORCHS[self.cls].get(name, ABSENT):
+            return self._replaced_attribute(ctx, name, found)
         if name == "_version" and ctx.examples:
             raise GraphBreak("BD014", f"{self.describe()}._version: how often inputs were written is not known")
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name)):
@@ -131,12 +140,22 @@ class TensorVariable(VariableTracker):
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
             return rule(ctx, self)
-        found = getattr(self.cls, name, None)
         if isinstance(found, (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)):
             return TensorMethodVariable(self, name)
-        if found is None and not hasattr(torch.Tensor, name):
+        if isinstance(getattr(self.cls, name, None), types.MethodDescriptorType):
+            return TensorMethodVariable(self, name)
+        if found is ABSENT:
+            if ctx.require_class_attribute(self.cls, "__getattr__") is not ABSENT:
+                raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}: the class has got a __getattr__")
             return self._custom_attribute(ctx, name)
         raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+
+    def _replaced_attribute(self, ctx: Context, name: str, found: Any) -> VariableTracker:
+        """What the program put on the class in place of torch's attribute, or beside them."""
+        if found is ABSENT or isinstance(found, types.GetSetDescriptorType):
+            raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}: the program changed it on the class")
+        index, _ = find_in_class(self.cls, name)
+        return bind(ctx, self, self.cls, found, class_source(ctx, self.cls, index, name), name)
 
     def key(self, ctx: Context) -> Identity:
         """What attributes of the object are written to."""
@@ -184,6 +203,9 @@ class TensorVariable(VariableTracker):
         ctx.effects.write((self.key(ctx), name), DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        found = ctx.require_class_attribute(self.cls, name)
+        if found is not TORCHS[self.cls].get(name, ABSENT):
+            return self._replaced_attribute(ctx, name, found).call(ctx, args, kwargs)
         rule = TENSOR_METHODS.get(name)
         if rule is not None:
             return rule(ctx, self, *args, **kwargs)

@@ -1,0 +1,101 @@
+"""Many generated programs in several processes: each chunk is a Hypothesis run of its own, whose failure is shrunk and printed.
+
+usage: python packages/bytecode-dynamo/tests/language/fuzz.py [--programs 20000] [--jobs 2] [--shard 0/1] [--seed 0] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+CHUNK = 125
+PACKAGE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PACKAGE))
+
+import bytecode_dynamo as bd  # noqa: E402
+from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
+from language.comparing import check_program, load  # noqa: E402
+from language.generated import program  # noqa: E402
+
+
+def check(text: str, path: Path) -> None:
+    """Compare a program with eager mode."""
+    path.write_text(text)
+    eager, captured = load(path), load(path)
+    eager.f.any_graphs = True
+    bd.reset()
+    with bd.config.patch(fallback="error", verify=True):
+        check_program(eager, captured, "f")
+
+
+def run_chunk(number: int) -> tuple[int, int, str]:
+    """Run one chunk; returns its number, how many programs ran, and the smallest failing program with its error."""
+    count, failing = 0, ""
+    path = Path(tempfile.gettempdir()) / f"generated_{number}.py"
+
+    @seed(number)
+    @settings(
+        max_examples=CHUNK,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(text=program())
+    def run(text: str) -> None:
+        nonlocal count, failing
+        count += 1
+        try:
+            check(text, path)
+        except BaseException:
+            failing = text
+            raise
+
+    try:
+        run()
+    except BaseException as error:
+        error.__notes__ = []
+        last = "".join(traceback.format_exception(error)[-9:])
+        return number, count, f"{failing.partition('def f(x, log):')[2]}\n{last}"
+    finally:
+        path.unlink(missing_ok=True)
+    return number, count, ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=int, default=20_000)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--shard", default="0/1", help="K/N: only every Nth chunk, from the Kth on")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for failing programs (default: standard output)")
+    options = parser.parse_args()
+    first, step = map(int, options.shard.split("/"))
+    chunks = [options.seed * 1_000_000 + k for k in range(-(-options.programs // CHUNK))][first::step]
+    started, total, failures = time.time(), 0, 0
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        for number, count, failure in pool.imap_unordered(run_chunk, chunks):
+            total += count
+            if failure:
+                failures += 1
+                if options.out is None:
+                    print(f"-- chunk {number}\n{failure}", flush=True)
+                else:
+                    options.out.mkdir(parents=True, exist_ok=True)
+                    (options.out / f"{number}.txt").write_text(failure)
+    seconds = time.time() - started
+    print(
+        f"{total} programs in {len(chunks)} chunks, {failures} chunks failed, {seconds:.0f} s, "
+        f"{1000 * seconds * options.jobs / max(total, 1):.0f} ms a program and process"
+    )
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
