@@ -101,7 +101,9 @@ COMPOUND = [
     "match <N>:\n    case 0 | 1:\n        <B>\n    case q if q > 2:\n        <B>",
     "match <M>:\n    case [first, *others] | (first, others) if others:\n        <B>\n    case {'a': value, **rest}:\n        log.append((value, sorted(map(str, rest))))\n    case Pair(a=0 | 2) | Colour.BLUE:\n        log.append('class')\n    case str() as text:\n        log.append(text)\n    case _:\n        <B>",
     "def local(x, n, y=y):\n    m = 1\n    <B>\n    return n\nn = local(x, <N>) or 0",
-    "def inner(k=n, *rest, t=x, **more):\n    nonlocal c, " + ALL + "\n    c += 1\n    n = k\n    <B>\n    return t * 2\nlog.append(inner()); log.append(inner(1, 2, z=3))",
+    "def inner(k=n, *rest, t=x, **more):\n    nonlocal c, "
+    + ALL
+    + "\n    c += 1\n    n = k\n    <B>\n    return t * 2\nlog.append(inner()); log.append(inner(1, 2, z=3))",
     "def made():\n    nonlocal " + ALL + "\n    yield n\n    <B>\n    yield n + 1\nfor value in made():\n    log.append(value)",
     "def again(k):\n    if k <= 0:\n        return 0\n    return 1 + again(k - 1)\nlog.append(again(n % 4))\n<B>",
     "class Local(Special):\n    extra = n\n\n    def add(self, k, *, by=1):\n        log.append(('local', k))\n        return super().add(k)\nspecial = Local(x, log); special.add(<N>)\n<B>",

@@ -73,11 +73,11 @@ def echo(log):
     try:
         while True:
             got = yield got
-            log.append(('got', got))
+            log.append(("got", got))
     except ValueError as error:
         yield str(error)
     finally:
-        log.append('closed')
+        log.append("closed")
 
 
 def chained(n, log):
@@ -112,7 +112,7 @@ def doubled(a, /, *, plus=0):
 
 
 class Failure(ValueError):
-    def __init__(self, code, text='failed'):
+    def __init__(self, code, text="failed"):
         super().__init__(text, code)
         self.code = code
 
@@ -131,11 +131,11 @@ class Pair:
         self.c = self.a + 1
 
 
-Named = collections.namedtuple('Named', 'first second', defaults=[7])
+Named = collections.namedtuple("Named", "first second", defaults=[7])
 
 
 class Slotted:
-    __slots__ = ('p', 'q')
+    __slots__ = ("p", "q")
 
     def __init__(self, p):
         self.p = p
@@ -151,7 +151,7 @@ class Special(Box):
 
     def add(self, k, *, by=1):
         super().add(k, by=by)
-        self.log.append(('special', k))
+        self.log.append(("special", k))
         return self
 
     @classmethod
@@ -168,7 +168,7 @@ class Special(Box):
 
     @level.setter
     def level(self, value):
-        self.log.append('level')
+        self.log.append("level")
         self.scale = value % 5
 
     def __call__(self, t):
@@ -194,7 +194,7 @@ class Special(Box):
         return self.scale + other if isinstance(other, int) else NotImplemented
 
     def __getattr__(self, name):
-        if name.startswith('zz'):
+        if name.startswith("zz"):
             return len(name)
         raise AttributeError(name)
 
@@ -204,7 +204,7 @@ class Net(torch.nn.Module):
         super().__init__()
         self.layers = torch.nn.ModuleList([torch.nn.Identity(), torch.nn.ReLU()])
         self.weight = torch.nn.Parameter(torch.full((3,), 0.5))
-        self.register_buffer('count', torch.zeros(1))
+        self.register_buffer("count", torch.zeros(1))
 
     def forward(self, t, times=1):
         for layer in self.layers:
