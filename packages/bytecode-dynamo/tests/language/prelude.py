@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """What every generated program begins with: classes, functions, generators and a module to call."""
 
 import collections
