@@ -18,7 +18,7 @@ from .passes import clean, separate_outputs
 from .patterns import PATTERNS, apply_patterns
 from .plan import Slot, View
 from .recipe import Recipe
-from .runtime import Runtime, build_inference, build_training
+from .runtime import Runtime, build_inference, build_training, passes_tangents
 from .seeded import restore_random, seed_random
 from .show import graph_text
 from .split import JointView, Split, extract_forward, split_joint
@@ -83,9 +83,10 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
         split = _partitioned(joint, options)
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
-        run.double = DoubleBackward(
-            joint, recipe, split, lambda again, its_recipe: _compile_gradient(again, its_recipe, options)
-        )
+        if not passes_tangents(joint):
+            run.double = DoubleBackward(
+                joint, recipe, split, lambda again, its_recipe: _compile_gradient(again, its_recipe, options)
+            )
         call, text = build_training(run, split, forward, backward)
     options.report("runtime", lambda: text)
     return call

@@ -99,7 +99,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     saved = _saved_texts(joint, split)
     sentinels = _sentinels(joint, split, values, saved)
     if saved or sentinels:
-        out(f"ctx.save_for_backward({', '.join([*saved, *sentinels])})")
+        out(f"ctx.to_save = {tuple_text([*saved, *sentinels])}")  # what save_for_backward does
     sizes = [_node_text(joint, split, n) for n in split.sizes]
     if sizes:
         out(f"ctx.sizes = {tuple_text(sizes)}")
@@ -136,6 +136,10 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
     tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
     names = [t.name for t in tangents]
     out.enter(f"def function_backward(ctx, {', '.join(names)}):")
+    if passes_tangents(joint):
+        out(f"return {tuple_text([*lead, *map(str, _gradient_nodes(joint))])}")
+        out.leave()
+        return
     if run.double is not None:
         out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
         again = f"{out.name('double_backward', run.double)}(ctx, {tuple_text(names)})"
@@ -185,6 +189,12 @@ def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled,
     out(f"return {tuple_text(texts)}")
     out.leave()
     out()
+
+
+def passes_tangents(joint: Joint) -> bool:
+    """Whether each gradient is a tangent as it comes, or absent: backward computes nothing."""
+    tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
+    return all(g is None or g in tangents for g in _gradient_nodes(joint))
 
 
 def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: EffectWriter) -> None:
