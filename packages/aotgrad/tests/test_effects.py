@@ -421,19 +421,15 @@ def test_same_tensor_twice():
     check_against_eager(f, make)
 
 
-def writes_over_saved(x, w):
-    y = x * w
-    x.add_(1)
-    return y
-
-
 @pytest.mark.parametrize(
     ("f", "id"),
     [
-        (writes_over_saved, "AG027"),
         (lambda x, w: x.set_(torch.zeros(2)), "AG020"),
         (lambda x, w: x.resize_(7), "AG026"),
-        (lambda x, w: w.requires_grad_(False), "AG021"),
+        (lambda x, w: x.add_(1).requires_grad_(), "AG021"),
+        (lambda x, w: w.register_hook(print), "AG028"),
+        (lambda x, w: w.grad, "AG028"),
+        (lambda x, w: (x * w).sum().backward(), "AG028"),
         (lambda x, w: torch.ones(2, requires_grad=True), "AG025"),
     ],
 )
@@ -441,3 +437,4 @@ def test_refused_with_an_id(f, id):
     with pytest.raises(Unsupported) as caught:
         aot_function(f, forward_compiler=run_eager)(torch.zeros(3), torch.ones(3, requires_grad=True))
     assert caught.value.id == id
+    assert caught.value.user_line.startswith(f'File "{__file__}"') or id in ("AG020", "AG025")

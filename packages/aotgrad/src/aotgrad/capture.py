@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 
 from .compilation import Compilation
 from .compile import Options
-from .errors import Unsupported
 from .interpret import run_captured
 from .joint import Program
 from .plan import InputSpec
@@ -28,28 +27,32 @@ def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
     fakes += [x for x in examples if isinstance(x, FakeTensor)]
     fake_mode = fakes[0].fake_mode if fakes else FakeTensorMode(ShapeEnv())
     lifted = _owned_tensors(gm)
+    distinct = {id(t): (name, t) for name, t in lifted.items()}
 
     def make_inputs() -> tuple[InputSpec, ...]:
         own = [
             InputSpec(
                 "self_" + name.replace(".", "_"), fresh_fake(t, t.requires_grad, fake_mode), True, t.requires_grad, t.is_leaf
             )
-            for name, t in lifted.items()
+            for name, t in distinct.values()
         ]
         return (*own, *(_input(node, example, fake_mode) for node, example in zip(placeholders, examples)))
 
     def eager(*inputs: Any) -> tuple[Any, ...]:
         return tuple(pytree.tree_leaves(run_captured(gm, inputs)))
 
-    program = captured_program(gm, tuple(lifted))
-    return Compilation(program, make_inputs, tuple(lifted.values()), eager, fake_mode, options)
+    place = {key: i for i, key in enumerate(distinct)}
+    program = captured_program(gm, {name: place[id(t)] for name, t in lifted.items()})
+    return Compilation(program, make_inputs, tuple(t for _, t in distinct.values()), eager, fake_mode, options)
 
 
-def captured_program(gm: torch.fx.GraphModule, lifted: Sequence[str] = ()) -> Program:
-    """A program that runs a captured graph; its leading inputs stand for the module's tensors of these names."""
+def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None = None) -> Program:
+    """A program that runs a captured graph. ``lifted``: names of the module's tensors that leading inputs stand for."""
+    lifted = lifted or {}
+    num_lifted = len(set(lifted.values()))
 
     def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        own, given = inputs[: len(lifted)], inputs[len(lifted) :]
+        own, given = inputs[:num_lifted], inputs[num_lifted:]
         substitutes = {id(t) for t in own}
 
         def enter(node: torch.fx.Node) -> None:
@@ -58,7 +61,7 @@ def captured_program(gm: torch.fx.GraphModule, lifted: Sequence[str] = ()) -> Pr
         def wrap(tensor: torch.Tensor) -> torch.Tensor:
             return tensor if id(tensor) in substitutes else wrap_constant(tensor)
 
-        with substituted(gm, dict(zip(lifted, own))):
+        with substituted(gm, {name: own[i] for name, i in lifted.items()}):
             return run_captured(gm, given, enter=enter, wrap_constant=wrap)
 
     return program
@@ -80,8 +83,6 @@ def _owned_tensors(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
     if not gm.graph.find_nodes(op="call_module"):
         read = {str(n.target) for n in gm.graph.find_nodes(op="get_attr")}
         tensors = {name: t for name, t in tensors.items() if name in read and t.requires_grad}
-    if len({id(t) for t in tensors.values()}) != len(tensors):
-        raise Unsupported("AG040", "one tensor is registered under two names of a module; capture it as an input")
     return tensors
 
 

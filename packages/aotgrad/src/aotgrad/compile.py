@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from .backward import passes_tangents
 from .constants import is_random
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
@@ -18,7 +19,7 @@ from .passes import clean, separate_outputs
 from .patterns import PATTERNS, apply_patterns
 from .plan import Slot, View
 from .recipe import Recipe
-from .runtime import Runtime, build_inference, build_training, passes_tangents
+from .runtime import Runtime, build_inference, build_training
 from .seeded import restore_random, seed_random
 from .show import graph_text
 from .split import JointView, Split, extract_forward, split_joint

@@ -27,6 +27,7 @@ class TracedTensor:
         version: the wrapper's version counter before.
         edge: its gradient edge before, None when no gradient with respect to it is wanted.
         moved: whether the program changed its sizes or strides.
+        line: the user's line that did so, or wrote to it.
     """
 
     target: Target
@@ -35,6 +36,7 @@ class TracedTensor:
     version: int
     edge: Any
     moved: bool = False
+    line: str = ""
 
     @property
     def became_leaf(self) -> bool:
@@ -60,7 +62,8 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
     differentiable = tuple(
         i for i, v in enumerate(planner.values) if is_functional(v) and v.requires_grad and i in planner.tracked
     )
-    return EffectPlan(outputs, mutations, differentiable), planner.values
+    retaining = tuple(i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad)
+    return EffectPlan(outputs, mutations, differentiable, retaining), planner.values
 
 
 class _Planner:
@@ -88,20 +91,21 @@ class _Planner:
     def mutation(self, t: TracedTensor) -> Mutation | None:
         wrapper = t.wrapper
         if torch._functionalize_was_storage_changed(wrapper):  # type: ignore[attr-defined]
-            raise Unsupported("AG020", "the program replaces the storage of an input (set_ or .data assignment)")
+            raise Unsupported("AG020", "the program replaces the storage of an input (set_ or .data assignment)", line=t.line)
         root, _ = view_chain(self.node(wrapper))
         written = root is not self.tracer.node_of(t.before)
-        layout = _layout_change(t.before, wrapper) if t.moved else None
+        layout = _layout_change(t, written) if t.moved else None
         if t.became_leaf and written:
-            raise Unsupported("AG021", "the program writes to an input and calls its requires_grad_()")
-        if wrapper.requires_grad != t.before.requires_grad and not written and not t.became_leaf:
-            raise Unsupported("AG021", "the program changes requires_grad of an input")
+            raise Unsupported("AG021", "the program writes to an input and calls its requires_grad_()", line=t.line)
+        detached = t.before.requires_grad and not wrapper.requires_grad
+        if detached and (written or layout is not None):
+            raise Unsupported("AG021", "the program changes an input and detaches it", line=t.line)
         bumps = wrapper._version - t.version
-        if not written and layout is None and not bumps:
+        if not written and layout is None and not bumps and not detached:
             return None
         differentiable = wrapper.requires_grad and (t.edge is None or gradient_edge(wrapper) != t.edge)
         slot = self.slot(wrapper, tracked=differentiable) if written else None
-        return Mutation(t.target, slot, differentiable, bumps, layout)
+        return Mutation(t.target, slot, differentiable, bumps, layout, detached)
 
     # -- outputs -------------------------------------------------------------------------------------------------
 
@@ -136,7 +140,7 @@ class _Planner:
         base = bases.get(storage_id(o))
         if base is None or base is o:
             if o.requires_grad and _history(o) is None:
-                raise Unsupported("AG025", "an output is a new leaf that requires grad")
+                raise Unsupported("AG025", "an output is a new leaf that requires grad", node=self.node(o))
             return self.slot(o)
         return self._view(o, self.slot(base), base)
 
@@ -145,7 +149,7 @@ class _Planner:
         if steps is None:
             reason = "an output is a view whose relation to its base is not a chain of views"
             raise Unsupported("AG022", reason, node=self.node(o))
-        return View(base, steps, _view_mode(o, base_wrapper))
+        return View(base, steps, _view_mode(o, base_wrapper, self.node(o)))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
         """The wrapper that shows the whole memory of several outputs: one of them, or what they are views of."""
@@ -159,7 +163,7 @@ class _Planner:
         whole.sort(key=lambda c: not c.requires_grad)
         if not whole:
             raise Unsupported("AG024", "outputs share memory with a value that is out of reach", node=root)
-        return whole[0]
+        return next((c for c in whole if all(m is c or _can_show(m, c) for m in members)), whole[0])
 
 
 def _history(wrapper: torch.Tensor) -> Any:
@@ -169,18 +173,28 @@ def _history(wrapper: torch.Tensor) -> Any:
         return None
 
 
-def _view_mode(o: torch.Tensor, base: torch.Tensor) -> ViewMode:
+def _can_show(o: torch.Tensor, base: torch.Tensor) -> bool:
+    try:
+        _view_mode(o, base)
+    except Unsupported:
+        return False
+    return True
+
+
+def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None = None) -> ViewMode:
     if not base.requires_grad:
         if o.requires_grad:
-            raise Unsupported("AG023", "an output requires grad although its base does not")
+            raise Unsupported("AG023", "an output requires grad although its base does not", node=node)
         return ViewMode.ANY
     if not o.requires_grad:
         return ViewMode.DETACHED
     history = _history(o)
     if history is None:
+        if not o._is_view():
+            raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)
         return ViewMode.NO_GRAD
     if not (o._is_view() and o._base is base and _comes_from(history, gradient_edge(base).node)):
-        raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history")
+        raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history", node=node)
     return ViewMode.RECORDED
 
 
@@ -197,14 +211,13 @@ def gradient_edge(wrapper: torch.Tensor) -> Any:
     return torch.autograd.graph.get_gradient_edge(wrapper)
 
 
-def _layout_change(before: torch.Tensor, wrapper: torch.Tensor) -> tuple[tuple[Any, ...], tuple[Any, ...], Any] | None:
-    now = current_value(wrapper)
-    old, new = _layout(before), _layout(now)
+def _layout_change(t: TracedTensor, written: bool) -> tuple[tuple[Any, ...], tuple[Any, ...], Any] | None:
+    old, new = _layout(t.before), _layout(current_value(t.wrapper))
     if old == new:
         return None
-    if _extent(new) != _extent(old):
+    if written and _extent(new) != _extent(old):
         reason = "the program resizes an input, or changes the strides of one with gaps in memory that it writes to"
-        raise Unsupported("AG026", reason)
+        raise Unsupported("AG026", reason, line=t.line)
     return new[0], new[1], new[2] - old[2]
 
 

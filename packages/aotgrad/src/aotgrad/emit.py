@@ -117,14 +117,14 @@ class EffectWriter:
 
     def _mutate(self, m: Mutation) -> None:
         name = self.target(m.target)
-        lines = []
+        lines = [f"{name}.detach_()"] if m.detached else []
         if m.layout is not None:
             sizes, strides, offset = m.layout
             moved = "" if offset == 0 else f", {name}.storage_offset() + {self.size(offset)}"
             lines.append(f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})")
         if m.slot is not None:
             lines.append(f"{self._written(m)}.copy_({self.values[m.slot.index]})")
-        extra = m.bumps - len(lines)
+        extra = m.bumps - len(lines) + m.detached
         if extra > 0:
             bump = self.out.name("increment_version", torch._C._increment_version)
             lines.append(f"{bump}(({name},) * {extra})")
@@ -154,6 +154,8 @@ class EffectWriter:
         texts: list[str] = []
         for i, output in enumerate(self.joint.plan.outputs):
             texts.append(self._output(i, output, texts))
+        for i in self.joint.plan.retaining:
+            self.out(f"{texts[i]}.retain_grad()")
         return texts
 
     def _output(self, i: int, output: Output, earlier: list[str]) -> str:

@@ -18,10 +18,10 @@ class Unsupported(AotError):
         user_line: the user's source line, or an empty string.
     """
 
-    def __init__(self, id: str, reason: str, *, node: torch.fx.Node | None = None) -> None:
+    def __init__(self, id: str, reason: str, *, node: torch.fx.Node | None = None, line: str = "") -> None:
         self.id = id
         self.reason = reason
-        self.user_line = source_line(node)
+        self.user_line = line.rstrip() or source_line(node)
         super().__init__(f"{id}: {reason}" + (f"\n{self.user_line}" if self.user_line else ""))
 
 

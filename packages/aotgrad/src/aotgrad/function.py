@@ -108,7 +108,8 @@ class AotModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module's forward returns."""
-        tensors = dict([*self.module.named_parameters(), *self.module.named_buffers()])
+        module = self.module  # tied tensors under all their names
+        tensors = dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
         training = tuple(m.training for m in self.module.modules())
         return self._compiled(training, tensors, args, kwargs)
 

@@ -15,7 +15,6 @@ from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
 from .functional import (
-    WriteRules,
     below_functionalisation,
     current_value,
     functionalising,
@@ -23,8 +22,10 @@ from .functional import (
     size_hint,
     to_functional,
 )
+from .origin import Origins
 from .plan import EffectPlan, InputSpec, Target
 from .tracer import Tracer
+from .writes import WriteRules
 
 Program = Callable[[Sequence[Any], Tracer, Callable[[torch.Tensor], torch.Tensor]], Any]
 
@@ -40,6 +41,7 @@ class Joint:
         plan: how the values become what the program returned and wrote.
         gradients_of: indices of the inputs that the trailing outputs are gradients of.
         out_spec: pytree of the program's outputs.
+        backward_error: what backward raises, in eager, too; there are no gradients then.
     """
 
     gm: torch.fx.GraphModule
@@ -48,6 +50,7 @@ class Joint:
     plan: EffectPlan
     gradients_of: tuple[int, ...]
     out_spec: pytree.TreeSpec
+    backward_error: str = ""
 
     @property
     def has_backward(self) -> bool:
@@ -80,11 +83,11 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad) if plan.differentiable else ()
         if plan.differentiable and not wanted:
             raise Unsupported("AG025", "an output requires grad although no input does")
-        gradients = _run_backward(traced, plan, values, wanted, tracer) if wanted else []
+        gradients, error = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], "")
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = torch.fx.GraphModule(tracer.root, tracer.graph, "Joint")
-    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec)
+    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec, error)
 
 
 def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode) -> torch.fx.GraphModule:
@@ -104,7 +107,13 @@ def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeT
 
 
 def _fake(value: Any) -> Any:
-    return current_value(value) if is_functional(value) else value
+    if not is_functional(value):
+        return value
+    fake = current_value(value)
+    if fake.is_conj() == value.is_conj() and fake.is_neg() == value.is_neg():
+        return fake
+    with below_functionalisation():  # written through a lazily conjugated view: eager has resolved that
+        return fake.clone()
 
 
 def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) -> TracedProgram:
@@ -124,19 +133,22 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
         return constants[id(real)]
 
     given = [wrap(s.value, Target(i), s.requires_grad, s.is_leaf) if s.is_tensor else s.value for i, s in enumerate(inputs)]
-    with WriteRules() as rules, checkpoints_as_regions(tracer):
+    tracer.origins = Origins()
+    with WriteRules(tensors, tracer.user_line) as rules, checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)
+    tracer.origins.close()
     outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None
-    tensors = [replace(t, moved=id(t.wrapper) in rules.moved) for t in tensors]
+    rules.check_gradients()
+    tensors = [replace(t, moved=id(t.wrapper) in rules.moved, line=rules.lines.get(id(t.wrapper), "")) for t in tensors]
     tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
     return TracedProgram(tuple(tensors), tuple(outputs), out_spec)
 
 
 def _run_backward(
     traced: TracedProgram, plan: EffectPlan, values: list[Any], wanted: tuple[int, ...], tracer: Tracer
-) -> list[torch.Tensor | None]:
-    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value."""
+) -> tuple[list[torch.Tensor | None], str]:
+    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value; or eager's error."""
     outs = [values[slot] for slot in plan.differentiable]
     tangents = []
     present = [current_value(out) for out in outs]  # before nodes are inserted elsewhere: this may record some
@@ -149,11 +161,11 @@ def _run_backward(
     tracer.in_backward = True
     with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
         try:
-            return list(torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True))
+            return list(torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True)), ""
         except RuntimeError as error:
             if "modified by an inplace operation" not in str(error):
                 raise
-            raise Unsupported("AG027", f"backward of this program is an error in eager, too: {error}") from error
+            return [None] * len(wanted), str(error)
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:

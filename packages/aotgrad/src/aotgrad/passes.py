@@ -29,7 +29,7 @@ _PURE = ("aten", "prims", "aotgrad")
 def layout_key(value: torch.Tensor) -> tuple[Hashable, ...]:
     """Everything about a fake but its data: equal keys mean interchangeable memory layouts."""
     sizes = [s if type(s) is int else expr_of(s) for s in (*value.shape, *value.stride(), value.storage_offset())]
-    return (value.dtype, value.device, *sizes)
+    return (value.dtype, value.device, value.is_conj(), value.is_neg(), *sizes)
 
 
 def simplify(gm: torch.fx.GraphModule) -> None:

@@ -105,6 +105,7 @@ class Mutation:
         differentiable: autograd sees the write (the target gets a new history).
         bumps: by how much its version counter grew.
         layout: new (sizes, strides, change of the storage offset), None when unchanged.
+        detached: it no longer requires grad; nothing else has changed then.
     """
 
     target: Target
@@ -112,6 +113,7 @@ class Mutation:
     differentiable: bool
     bumps: int
     layout: tuple[tuple[Any, ...], tuple[Any, ...], Any] | None = None
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,10 @@ class EffectPlan:
         outputs: one per program output.
         mutations: in any order; no two have one target.
         differentiable: slots that autograd must see, in tangent order.
+        retaining: the outputs that retain their gradient.
     """
 
     outputs: tuple[Output, ...]
     mutations: tuple[Mutation, ...]
     differentiable: tuple[int, ...]
+    retaining: tuple[int, ...] = ()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
-from .donation import ALONE, copied, holders
+from .backward import Compiled, call_compiled, write_backward
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
@@ -20,11 +18,7 @@ from .joint import Joint
 from .overlap import share_elements, share_storage
 from .plan import InputSpec, Output, Target, View
 from .split import Split
-from .tangent import restride
 from .views import view_root, view_source
-
-Compiled = Callable[..., Sequence[Any]]
-_keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -55,12 +49,6 @@ class Runtime:
         return self.joint.inputs[len(self.lifted) :]
 
 
-def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
-    """The error for a compiled graph that returns the wrong number of values."""
-    count = len(got) if isinstance(got, (tuple, list)) else f"a {type(got).__name__}"
-    return ContractError("B1", f"the compiled {what} graph returned {count} values instead of {expected}")
-
-
 def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Compiled) -> tuple[Callable[..., Any], str]:
     """The callable of a program without differentiable outputs, and its source."""
     out = _start(run)
@@ -70,7 +58,7 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
     if needs_guard:
         out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in run.joint.inputs)})"
-    _call_compiled(out, "forward", call, [f"v{i}" for i in range(len(results))], autocast="on" if run.in_autocast else "off")
+    call_compiled(out, "forward", call, [f"v{i}" for i in range(len(results))], autocast="on" if run.in_autocast else "off")
     if needs_guard:
         out.leave()
         _drop_view_tracking(out, run.joint, results, values)
@@ -92,7 +80,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     if boxed:
         out(f"{', '.join(boxed)}, = box")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
-    _call_compiled(
+    call_compiled(
         out, "forward", call, [f"v{i}" for i in range(len(split.results))], autocast="on" if run.in_autocast else "off"
     )
     _drop_view_tracking(out, joint, split.results, values)
@@ -112,7 +100,7 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
     out()
-    _write_backward(out, run, split, backward, ["None"] * len(lead), len(sentinels))
+    write_backward(out, joint, split, backward, run.double, ["None"] * len(lead), len(sentinels))
     _write_training_call(out, run, split, boxed, taken, carried, values)
     call, text = out.load("call")
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
@@ -129,125 +117,6 @@ def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -
     function._backward_cls = type("CompiledGraphBackward", (function._backward_cls,), node)
     # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
-
-
-def _write_backward(out: Source, run: Runtime, split: Split, backward: Compiled, lead: list[str], num_sentinels: int) -> None:
-    joint = run.joint
-    tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
-    names = [t.name for t in tangents]
-    out.enter(f"def function_backward(ctx, {', '.join(names)}):")
-    if passes_tangents(joint):
-        out(f"return {tuple_text([*lead, *map(str, _gradient_nodes(joint))])}")
-        out.leave()
-        return
-    if run.double is not None:
-        out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
-        again = f"{out.name('double_backward', run.double)}(ctx, {tuple_text(names)})"
-        out(f"return {tuple_text([*lead, '*' + again])}")
-        out.leave()
-    if len(names) == 1:
-        out.enter(f"if {names[0]} is None:")
-        out(f"return {tuple_text([*lead, *['None'] * len(joint.gradients_of)])}")
-        out.leave()
-    saved = [n.name for n in split.saved] + ["_"] * num_sentinels
-    if saved:
-        out(f"{', '.join(saved)}, = ctx.saved_tensors")
-        if run.double is not None and run.double.keeps_tensors:
-            out.enter(f"if not {out.name('keeps_graph', _keeps_graph)}():")
-            out("ctx.primals = None")  # as free as what is saved
-            out.leave()
-    _write_donation(out, split, backward)
-    if split.sizes:
-        out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
-    used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
-    used |= {g.name for g in _gradient_nodes(joint) if isinstance(g, torch.fx.Node)}
-    symbols = EffectWriter(out, joint, {})
-    symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
-    if len(names) > 1:
-        _fill_absent(out, tangents, symbols)
-    for tangent in tangents:
-        value = tangent.meta["val"]
-        if tangent.name not in used or value.dim() == 0:
-            continue
-        strides = tuple_text(symbols.size(_expr(s)) for s in value.stride())
-        out.enter(f"if {tangent.name}.stride() != {strides}:")
-        out(f"{tangent.name} = {out.name('restride', restride)}({tangent.name}, {strides})")
-        out.leave()
-    call = _backward_call(out, split, backward, names, [g for g in _gradient_nodes(joint) if isinstance(g, torch.fx.Node)])
-    results = [f"d{i}" for i in range(len(split.gradients))]
-    _call_compiled(out, "backward", call, results, autocast="unknown")
-    position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
-    texts = list(lead)
-    for gradient in _gradient_nodes(joint):
-        is_node = isinstance(gradient, torch.fx.Node)
-        texts.append(position.get(gradient, gradient.name) if is_node else repr(gradient))
-    if len(names) > 1:
-        out.enter("if given:")
-        reach = tuple(_tangents_behind(joint))
-        out(f"return {tuple_text(lead)} + {out.name('mask', mask_absent)}({reach}, given, {tuple_text(texts[len(lead) :])})")
-        out.leave()
-    out(f"return {tuple_text(texts)}")
-    out.leave()
-    out()
-
-
-def passes_tangents(joint: Joint) -> bool:
-    """Whether each gradient is a tangent as it comes, or absent: backward computes nothing."""
-    tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
-    return all(g is None or g in tangents for g in _gradient_nodes(joint))
-
-
-def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: EffectWriter) -> None:
-    """Writes zeros for tangents that are None; ``given`` has a bit for each other one, and is 0 when all are there."""
-    names = [t.name for t in tangents]
-    out("given = 0")
-    out.enter(f"if {' or '.join(f'{name} is None' for name in names)}:")
-    bits = [f"({name} is not None) << {i}" for i, name in enumerate(names)]
-    out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
-    for name, value in zip(names, (t.meta["val"] for t in tangents)):
-        sizes = tuple_text(symbols.size(_expr(s)) for s in value.shape)
-        like = f"dtype={out.name(str(value.dtype), value.dtype)}, device={out.name(str(value.device), value.device)}"
-        out(f"{name} = {out.name('zeros', torch.zeros)}({sizes}, {like}) if {name} is None else {name}")
-    out.leave()
-
-
-def _tangents_behind(joint: Joint) -> Iterator[int]:
-    """For each gradient a bit for each tangent that it depends on."""
-    tangents = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
-    behind = {t: 1 << i for i, t in enumerate(tangents)}
-    for node in joint.gm.graph.nodes:
-        if node not in behind:
-            behind[node] = reduce(or_, (behind[a] for a in node.all_input_nodes), 0)
-    yield from (behind.get(g, 0) for g in _gradient_nodes(joint))
-
-
-def mask_absent(reach: Sequence[int], given: int, gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """``gradients`` without those that depend on tangents but on none of the given ones."""
-    return tuple(None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients))
-
-
-def _backward_call(out: Source, split: Split, backward: Compiled, tangents: list[str], gradients: list[torch.fx.Node]) -> str:
-    """Text of the compiled graph's call; before a call with a list, the values are let go of."""
-    function = out.name("backward", backward)
-    arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *tangents]
-    if not getattr(backward, "takes_list", False):
-        return f"{function}({', '.join(arguments)})"
-    returned = {g.name for g in gradients}
-    out(f"arguments = [{', '.join(arguments)}]")
-    out("".join(f"{name} = " for name in arguments if name not in returned) + "None")
-    return f"{function}(arguments)"
-
-
-def _write_donation(out: Source, split: Split, backward: Compiled) -> None:
-    """Lets go of what is saved; donated values that somebody else holds, or that a second backward will read, are copied."""
-    if split.donated:
-        out("ctx.maybe_clear_saved_tensors()")
-    if not getattr(backward, "overwrites_donated", True):
-        return
-    for name in (n.name for n in split.saved if n in split.donated):
-        out.enter(f"if {out.name('holders', holders)}({name}) != {out.name('ALONE', ALONE)}:")
-        out(f"{name} = {out.name('copied', copied)}({name})")
-        out.leave()
 
 
 def _write_training_call(
@@ -341,37 +210,8 @@ def _finish_call(out: Source, run: Runtime, values: dict[int, str]) -> None:
     out.leave()
 
 
-def _call_compiled(out: Source, what: str, call: str, results: list[str], *, autocast: str) -> None:
-    """Writes a call of a compiled graph, which has its casts inside. ``autocast``: "on", "off", or "unknown" until the call."""
-    if not results:
-        return
-    if autocast == "unknown":
-        out.enter(f"if {out.name('autocast_enabled', torch._C._is_any_autocast_enabled)}():")
-    if autocast != "off":
-        out.enter(f"with {out.name('DisableAutocast', torch._C._DisableAutocast)}():")
-        out(f"results = {call}")
-        out.leave()
-    if autocast == "unknown":
-        out.leave()
-        out.enter("else:")
-    if autocast != "on":
-        out(f"results = {call}")
-    if autocast == "unknown":
-        out.leave()
-    out.enter("try:")
-    out(f"{', '.join(results)}, = results")
-    out.leave()
-    out.enter("except (TypeError, ValueError):")
-    out(f"raise {out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results) from None")
-    out.leave()
-
-
 def _value_nodes(joint: Joint) -> tuple[Any, ...]:
     return joint.gm.graph.output_node().args[0][: joint.num_values]  # type: ignore[index, return-value]
-
-
-def _gradient_nodes(joint: Joint) -> tuple[Any, ...]:
-    return joint.gm.graph.output_node().args[0][joint.num_values :]  # type: ignore[index, return-value]
 
 
 def _value_texts(joint: Joint, results: Sequence[torch.fx.Node], known: dict[int, str]) -> dict[int, str]:
@@ -423,7 +263,3 @@ def _drop_view_tracking(out: Source, joint: Joint, results: Sequence[torch.fx.No
             line = f"{values[i]} = {values[i]}.data"
             if out.lines[-1].strip() != line:
                 out(line)
-
-
-def _expr(size: Any) -> Any:
-    return size if type(size) is int else size.node.expr

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .errors import Unsupported
 from .functional import below_functionalisation
+from .origin import Origins
 from .sizes import SizeNodes
 
 aten = torch.ops.aten
@@ -42,7 +43,7 @@ _IDENTITIES = frozenset([aten.detach.default, aten.alias.default, aten.lift_fres
 # computed at once on constants: torch's own kernels branch on such values
 _FOLDED = frozenset(
     getattr(aten, name).default
-    for name in ("equal", "is_nonzero", "all", "any", "clone", "logical_not", "sum", "zero", "new_ones")
+    for name in ("equal", "is_nonzero", "all", "any", "max", "min", "clone", "logical_not", "sum", "zero", "new_ones")
 ) | frozenset(
     getattr(getattr(aten, name), kind)
     for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")
@@ -59,6 +60,7 @@ class Tracer(TorchDispatchMode):
         graph: what was recorded.
         root: module that owns the constants (``get_attr`` targets).
         origin: the captured node being run; recorded nodes inherit its source line.
+        origins: tells it of programs that are not captured.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward node.
         position: counts the nodes recorded forward; a trace of the same program counts the same.
         region: the checkpointed region being run, which recorded nodes belong to; ``num_regions`` counts them.
@@ -71,6 +73,7 @@ class Tracer(TorchDispatchMode):
         self.root = torch.nn.Module()
         self.sizes = SizeNodes(self.graph)
         self.origin: torch.fx.Node | None = None
+        self.origins: Origins | None = None
         self.in_backward = False
         self.position = 0
         self.region: int | None = None
@@ -117,7 +120,7 @@ class Tracer(TorchDispatchMode):
         if isinstance(value, dict):
             return {k: self.argument(v) for k, v in value.items()}
         if isinstance(value, torch.Generator):
-            raise Unsupported("AG010", "an explicit torch.Generator cannot be part of a graph", node=self.origin)
+            raise Unsupported("AG010", "an explicit torch.Generator cannot be part of a graph", line=self.user_line())
         return value
 
     def lift(self, value: torch.Tensor) -> FakeTensor:
@@ -127,14 +130,14 @@ class Tracer(TorchDispatchMode):
         """
         if isinstance(value, FakeTensor):
             if id(value) not in self._nodes:
-                raise Unsupported("AG011", "a fake tensor of another trace is used in this one", node=self.origin)
+                raise Unsupported("AG011", "a fake tensor of another trace is used in this one", line=self.user_line())
             return value
         known = self._constants.get(id(value))
         if known is not None:
             return known
         if value.requires_grad:
             reason = "a tensor that requires grad is read from outside; pass it as an argument"
-            raise Unsupported("AG012", reason, node=self.origin)
+            raise Unsupported("AG012", reason, line=self.user_line())
         name = f"constant_{len(self._constants)}"
         self.root.register_buffer(name, value, persistent=False)
         with below_functionalisation(), torch._C._DisableTorchDispatch():
@@ -157,6 +160,8 @@ class Tracer(TorchDispatchMode):
         args, kwargs = pytree.tree_map_only(torch.Tensor, self.lift, (args, kwargs))
         if func is aten._conj.default and isinstance(args[0], complex):  # torch hands a number over for a wrapped one
             args = (self.lift(self._on_real(torch.scalar_tensor, args[0], dtype=torch.complex128)),)
+        if func is aten.view_as_real.default and args[0].is_conj():  # what functionalisation wrote back through a conj view
+            args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
         func = _RENAMED.get(func, func)
@@ -169,7 +174,7 @@ class Tracer(TorchDispatchMode):
         if known is not None:
             out.constant = known
         if func._schema.is_mutable:
-            raise Unsupported("AG013", f"{func} writes to its operands and has no functional form", node=self.origin)
+            raise Unsupported("AG013", f"{func} writes to its operands and has no functional form", line=self.user_line())
         return self._record(func, args, kwargs, out)
 
     def _known_result(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -231,6 +236,15 @@ class Tracer(TorchDispatchMode):
                 self._annotate(binder)
                 self.sizes.bind(size, binder)
 
+    def _where(self) -> dict[str, Any]:
+        if self.origin is not None:
+            return _origin_in(self.origin)
+        return {} if self.origins is None else self.origins.meta()
+
+    def user_line(self) -> str:
+        """The user's lines that are running, or an empty string."""
+        return self._where().get("stack_trace", "")
+
     def _annotate(self, node: torch.fx.Node) -> None:
         if self.in_backward:
             current = torch._C._current_autograd_node()
@@ -238,12 +252,11 @@ class Tracer(TorchDispatchMode):
             node.meta["is_backward"] = True
             if forward is not None:
                 node.meta["forward_node"] = forward.name
-                _copy_stack_trace(forward, node)
+                node.meta |= _origin_in(forward)
             return
         node.meta["position"] = self.position
         self.position += 1
-        if self.origin is not None:
-            _copy_stack_trace(self.origin, node)
+        node.meta |= self._where()
         region = self.region if self.origin is None else self.origin.meta.get("recompute", self.region)
         if region is not None:
             node.meta["recompute"] = region
@@ -251,9 +264,8 @@ class Tracer(TorchDispatchMode):
         self.forward_by_sequence[_next_sequence_number() - 1] = node
 
 
-def _copy_stack_trace(source: torch.fx.Node, target: torch.fx.Node) -> None:
-    if source.meta.get("stack_trace"):
-        target.meta["stack_trace"] = source.meta["stack_trace"]
+def _origin_in(node: torch.fx.Node) -> dict[str, Any]:
+    return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if node.meta.get(key)}
 
 
 def _has_results(out: Any) -> bool:

@@ -1,0 +1,207 @@
+"""Writes the backward function of one traced program: what surrounds the compiled backward graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+
+from .donation import ALONE, copied, holders
+from .double import DoubleBackward
+from .emit import EffectWriter, Source, tuple_text
+from .errors import ContractError
+from .joint import Joint
+from .split import Split
+from .tangent import restride
+
+Compiled = Callable[..., Sequence[Any]]
+_keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
+
+
+def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
+    """The error for a compiled graph that returns the wrong number of values."""
+    count = len(got) if isinstance(got, (tuple, list)) else f"a {type(got).__name__}"
+    return ContractError("B1", f"the compiled {what} graph returned {count} values instead of {expected}")
+
+
+def write_backward(
+    out: Source, joint: Joint, split: Split, backward: Compiled, double: DoubleBackward | None, lead: list[str], sentinels: int
+) -> None:
+    """Writes ``function_backward``.
+
+    Args:
+        out: where to.
+        joint: the traced program.
+        split: its two graphs.
+        backward: the compiled backward graph.
+        double: makes the gradients differentiable; None when they are tangents as they come.
+        lead: texts of the gradients of what autograd passes through beside the inputs.
+        sentinels: how many saved tensors are there to be checked only.
+    """
+    tangents = _tangents(joint)
+    names = [t.name for t in tangents]
+    out.enter(f"def function_backward(ctx, {', '.join(names)}):")
+    if joint.backward_error:
+        out(f"raise RuntimeError({joint.backward_error!r})")
+    elif passes_tangents(joint):
+        out(f"return {tuple_text([*lead, *map(str, gradient_nodes(joint))])}")
+    else:
+        _write_leaving_early(out, joint, double, names, lead)
+        _write_saved(out, split, backward, double, sentinels)
+        _write_tangents(out, joint, split, tangents)
+        gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
+        call = _backward_call(out, split, backward, names, gradients)
+        call_compiled(out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown")
+        position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
+        texts = [position.get(g, str(g)) for g in gradient_nodes(joint)]
+        if len(names) > 1:
+            out.enter("if given:")
+            masked = f"{out.name('mask', mask_absent)}({tuple(_tangents_behind(joint))}, given, {tuple_text(texts)})"
+            out(f"return {tuple_text(lead)} + {masked}")
+            out.leave()
+        out(f"return {tuple_text([*lead, *texts])}")
+    out.leave()
+    out()
+
+
+def _write_leaving_early(out: Source, joint: Joint, double: DoubleBackward | None, names: list[str], lead: list[str]) -> None:
+    if double is not None:
+        out.enter(f"if {out.name('grad_enabled', torch.is_grad_enabled)}():")
+        again = f"{out.name('double_backward', double)}(ctx, {tuple_text(names)})"
+        out(f"return {tuple_text([*lead, '*' + again])}")
+        out.leave()
+    if len(names) == 1:
+        out.enter(f"if {names[0]} is None:")
+        out(f"return {tuple_text([*lead, *['None'] * len(joint.gradients_of)])}")
+        out.leave()
+
+
+def _write_saved(out: Source, split: Split, backward: Compiled, double: DoubleBackward | None, sentinels: int) -> None:
+    saved = [n.name for n in split.saved] + ["_"] * sentinels
+    if saved:
+        out(f"{', '.join(saved)}, = ctx.saved_tensors")
+        if double is not None and double.keeps_tensors:
+            out.enter(f"if not {out.name('keeps_graph', _keeps_graph)}():")
+            out("ctx.primals = None")  # as free as what is saved
+            out.leave()
+    _write_donation(out, split, backward)
+    if split.sizes:
+        out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
+
+
+def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[torch.fx.Node]) -> None:
+    """Writes zeros for absent tangents, and copies of those with other strides than the graph was compiled for."""
+    used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
+    used |= {g.name for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)}
+    symbols = EffectWriter(out, joint, {})
+    symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
+    if len(tangents) > 1:
+        _fill_absent(out, tangents, symbols)
+    for tangent in tangents:
+        value = tangent.meta["val"]
+        if tangent.name not in used or value.dim() == 0:
+            continue
+        strides = tuple_text(symbols.size(_expr(s)) for s in value.stride())
+        out.enter(f"if {tangent.name}.stride() != {strides}:")
+        out(f"{tangent.name} = {out.name('restride', restride)}({tangent.name}, {strides})")
+        out.leave()
+
+
+def passes_tangents(joint: Joint) -> bool:
+    """Whether each gradient is a tangent as it comes, or absent: backward computes nothing."""
+    tangents = _tangents(joint)
+    return all(g is None or g in tangents for g in gradient_nodes(joint))
+
+
+def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: EffectWriter) -> None:
+    """Writes zeros for tangents that are None; ``given`` has a bit for each other one, and is 0 when all are there."""
+    names = [t.name for t in tangents]
+    out("given = 0")
+    out.enter(f"if {' or '.join(f'{name} is None' for name in names)}:")
+    bits = [f"({name} is not None) << {i}" for i, name in enumerate(names)]
+    out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
+    for name, value in zip(names, (t.meta["val"] for t in tangents)):
+        sizes = tuple_text(symbols.size(_expr(s)) for s in value.shape)
+        like = f"dtype={out.name(str(value.dtype), value.dtype)}, device={out.name(str(value.device), value.device)}"
+        out(f"{name} = {out.name('zeros', torch.zeros)}({sizes}, {like}) if {name} is None else {name}")
+    out.leave()
+
+
+def _tangents_behind(joint: Joint) -> Iterator[int]:
+    """For each gradient a bit for each tangent that it depends on."""
+    tangents = _tangents(joint)
+    behind = {t: 1 << i for i, t in enumerate(tangents)}
+    for node in joint.gm.graph.nodes:
+        if node not in behind:
+            behind[node] = reduce(or_, (behind[a] for a in node.all_input_nodes), 0)
+    yield from (behind.get(g, 0) for g in gradient_nodes(joint))
+
+
+def mask_absent(reach: Sequence[int], given: int, gradients: Sequence[Any]) -> tuple[Any, ...]:
+    """``gradients`` without those that depend on tangents but on none of the given ones."""
+    return tuple(None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients))
+
+
+def _backward_call(out: Source, split: Split, backward: Compiled, tangents: list[str], gradients: list[torch.fx.Node]) -> str:
+    """Text of the compiled graph's call; before a call with a list, the values are let go of."""
+    function = out.name("backward", backward)
+    arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *tangents]
+    if not getattr(backward, "takes_list", False):
+        return f"{function}({', '.join(arguments)})"
+    returned = {g.name for g in gradients}
+    out(f"arguments = [{', '.join(arguments)}]")
+    out("".join(f"{name} = " for name in arguments if name not in returned) + "None")
+    return f"{function}(arguments)"
+
+
+def _write_donation(out: Source, split: Split, backward: Compiled) -> None:
+    """Lets go of what is saved; donated values that somebody else holds, or that a second backward will read, are copied."""
+    if split.donated:
+        out("ctx.maybe_clear_saved_tensors()")
+    if not getattr(backward, "overwrites_donated", True):
+        return
+    for name in (n.name for n in split.saved if n in split.donated):
+        out.enter(f"if {out.name('holders', holders)}({name}) != {out.name('ALONE', ALONE)}:")
+        out(f"{name} = {out.name('copied', copied)}({name})")
+        out.leave()
+
+
+def call_compiled(out: Source, what: str, call: str, results: list[str], *, autocast: str) -> None:
+    """Writes a call of a compiled graph, which has its casts inside. ``autocast``: "on", "off", or "unknown" until the call."""
+    if not results:
+        return
+    if autocast == "unknown":
+        out.enter(f"if {out.name('autocast_enabled', torch._C._is_any_autocast_enabled)}():")
+    if autocast != "off":
+        out.enter(f"with {out.name('DisableAutocast', torch._C._DisableAutocast)}():")
+        out(f"results = {call}")
+        out.leave()
+    if autocast == "unknown":
+        out.leave()
+        out.enter("else:")
+    if autocast != "on":
+        out(f"results = {call}")
+    if autocast == "unknown":
+        out.leave()
+    out.enter("try:")
+    out(f"{', '.join(results)}, = results")
+    out.leave()
+    out.enter("except (TypeError, ValueError):")
+    out(f"raise {out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results) from None")
+    out.leave()
+
+
+def _tangents(joint: Joint) -> list[torch.fx.Node]:
+    return joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]  # type: ignore[return-value]
+
+
+def gradient_nodes(joint: Joint) -> tuple[Any, ...]:
+    """The gradients among a joint graph's outputs."""
+    return joint.gm.graph.output_node().args[0][joint.num_values :]  # type: ignore[index, return-value]
+
+
+def _expr(size: Any) -> Any:
+    return size if type(size) is int else size.node.expr

@@ -1,0 +1,140 @@
+"""What functionalisation alone gets wrong about writes, watched while a program is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .effects import TracedTensor
+from .errors import Unsupported
+from .functional import below_functionalisation, current_value, is_functional, size_hint
+from .functional_ops import call_functional, is_mutable_custom
+
+
+class WriteRules(TorchFunctionMode):
+    """Watches writes where values, which functionalisation makes of them, differ from memory.
+
+    - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
+    - A write through strides with gaps gives a dense value: the tensor still has its own strides. ``moved`` has the ids
+      of tensors whose strides the program changed itself.
+    - Versions count each tensor that a foreach op writes to.
+    - A custom op that writes to its operands runs in its functional form.
+    - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
+
+    Args:
+        tensors: those from before the call.
+        user_line: the user's lines that are running.
+
+    Attributes:
+        moved: see above.
+        lines: where tensors from before the call were last written or changed, by id.
+    """
+
+    def __init__(self, tensors: Sequence[TracedTensor], user_line: Callable[[], str]) -> None:
+        super().__init__()
+        self.moved: set[int] = set()
+        self.lines: dict[int, str] = {}
+        self._tensors = tensors
+        self._given = {id(t.wrapper): t for t in tensors}
+        self._user_line = user_line
+        self._backward_line = ""
+        self._dense: dict[int, torch.Tensor] = {}  # lost their gaps, by id
+
+    def check_gradients(self) -> None:
+        """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of it."""
+        reason = "backward() accumulates a gradient into an input; use torch.autograd.grad"
+        for t in self._tensors:
+            if t.wrapper.is_leaf and t.wrapper.grad is not None:
+                raise Unsupported("AG028", reason, line=self._backward_line)
+
+    def _refuse(self, id: str, reason: str) -> NoReturn:
+        raise Unsupported(id, reason, line=self._user_line())
+
+    def _check(self, func: Any, name: str, target: Any) -> None:
+        if name.startswith("as_strided") and id(target) in self._dense:
+            self._refuse("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
+        if name.startswith("resize_") and is_functional(target) and not target.is_contiguous():
+            self._refuse("AG026", f"{name} of a tensor that is not contiguous")
+        if name == "backward":
+            self._backward_line = self._user_line()
+        given = self._given.get(id(target))
+        if given is None or given.wrapper._version != given.version:
+            return
+        if name in _GRADIENT_STATE or getattr(func, "__self__", None) is torch.Tensor.grad:
+            what = name if name in _GRADIENT_STATE else ".grad"
+            self._refuse("AG028", f"{what} of an input: pass gradients as arguments, register hooks outside")
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        target = args[0] if args else None
+        if is_mutable_custom(func):
+            return call_functional(func, args, kwargs)
+        self._check(func, name, target)
+        if id(target) in self._given and (_is_write(name) or name == "__set__"):
+            self.lines[id(target)] = self._user_line()
+        if name.startswith("_foreach_") and name.endswith("_"):
+            out = func(*args, **kwargs)
+            _count_writes(target)
+            return out
+        if not _is_write(name) or not is_functional(target):
+            return func(*args, **kwargs)
+        if _overlaps_itself(target):
+            if func not in _IDEMPOTENT or (target.requires_grad and torch.is_grad_enabled()):
+                self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
+            func(_one_of_each(target), *args[1:], **kwargs)
+            return target
+        strides = target.stride()
+        out = func(*args, **kwargs)
+        if name in _MOVES:
+            self.moved.add(id(target))
+        elif target.stride() != strides and not _restore_layout(target, strides):
+            self._dense[id(target)] = target
+        return out
+
+
+def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any]) -> bool:
+    """Give a written tensor its strides back when they are those of a permuted dense tensor; whether they are."""
+    order = sorted(range(wrapper.dim()), key=lambda d: size_hint(strides[d]), reverse=True)
+    inverse = sorted(range(wrapper.dim()), key=order.__getitem__)
+    value = current_value(wrapper)
+    with below_functionalisation(), torch.no_grad():
+        laid_out = value.permute(order).contiguous().permute(inverse)
+        if laid_out.stride() != strides:
+            return False
+    torch._functionalize_replace(wrapper, laid_out)
+    torch._functionalize_commit_update(wrapper)
+    torch._sync(wrapper)
+    return True
+
+
+def _count_writes(tensors: Any) -> None:
+    """On the CPU these ops write to one tensor after the other, which versions count; functionalisation leaves that out."""
+    written = [t for t in tensors if is_functional(t) and t.device.type == "cpu"]
+    if written:
+        torch._C._increment_version(written)
+
+
+def _is_write(name: str) -> bool:
+    return (name.endswith("_") and not name.endswith("__")) or name == "__setitem__" or name.startswith("__i")
+
+
+_MOVES = frozenset(
+    ["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_", "resize_as_", "set_"]
+)
+_GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
+_IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
+
+
+def _one_of_each(t: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor, each once."""
+    for d, stride in enumerate(t.stride()):
+        if type(stride) is int and stride == 0:
+            t = t.narrow(d, 0, 1)
+    return t
+
+
+def _overlaps_itself(t: torch.Tensor) -> bool:
+    return any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(t.shape, t.stride()))
