@@ -5,6 +5,7 @@ A program is data, so that a failure shrinks; calling it runs eager torch on the
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 DTYPES = (*FLOATS, *HALVES, *INTEGERS, torch.bool)
+SIZES = (0, 1, 2, 3, 6, 8)
 Tensor = torch.Tensor
 Rule = Callable[[Tensor, Tensor, int], Tensor]
 
@@ -103,9 +105,53 @@ def _product(a: Tensor, b: Tensor, n: int) -> Tensor:
     )
 
 
+def _selected(a: Tensor, b: Tensor, n: int) -> Tensor:
+    b = _fit(b, a)
+    mask = (a > b) if n % 2 else torch.ones(a.shape, dtype=torch.bool, device=a.device).triu(n % 3)
+    return torch.where(mask, a, b) if n % 4 < 2 else a.masked_fill(mask, 1)
+
+
+def _windowed(a: Tensor, b: Tensor, n: int) -> Tensor:
+    """Pooling, upsampling, overlapping windows and strided slices, cut back to the shape."""
+    rows, columns = a.shape
+    if n % 4 == 0:
+        return a.repeat_interleave(2, n % 2)[:rows, :columns]
+    if n % 4 == 1:
+        return torch.cat([a[::2], a[1::2]], 0)
+    if not a.is_floating_point() or rows == 0 or columns == 0:
+        return a
+    image = F.pad(_bounded(a), (1, 1, 1, 1))[None, None]
+    return (F.max_pool2d(image, 3, 1) if n % 4 == 2 else F.avg_pool2d(image, 3, 1))[0, 0]
+
+
+def _scattered(a: Tensor, b: Tensor, n: int) -> Tensor:
+    b = _fit(b, a)
+    back = a.shape[0] - 1 - torch.arange(a.shape[0], device=a.device)
+    if n % 3 == 0:
+        return a.index_copy(0, back, b)
+    if n % 3 == 1 or a.dtype is torch.bool:
+        return a.scatter(0, back.unsqueeze(1).expand(a.shape), b)
+    return _bounded(a).scatter_add(0, (back // 2).unsqueeze(1).expand(a.shape), _bounded(b))
+
+
+def _summarised(a: Tensor, b: Tensor, n: int) -> Tensor:
+    """Statistics of rows or columns, broadcast back: several reductions over one range, positions of extremes, products."""
+    dim = n % 2
+    if a.shape[dim] == 0 or a.dtype is torch.bool:
+        return a
+    if n % 4 < 2:
+        place = _bounded(a).argmax(dim, keepdim=True) if n % 3 else _bounded(a).argmin(dim, keepdim=True)
+        return a + place.to(a.dtype)
+    if not a.is_floating_point():
+        return a * a.prod(dim, keepdim=True, dtype=a.dtype)
+    variance, mean = torch.var_mean(_bounded(a), dim, correction=0, keepdim=True)
+    return (_bounded(a) - mean) / (variance + 1).sqrt()
+
+
 RULES: dict[str, Rule] = {
     "unary": _unary, "binary": _binary, "reduce": _reduced, "normalise": _normalised, "move": _moved, "join": _joined,
-    "scan": _scanned, "index": _indexed, "convert": _converted, "product": _product,
+    "scan": _scanned, "index": _indexed, "convert": _converted, "product": _product, "select": _selected,
+    "window": _windowed, "scatter": _scattered, "summary": _summarised,
 }  # fmt: skip
 
 
@@ -133,8 +179,16 @@ class TensorProgram:
         return [(x if self.dtype.is_floating_point else (x * 4).round().abs()).to(self.dtype) for x in drawn]
 
 
+def random_program(seed: int, sizes: tuple[int, ...] = SIZES) -> TensorProgram:
+    """The program of that number: without Hypothesis, which costs more than small programs do."""
+    draw = random.Random(seed)
+    steps = [(draw.choice(sorted(RULES)), draw.randrange(21), draw.randrange(21), draw.randrange(60)) for _ in range(9)]
+    shape = draw.choice(sizes), draw.choice(sizes)
+    return TensorProgram(shape, draw.choice(DTYPES), tuple(steps[: draw.randint(1, 9)]))
+
+
 @st.composite
-def tensor_programs(draw: st.DrawFn, sizes: tuple[int, ...] = (0, 1, 2, 3, 6, 8)) -> TensorProgram:
+def tensor_programs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> TensorProgram:
     """A program over a matrix with sides among ``sizes``."""
     step = st.tuples(st.sampled_from(sorted(RULES)), st.integers(0, 20), st.integers(0, 20), st.integers(0, 59))
     shape = draw(st.tuples(st.sampled_from(sizes), st.sampled_from(sizes)))

@@ -1,0 +1,267 @@
+"""Kernels, bytes and planned peak memory of the models of the CPU and GPU suites, next to torch.compile's on the same models.
+
+usage: python -m benchmarks.kernel_counts [MODEL...] [--modes inference training] [--again] [--table] [--shard I/N]
+
+Small configurations from random weights, on the CPU. Nothing generated is compiled or run: what torch.compile does is counted
+from its scheduler (fused groups, and the bytes that they and its library calls read and write), ours from the program without
+offers or templates of a generator. Rows are kept in results/kernel_counts.json; a run goes on where the last one stopped
+(``--again`` measures ours anew), and ``--table`` only prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aotgrad
+import bytecode_dynamo
+import loopir
+import primops
+import sympy
+import torch
+from loopir.expr import substitute, symbols_of
+from loopir.node import View, views_in
+from loopir.program import ExternCall, Launch, Program
+from loopir.runs import RunStep, cut_runs, peak_bytes
+from torch import nn
+
+from benchmarks import cpu_models
+from benchmarks.measure import environment, save_rows
+
+RESULTS = Path(__file__).parent / "results" / "kernel_counts.json"
+
+
+class WithLoss(nn.Module):
+    """A language model that returns its loss."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=tokens, labels=tokens).loss
+
+
+def language_model(name: str, **settings: Any) -> Callable[[], cpu_models.Built]:
+    def build() -> cpu_models.Built:
+        import transformers
+
+        family = re.sub("For.*", "", name)
+        config = getattr(transformers, f"{family}Config")(vocab_size=500, **settings)
+        config.use_cache = False
+        return WithLoss(getattr(transformers, name)(config)), (cpu_models.tokens(2, 32, 500),)
+
+    return build
+
+
+WIDTH = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+GPU_MODELS: dict[str, Callable[[], cpu_models.Built]] = {
+    "bert_lm": language_model("BertForMaskedLM", **WIDTH),
+    "gpt2_lm": language_model("GPT2LMHeadModel", n_embd=64, n_layer=2, n_head=4),
+    "distilbert_lm": language_model("DistilBertForMaskedLM", dim=64, n_layers=2, n_heads=4, hidden_dim=128),
+    "albert_lm": language_model("AlbertForMaskedLM", embedding_size=32, **WIDTH),
+    "t5_lm": language_model("T5ForConditionalGeneration", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4),
+    "bart_lm": language_model(
+        "BartForConditionalGeneration", d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128,
+    ),
+    "llama_lm": language_model("LlamaForCausalLM", num_key_value_heads=2, **WIDTH),
+    "vit_base": cpu_models.timm_model("vit_base_patch16_224", 64, 2, img_size=64, embed_dim=96, depth=2, num_heads=4),
+    "nanogpt": cpu_models.zoo("gpt", 4),
+}  # fmt: skip
+MODELS = {**cpu_models.MODELS, **GPU_MODELS}
+
+
+def build(name: str, training: bool) -> cpu_models.Built:
+    """The model and its inputs, the same for both."""
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    return model.train(training), inputs
+
+
+def functional_graphs(model: nn.Module, inputs: Sequence[Any], training: bool) -> list[torch.fx.GraphModule]:
+    """The functional graphs (C2) of one step."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable:
+        graphs.append(graph)
+        return lambda *args: graph(*args)
+
+    bytecode_dynamo.reset()
+    compiled = bytecode_dynamo.optimize(aotgrad.aot_backend(keep, keep, inference_compiler=keep))(model)
+    with torch.set_grad_enabled(training):
+        cpu_models.one_step(compiled, tuple(inputs), training)
+    return graphs
+
+
+def program_of(graph: torch.fx.GraphModule, inference: bool) -> Program:
+    """The schedule that any generator would get."""
+    options = loopir.Options(inference=inference, threads=1)
+    return loopir.schedule(loopir.lower(primops.decompose(loopir.rewrite_patterns(graph, None, options)), options), options)
+
+
+def bytes_of(program: Program) -> int:
+    """Bytes that kernels and extern calls read and write: of each buffer the elements that some access can reach."""
+
+    def value(expr: sympy.Expr) -> int:
+        return int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))  # type: ignore[arg-type]
+
+    def elements(view: View) -> int:
+        repeated = [sympy.Integer(1) if step == 0 else size for size, step in zip(view.shape, view.stride, strict=True)]
+        return value(sympy.Mul(*repeated)) * program.buffers[view.buffer].dtype.itemsize
+
+    views = {step.name: step.view for step in program.steps if hasattr(step, "view")}
+    total = 0
+    for step in program.steps:
+        if isinstance(step, Launch):
+            total += sum(_kernel_bytes(program.kernels[step.kernel], value))
+        elif isinstance(step, ExternCall):
+            given = {view.buffer: views.get(view.buffer, view) for view in views_in((step.node.args, dict(step.node.kwargs)))}
+            total += sum(elements(view) for view in given.values())
+            made = [program.buffers[name] for name in step.node.results if name]
+            total += 0 if step.node.aliases else sum(value(sympy.Mul(*b.shape)) * b.dtype.itemsize for b in made)
+    return total
+
+
+def _kernel_bytes(kernel: Any, value: Callable[[sympy.Expr], int]) -> Iterator[int]:
+    extents = {item.symbol: value(item.extent) for item in (*kernel.ranges, *kernel.reduction)}
+    steps = [step for body in kernel.bodies for step in body.instructions]
+    for buffer in kernel.buffers:
+        for op in ("load", "store"):
+            indices = {step.args[1] for step in steps if step.op == op and step.args[0] == buffer.name}
+            reached = 0
+            for index in indices:
+                count = 1
+                for free in index.free_symbols:
+                    count *= extents.get(free, value(buffer.numel) if free.name.startswith("i") else 1)
+                reached += count
+            yield min(reached, value(buffer.numel)) * buffer.dtype.itemsize
+
+
+def ours(name: str, training: bool) -> dict[str, float]:
+    """Kernels, calls of runs, extern calls, KiB moved, planned peak KiB (of the larger direction), seconds to lower."""
+    model, inputs = build(name, training)
+    row = dict.fromkeys(("kernels", "calls", "externs", "KiB", "peak KiB", "s"), 0.0)
+    for graph in functional_graphs(model, inputs, training):
+        started = time.process_time()
+        program = program_of(graph, not training)
+        linked = cut_runs(program, ["cpu"])
+        row["s"] = round(row["s"] + time.process_time() - started, 2)
+        row["kernels"] += program.launch_count
+        row["calls"] += sum(isinstance(step, RunStep) for step in linked.steps)
+        row["externs"] += sum(isinstance(step, ExternCall) for step in program.steps)
+        row["KiB"] += bytes_of(program) >> 10
+        row["peak KiB"] = max(row["peak KiB"], peak_bytes(program, linked) >> 10)
+    return row
+
+
+class Incumbent:
+    """torch.compile that counts and compiles nothing: its kernels do nothing when called."""
+
+    def __init__(self) -> None:
+        from torch._inductor import config, metrics
+        from torch._inductor.async_compile import AsyncCompile
+        from torch._inductor.graph import GraphLowering
+
+        self.metrics, self.bytes, self.fused, self.codes = metrics, 0, 0, []
+        config.fx_graph_cache = False
+        self.config = config
+        AsyncCompile.cpp_pybinding = lambda *args, **options: lambda *arguments: None  # type: ignore[method-assign, assignment]
+        AsyncCompile.wait = lambda *args: None  # type: ignore[method-assign, assignment]
+        codegen = GraphLowering.codegen
+
+        def counted(graph: Any) -> Any:
+            result = codegen(graph)
+            self.bytes += graph.count_bytes()[0]
+            self.fused += sum(not (n.is_extern() or type(n).__name__.startswith("Nop")) for n in graph.scheduler.nodes)
+            self.codes.append(getattr(result[0], "value", str(result[0])))
+            return result
+
+        GraphLowering.codegen = counted  # type: ignore[method-assign]
+
+    def row(self, name: str, training: bool) -> dict[str, float]:
+        """Fused groups of its scheduler, loop nests generated for them, calls of generated functions, KiB moved."""
+        torch._dynamo.reset()
+        self.metrics.reset()
+        self.bytes, self.fused, self.codes = 0, 0, []
+        model, inputs = build(name, training)
+        with torch.set_grad_enabled(training):
+            cpu_models.one_step(torch.compile(model), inputs, training)
+        calls = sum(len(re.findall(r"^\s+cpp_fused\w*\(", code, re.MULTILINE)) for code in self.codes)
+        nests = self.metrics.generated_kernel_count
+        return {"kernels": self.fused, "nests": nests, "calls": calls, "KiB": self.bytes >> 10}
+
+
+def measure(name: str, mode: str, incumbent: Incumbent, known: dict[str, Any] | None) -> dict[str, Any]:
+    """One row; what torch.compile does is not measured again."""
+    row: dict[str, Any] = {"model": name, "mode": mode, **ours(name, mode == "training")}
+    peer = {key: value for key, value in (known or {}).items() if key.startswith("torch.compile")}
+    return row | (peer or {f"torch.compile {key}": v for key, v in incumbent.row(name, mode == "training").items()})
+
+
+def show(row: dict[str, Any]) -> str:
+    cells = [f"{row['model']:16s} {row['mode']:9s}"]
+    for key in ("kernels", "calls", "KiB"):
+        mine, peer = row[key], row.get(f"torch.compile {key}", 0)
+        cells.append(f"{key} {mine:.0f} / {peer:.0f} = {mine / peer if peer else 0:.2f}")
+    cells.append(f"nests {row.get('torch.compile nests', 0)}")
+    return "   ".join([*cells, f"externs {row['externs']:.0f}", f"peak {row['peak KiB']:.0f} KiB", f"{row['s']} s"])
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for mode in ("inference", "training"):
+        chosen = [row for row in rows if row["mode"] == mode]
+        parts = []
+        for key in ("kernels", "calls", "KiB"):
+            ratios = [row[key] / row[f"torch.compile {key}"] for row in chosen if row[key] and row.get(f"torch.compile {key}")]
+            parts.append(f"{key} {statistics.geometric_mean(ratios):.3f}" if ratios else f"{key} -")
+        lines.append(f"geomean over torch.compile, {mode}, {len(chosen)} models: {', '.join(parts)}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=[])
+    parser.add_argument("--modes", nargs="*", default=["inference", "training"])
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--shard", default="0/1")
+    arguments = parser.parse_args()
+    known = {(r["model"], r["mode"]): r for r in json.loads(RESULTS.read_text())["rows"]} if RESULTS.exists() else {}
+    cases = [(name, mode) for name in arguments.models or MODELS for mode in arguments.modes]
+    index, count = map(int, arguments.shard.split("/"))
+    if not arguments.table:
+        import os
+
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp())
+        incumbent = Incumbent()
+        for name, mode in cases[index::count]:
+            if (name, mode) in known and not arguments.again:
+                continue
+            try:
+                row = measure(name, mode, incumbent, known.get((name, mode)))
+            except Exception as error:
+                print(name, mode, f"{type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+                traceback.print_exc(limit=-3)
+                continue
+            known[name, mode] = row
+            print(show(row), flush=True)
+            save_rows("kernel_counts", environment(), [row], ("model", "mode"))
+    rows = [known[case] for case in cases if case in known]
+    if arguments.table:
+        print("\n".join(map(show, rows)))
+    print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Random tensor programs through the pipeline against eager: ``python -m loopir.testing.sweep --programs 50000 --jobs 16``.
+
+Each program is checked as ``check_program`` says. Prints failing programs and one line of counts; returns 1 if any failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import primops
+import torch
+from primops.testing import trace
+from symshapes import FakeTensorMode
+
+from loopir.compile import compile_graph
+from loopir.host import HostProgram
+from loopir.options import Options
+from loopir.parse import parse_kernel
+from loopir.template import kernels_of
+from loopir.testing.generator import EvaluatorCodeGenerator, EvaluatorTemplates
+from loopir.testing.programs import TensorProgram, random_program
+from loopir.text import format_kernel
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 3e-2, torch.bfloat16: 2e-1}
+PLAIN = {"fuse": False, "inline": False, "reuse": False, "split_reductions": False}
+CHUNK = 50
+
+
+def build(graph: torch.fx.GraphModule, args: Sequence[object], templates: bool = False, **options: bool) -> HostProgram:
+    """Compiled and verified for the evaluator; each kernel's text reads back as the kernel."""
+    codegens = {"cpu": EvaluatorTemplates() if templates else EvaluatorCodeGenerator()}
+    host = compile_graph(graph, args, codegens=codegens, options=Options(check=True, threads=2, patterns=False, **options))
+    for kernel in (each for launched in host.program.kernels for each in kernels_of(launched)):
+        assert parse_kernel(format_kernel(kernel)) == kernel, format_kernel(kernel)
+    return host
+
+
+def assert_like_eager(host: HostProgram, program: TensorProgram, args: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Equal for integers; for floats near what float64 gives, or near eager where both round."""
+    results = host(*args)
+    exact = program(*(arg.double() if arg.is_floating_point() else arg for arg in args))
+    for result, reference, eager in zip(results, exact, program(*args), strict=True):
+        assert result.dtype == eager.dtype and result.shape == eager.shape
+        if not eager.is_floating_point():
+            assert torch.equal(result, eager), (result, eager)
+            continue
+        tolerance = TOLERANCE[eager.dtype]
+        scale = max(1.0, reference.abs().max().item() if reference.numel() else 1.0)
+        error = (result.double() - reference).abs().max().item() if reference.numel() else 0.0
+        near = (result.double() - eager.double()).abs().max().item() if reference.numel() else 0.0
+        assert min(error, near) <= tolerance * scale, f"error {error} at scale {scale}"
+    return results
+
+
+def check_static(program: TensorProgram) -> None:
+    """Text round trip, verifier, and values: fused, fused into operators, and not at all."""
+    args = program.arguments()
+    graph = primops.decompose(trace(program, *args))
+    fused = assert_like_eager(build(graph, args), program, args)
+    plain = assert_like_eager(build(graph, args, **PLAIN), program, args)
+    for a, b in zip(fused, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2, equal_nan=True)
+    if any(rule == "product" for rule, *_ in program.steps):
+        assert_like_eager(build(graph, args, templates=True), program, args)
+
+
+def check_symbolic(program: TensorProgram) -> None:
+    """One compilation with a symbolic number of rows against eager at three sizes."""
+    mode = FakeTensorMode()
+    fakes = [mode.from_real(x, source=f"x{i}", dynamic_dims=[i]) for i, x in enumerate(program.arguments((6, 5)))]
+    with mode:
+        graph = trace(program, *fakes)
+    host = build(primops.decompose(graph), fakes)
+    for rows in (6, 2, 9):
+        assert_like_eager(host, program, program.arguments((rows, 5)))
+
+
+def check_chunk(first: int) -> list[tuple[int, str, str]]:
+    """Checks CHUNK programs from number ``first`` on, every fifth with symbolic sizes: number, kind and failure of each."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    found = []
+    for seed in range(first, first + CHUNK):
+        symbolic = seed % 5 == 4
+        try:
+            (check_symbolic if symbolic else check_static)(random_program(seed, (2, 3, 6) if symbolic else (0, 1, 2, 3, 6, 8)))
+            message = ""
+        except Exception as error:
+            message = f"{type(error).__name__}: {str(error)[:400]}"
+        found.append((seed, "symbolic" if symbolic else "static", message))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="number of the first program")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after the chunk that reaches this")
+    arguments = parser.parse_args()
+    started, counts = time.monotonic(), Counter()
+    chunks = range(arguments.first, arguments.first + arguments.programs, CHUNK)
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for results in pool.map(check_chunk, chunks):
+            for seed, kind, message in results:
+                counts[kind] += 1
+                if message:
+                    counts["failures"] += 1
+                    print(f"program {seed}, {kind}: {message}", flush=True)
+            if time.monotonic() - started > arguments.seconds:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+    total = counts["static"] + counts["symbolic"]
+    print(
+        f"{total} loop programs ({counts['static']} static, {counts['symbolic']} symbolic), {counts['failures']} failures,"
+        f" {time.monotonic() - started:.0f} s with {arguments.jobs} jobs"
+    )
+    return int(counts["failures"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
