@@ -163,9 +163,14 @@ class _GraphLowering:
         cost, users = value.cost, len(node.users)
         if cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS:
             return self.ctx.realize(value)
-        if users > 1 and not self._is_cheap_again(value, users):
+        if users > 1 and (not self._is_cheap_again(value, users) or self._is_stored_anyway(node)):
             return self.ctx.realize(value)
         return value
+
+    def _is_stored_anyway(self, node: torch.fx.Node) -> bool:
+        """Whether some operator takes the value in another shape."""
+        shaped = [user for user in node.users if isinstance(user.target, Prim) and user.target.name == "reshape"]
+        return any(isinstance(after.target, OpOverload) for user in shaped for after in user.users)
 
     def _as_operand(self, node: torch.fx.Node, value: Any) -> Strided:
         """In memory, with the strides that the graph says (an operator's result layout may follow its operands')."""

@@ -35,9 +35,10 @@ def schedule(
     outputs = {view.buffer for view in graph.outputs if isinstance(view, View)}
     kernels = _Kernels(options.check)
     steps: list[Step] = []
+    views: dict[View, str] = {}
     for group in dag.order():
         if group.extern is not None and group.is_call:
-            steps += _extern_steps(group.extern, graph, len(steps))
+            steps += _extern_steps(group.extern, graph, views)
             continue
         external = dag.external(group, {group.name}, outputs)
         built = build_kernel(group, graph, external) if group.extern is None else build_template(group, graph, external)
@@ -79,8 +80,8 @@ class _Kernels:
         return self._numbers[text]
 
 
-def _extern_steps(node: ExternNode, graph: LoweredGraph, number: int) -> list[Step]:
-    """The call, after views for arguments that are not whole buffers."""
+def _extern_steps(node: ExternNode, graph: LoweredGraph, views: dict[View, str]) -> list[Step]:
+    """The call, after views for arguments that are not whole buffers and not among the ``views`` made before."""
     steps: list[Step] = []
 
     def name(argument: object) -> object:
@@ -88,9 +89,10 @@ def _extern_steps(node: ExternNode, graph: LoweredGraph, number: int) -> list[St
             buffer = graph.buffers[argument.buffer]
             if argument.offset == 0 and argument.shape == buffer.shape and argument.stride == buffer.stride:
                 return argument
-            view = f"view{number}_{len(steps)}"
-            steps.append(MakeView(view, argument))
-            return View(view, argument.shape, argument.stride, sympy.Integer(0))
+            if argument not in views:
+                views[argument] = f"view{len(views)}"
+                steps.append(MakeView(views[argument], argument))
+            return View(views[argument], argument.shape, argument.stride, sympy.Integer(0))
         if isinstance(argument, tuple | list):
             return type(argument)(name(item) for item in argument)
         return {key: name(item) for key, item in argument.items()} if isinstance(argument, dict) else argument
