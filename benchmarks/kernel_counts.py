@@ -195,7 +195,11 @@ class Incumbent:
         self.bytes, self.fused, self.codes = 0, 0, []
         model, inputs = build(name, training)
         with torch.set_grad_enabled(training):
-            cpu_models.one_step(torch.compile(model), inputs, training)
+            try:
+                cpu_models.one_step(torch.compile(model), inputs, training)
+            except (RuntimeError, IndexError):  # a library call given what a kernel should have written
+                if len(self.codes) < 1 + training:
+                    raise
         calls = sum(len(re.findall(r"^\s+cpp_fused\w*\(", code, re.MULTILINE)) for code in self.codes)
         nests = self.metrics.generated_kernel_count
         return {"kernels": self.fused, "nests": nests, "calls": calls, "KiB": self.bytes >> 10}

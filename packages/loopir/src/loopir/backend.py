@@ -34,7 +34,10 @@ class KernelSource:
 class CodeGenerator(Protocol):
     """Turns kernels into callables for one device type."""
 
-    device: str
+    @property
+    def device(self) -> str:
+        """The device type."""
+        ...
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """Returns the source of ``kernel``; pure and deterministic."""

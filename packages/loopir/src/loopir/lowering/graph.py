@@ -21,7 +21,7 @@ from loopir.lowering.registry import LoweringTable, user_line
 from loopir.lowering.tensor import Lazy, Strided, same_strides
 from loopir.node import Buffer, LoweredGraph, View, contiguous_strides
 from loopir.options import Options
-from loopir.simplify import ZERO
+from loopir.simplify import ZERO, product
 
 TABLE = LoweringTable()
 for module in (creation, elementwise, indexing, reduction, view):
@@ -160,12 +160,21 @@ class _GraphLowering:
             return value
         if node in self.output_strides:
             return self._realize_output(value, self.output_strides[node])
-        cost, users = value.cost, len(node.users)
+        cost, users = value.cost, self._times_read(node, value)
         if cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS:
             return self.ctx.realize(value)
         if users > 1 and (not self._is_cheap_again(value, users) or self._is_stored_anyway(node)):
             return self.ctx.realize(value)
         return value
+
+    def _times_read(self, node: torch.fx.Node, value: Lazy) -> int:
+        """How often users read the value together; slices read their part."""
+        hint, whole = self.ctx.facts.hint, product(value.shape)
+        parts = [u for u in node.users if isinstance(u.target, Prim) and u.target.name == "slice"]
+        if not parts or not hint(whole):
+            return len(node.users)
+        read = sum(hint(product(self.ctx.shape(part.meta["val"].shape))) for part in parts)
+        return len(node.users) - len(parts) + -(-read // hint(whole))
 
     def _is_stored_anyway(self, node: torch.fx.Node) -> bool:
         """Whether some operator takes the value in another shape."""

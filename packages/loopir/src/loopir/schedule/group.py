@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 import sympy
 
-from loopir.expr import substitute
+from loopir.expr import substitute, symbol
 from loopir.kernel import Range
 from loopir.node import ExternNode, LoopNode
 from loopir.schedule.align import Refinement, Substitution, refine
-from loopir.simplify import ZERO, Facts, extents_of, linear_parts, product
+from loopir.simplify import ONE, ZERO, Facts, extents_of, linear_parts, product
+
+SINGLE = Range(symbol("h0"), ONE)
+"""The reduction of loops that all have one element."""
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +149,7 @@ def _joint(left: Group, right: Group, permutation: str | None, facts: Facts) -> 
         return None
     reduced = {item.symbol for item in left.reduction}
     ranges = [r for r, owner in refinement.loops if owner not in reduced]
-    reduction = [r for r, owner in refinement.loops if owner in reduced]
+    reduction = [r for r, owner in refinement.loops if owner in reduced] or [SINGLE]
     if left.is_ordered and not _keeps_order(left.reduction, refinement):
         return None
     return Joint(ranges, reduction, refinement.left, refinement.right, None, True)
@@ -167,7 +170,7 @@ def _both_reduce(left: Group, right: Group, permutation: str | None, facts: Fact
     inner = _refine(left, right, left.reduction, right.reduction, permutation, facts)
     if inner is None:
         return None
-    ranges, reduction = [r for r, _ in outer.loops], [r for r, _ in inner.loops]
+    ranges, reduction = [r for r, _ in outer.loops], [r for r, _ in inner.loops] or [SINGLE]
     return Joint(ranges, reduction, {**outer.left, **inner.left}, {**outer.right, **inner.right}, None, None)
 
 

@@ -18,6 +18,7 @@ import torch
 from primops.testing import trace
 from symshapes import FakeTensorMode
 
+from loopir.backend import CodeGenerator
 from loopir.compile import compile_graph
 from loopir.host import HostProgram
 from loopir.options import Options
@@ -34,7 +35,7 @@ CHUNK = 50
 
 def build(graph: torch.fx.GraphModule, args: Sequence[object], templates: bool = False, **options: bool) -> HostProgram:
     """Compiled and verified for the evaluator; each kernel's text reads back as the kernel."""
-    codegens = {"cpu": EvaluatorTemplates() if templates else EvaluatorCodeGenerator()}
+    codegens: dict[str, CodeGenerator] = {"cpu": EvaluatorTemplates() if templates else EvaluatorCodeGenerator()}
     host = compile_graph(graph, args, codegens=codegens, options=Options(check=True, threads=2, patterns=False, **options))
     for kernel in (each for launched in host.program.kernels for each in kernels_of(launched)):
         assert parse_kernel(format_kernel(kernel)) == kernel, format_kernel(kernel)
