@@ -139,3 +139,26 @@ def test_small_unrelated_steps_share_a_launch(run):
     host = run(lambda *xs: tuple(x + 1 for x in xs), *counters)
     assert host.launch_count == 1
     assert "saves a launch" in format_schedule(host.program)
+
+
+def test_operands_of_cat_are_computed_where_they_belong(run):
+    def fn(x, y):
+        return torch.stack([x.sin().exp().cos() * y.tanh(), (x.cos().exp() + y).tanh().sin()])
+
+    host = run(fn, torch.randn(8, 16), torch.randn(8, 16))
+    assert host.launch_count == 1 and host.source.count("empty_strided") == 1
+
+    def product(x, w):
+        return torch.cat([(x @ w).sin().exp().cos().tanh(), x], 1) @ w.repeat(2, 1)
+
+    host = run(product, torch.randn(8, 16), torch.randn(16, 16), tolerance=1e-3)
+    assert "fused: buf1 and buf1: saves a launch" in format_schedule(host.program)
+
+
+def test_a_value_taken_apart_is_computed_in_its_parts(run):
+    def gates(x, y):
+        i, f, g, o = (x + y).chunk(4, 1)
+        return f.sigmoid() * o.tanh() + i.sigmoid() * g.tanh()
+
+    host = run(gates, torch.randn(8, 32), torch.randn(8, 32))
+    assert host.launch_count == 1

@@ -59,7 +59,8 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class LoopNode:
     """One operation on a whole buffer: ``program`` runs per point of ``ranges`` x ``reduction``, then ``epilogue`` per point of
-    ``ranges`` (empty unless ``kind`` is "reduction"). Kinds: pointwise, reduction, scan, scatter."""
+    ``ranges`` (empty unless ``kind`` is "reduction"). Kinds: pointwise, reduction, scan, scatter. ``is_part``: others write
+    the buffer's other elements."""
 
     buffer: str
     kind: str
@@ -70,6 +71,7 @@ class LoopNode:
     reads: tuple[Access, ...]
     store_index: sympy.Expr
     origins: tuple[Origin, ...]
+    is_part: bool = False
 
     @property
     def read_names(self) -> frozenset[str]:

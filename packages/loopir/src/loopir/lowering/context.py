@@ -134,15 +134,20 @@ class LoweringContext:
         return loops, tuple(index)
 
     def add_pointwise(
-        self, buffer: Buffer, shape: Shape, load: Callable[..., Value], position: Callable[[Index], sympy.Expr]
+        self,
+        buffer: Buffer,
+        shape: Shape,
+        load: Callable[..., Value],
+        position: Callable[[Index], sympy.Expr],
+        is_part: bool = False,
     ) -> None:
-        """A node that stores ``load`` at ``position`` for every index of ``shape``."""
+        """A node that stores ``load`` at ``position`` for every index of ``shape``; ``is_part`` of the buffer's elements."""
         loops, index = self._loops(shape, "d")
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
         ops = TracingOps(recorder)
         recorder.store(buffer.name, position(index), load(ops, index))
         (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
-        self._add_loop(buffer.name, "pointwise", loops, [], program, (), ops)
+        self._add_loop(buffer.name, "pointwise", loops, [], program, (), ops, is_part)
 
     def add_reduction(
         self, buffer: Buffer, outer: Shape, inner: Shape, function: Callable[..., Value], kind: str, dtype: torch.dtype
@@ -185,12 +190,20 @@ class LoweringContext:
         self._add_loop(buffer.name, "scatter", loops, [], program, (), ops)
 
     def _add_loop(
-        self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple, ops: TracingOps
+        self,
+        buffer: str,
+        kind: str,
+        loops: list,
+        reduced: list,
+        program: tuple,
+        epilogue: tuple,
+        ops: TracingOps,
+        is_part: bool = False,
     ) -> None:
         index = next(step.args[1] for step in (epilogue or program) if step.op == "store")
         reads = accesses(program)
         origins = tuple(dict.fromkeys((*reversed(ops.origins), self.origin)))
-        node = LoopNode(buffer, kind, tuple(loops), tuple(reduced), program, epilogue, reads, index, origins)
+        node = LoopNode(buffer, kind, tuple(loops), tuple(reduced), program, epilogue, reads, index, origins, is_part)
         self.graph.nodes.append(node)
 
     def add_extern(self, node: ExternNode) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch._ops import OpOverload
 
 from loopir.kernel import Number
 from loopir.lowering.context import LoweringContext, combined_cost
@@ -152,15 +153,15 @@ def lower_pad(ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high
 def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Tensor:
     """The operands one after the other along ``dim``: a selection by position, so that it fuses with what reads it."""
     shape = ctx.shape(node.meta["val"].shape)
-    pieces = [
-        ctx.realize(t) if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE else t
-        for t in tensors
-        if t.shape[dim] != 0
-    ]
+    pieces = [t for t in tensors if t.shape[dim] != 0]
     if len(pieces) < 2:
         only = pieces[0] if pieces else tensors[0]
         # A function even of a buffer's elements: cat gives new memory, which must not alias its operand's.
         return Lazy(shape, only.dtype, only.device, only.load, combined_cost(only, weight=0))
+    heavy = sum(isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE for t in tensors)
+    if any(user.op == "output" or isinstance(user.target, OpOverload) for user in node.users) and 2 * heavy >= len(pieces):
+        return _stored_in_parts(ctx, node, shape, pieces, dim)
+    pieces = [ctx.realize(t) if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE else t for t in pieces]
     ends = [sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1]))) for i in range(len(pieces))]
     starts = [ZERO, *ends[:-1]]
 
@@ -176,6 +177,18 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
         return result
 
     return Lazy(shape, pieces[0].dtype, pieces[0].device, function, combined_cost(*pieces, weight=2 * len(pieces)))
+
+
+def _stored_in_parts(ctx: LoweringContext, node: Any, shape: Shape, pieces: Sequence[Tensor], dim: int) -> Strided:
+    """Each operand is computed where it belongs in one buffer, in loops that fuse with what computes it."""
+    stride = ctx.shape(node.meta["val"].stride())
+    buffer = ctx.new_buffer(pieces[0].dtype, pieces[0].device, shape, stride if ctx.is_dense(shape, stride) else None)
+    result, start = ctx.whole(buffer), ZERO
+    for piece in pieces:
+        part = strided(result, piece.shape, result.stride, start * result.stride[dim])
+        ctx.add_pointwise(buffer, piece.shape, piece.load, part.position, is_part=True)
+        start = sympy.expand(start + piece.shape[dim])
+    return result
 
 
 def squeeze_to_dense(ctx: LoweringContext, tensor: Tensor, stride: Shape) -> Strided:

@@ -41,7 +41,8 @@ class Dag:
             self.readers.setdefault(name, []).append(group.name)
         written = [node.buffer] if isinstance(node, LoopNode) else [name for name in node.results if name]
         for name in written:
-            for earlier in (*self.writers.get(name, ()), *self.readers.get(name, ())):
+            writers = () if name in group.parts else self.writers.get(name, ())
+            for earlier in (*writers, *self.readers.get(name, ())):
                 self._edge(earlier, group.name)
             self.writers.setdefault(name, []).append(group.name)
 

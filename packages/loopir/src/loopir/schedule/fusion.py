@@ -114,7 +114,7 @@ class Fusion:
 
     def _shared(self, left: Group, right: Group) -> list[str]:
         a, b = left.reads | set(left.writes), right.reads | set(right.writes)
-        return sorted(a & b, key=lambda name: (-self._size(name), name))
+        return sorted((a & b) - (left.parts & right.parts), key=lambda name: (-self._size(name), name))
 
     def _saved(self, left: Group, right: Group) -> int:
         total = 0

@@ -77,6 +77,11 @@ class Group:
         return {member.node.buffer: member for member in self.members}
 
     @property
+    def parts(self) -> set[str]:
+        """Buffers of which it writes some elements and other groups the others."""
+        return {member.node.buffer for member in self.members if member.node.is_part}
+
+    @property
     def reads(self) -> set[str]:
         """Buffers read."""
         names = {name for member in self.members for name in member.node.read_names} - {self.product}
