@@ -16,6 +16,7 @@ from loopir.schedule.build import build_kernel
 from loopir.schedule.dag import Dag, is_random
 from loopir.schedule.fusion import Fusion
 from loopir.schedule.memory import plan_memory
+from loopir.schedule.peak import order_steps
 from loopir.schedule.template import build_template
 from loopir.template import Template, format_any, kernels_of
 from loopir.verify import check_kernel
@@ -36,7 +37,7 @@ def schedule(
     kernels = _Kernels(options.check)
     steps: list[Step] = []
     views: dict[View, str] = {}
-    for group in dag.order():
+    for group in order_steps(dag, graph):
         if group.extern is not None and group.is_call:
             steps += _extern_steps(group.extern, graph, views)
             continue

@@ -1,0 +1,83 @@
+"""The order of steps: program order with launches kept together, or the order that frees memory first where that holds less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loopir.node import LoweredGraph, View
+from loopir.schedule.dag import Dag
+from loopir.schedule.group import Group
+from loopir.simplify import product
+
+GAIN = 0.95
+"""How much less memory than in program order another order must need, for launches not to be kept together."""
+NEAR = 16
+"""How many ready groups, in program order, are compared."""
+
+
+def order_steps(dag: Dag, graph: LoweredGraph) -> list[Group]:
+    """All groups, dependencies first."""
+    plain = dag.order()
+    lifetimes = _Lifetimes(dag, graph)
+    lean = _lean_order(dag, lifetimes)
+    return lean if lifetimes.peak(lean) < GAIN * lifetimes.peak(plain) else plain
+
+
+class _Lifetimes:
+    """Example sizes of the buffers that a program allocates, by the groups that make and read them."""
+
+    def __init__(self, dag: Dag, graph: LoweredGraph) -> None:
+        kept = {view.buffer for view in graph.outputs if isinstance(view, View)}
+        given = {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
+        self.readers = {name: len(set(groups)) for name, groups in dag.readers.items() if name not in kept | given}
+        self.made: dict[str, list[str]] = {}
+        self.read: dict[str, list[str]] = {}
+        self.bytes: dict[str, int] = {}
+        for group in dag.groups.values():
+            names = set(group.writes) | ({r for r in group.extern.results if r} if group.extern is not None else set())
+            inside = {n for n in names if n not in kept and not set(dag.readers.get(n, ())) - {group.name}}
+            self.made[group.name] = sorted(names - given - (inside if group.extern is None else set()))
+            self.read[group.name] = sorted(name for name in group.reads if name in self.readers)
+            for name in self.made[group.name]:
+                buffer = graph.buffers[name]
+                self.bytes[name] = graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
+
+    def growth(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:
+        """Bytes held after the group beyond those before it."""
+        made = sum(self.bytes[name] for name in self.made[group.name] if name not in alive)
+        return made - sum(self.bytes.get(name, 0) for name in self.read[group.name] if waiting[name] == 1)
+
+    def peak(self, order: Sequence[Group]) -> int:
+        """The most bytes held at once."""
+        waiting, alive, held, most = dict(self.readers), set[str](), 0, 0
+        for group in order:
+            held += sum(self.bytes[name] for name in self.made[group.name] if name not in alive)
+            most = max(most, held)
+            held -= self.leave(group, waiting, alive)
+        return most
+
+    def leave(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:
+        """Counts the group as done; the bytes that nobody reads any more."""
+        alive |= {*self.made[group.name]}
+        for name in self.read[group.name]:
+            waiting[name] -= 1
+        return sum(self.bytes.get(name, 0) for name in self.read[group.name] if waiting[name] == 0)
+
+
+def _lean_order(dag: Dag, lifetimes: _Lifetimes) -> list[Group]:
+    """Of the first ready groups always the one after which least memory is held."""
+    missing = {name: len(before) for name, before in dag.predecessors.items()}
+    ready = sorted((dag.groups[name] for name, count in missing.items() if not count), key=lambda group: group.first)
+    waiting, alive = dict(lifetimes.readers), set[str]()
+    result: list[Group] = []
+    while ready:
+        best = min(ready[:NEAR], key=lambda group: (lifetimes.growth(group, waiting, alive), group.first))
+        ready.remove(best)
+        result.append(best)
+        lifetimes.leave(best, waiting, alive)
+        for name in dag.successors[best.name]:
+            missing[name] -= 1
+            if not missing[name]:
+                ready.append(dag.groups[name])
+        ready.sort(key=lambda group: group.first)
+    return result
