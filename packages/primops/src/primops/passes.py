@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 from primops import prims
 from primops.builder import SYMBOLIC, GraphBuilder, GraphValue, map_values
-from primops.decompositions import DEFAULT, RANDOM_OPS
+from primops.decompositions import DEFAULT, RANDOM_OPS, seeded_rule
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
 from primops.externs import is_declared_extern
 from primops.meta import TensorMeta
@@ -127,7 +127,7 @@ class _Pass:
         if is_size_query(op) and not isinstance(meta, TensorMeta):
             return node.meta["val"]
         args, kwargs = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
-        rule = None if _is_exotic((args, kwargs, meta)) else self.table.get(op)
+        rule = None if _is_exotic((args, kwargs, meta)) else self.table.get(op) or seeded_rule(op.name(), self.table)
         result = NotImplemented if rule is None else self.expand(node, op, rule, args, kwargs, meta)
         if result is not NotImplemented:
             return result

@@ -45,3 +45,4 @@ DEFAULT = arithmetic.rules.merged(
 )
 
 RANDOM_OPS = tuple(random.rules)
+seeded_rule = random.seeded_rule

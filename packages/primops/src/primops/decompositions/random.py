@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -19,12 +20,17 @@ from primops.shapes import broadcast_shapes
 
 rules = DecompositionTable()
 INF = float("inf")
+_GIVEN: ContextVar[list[Any] | None] = ContextVar("given", default=None)
+"""The seed that a rule draws from, and how many numbers it has drawn each time; None: one seed for the whole graph."""
 
 
 def uniform(shape: Sequence[Size], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
     """Random numbers in [0, 1) of a float dtype."""
-    interpreter = current_interpreter()
-    if interpreter is not None:
+    interpreter, given = current_interpreter(), _GIVEN.get()
+    if given is not None:
+        value = prims.uniform(given[0], shape=tuple(shape), offset=sum(given[1:]))
+        given.append(value.numel())
+    elif interpreter is not None:
         value = interpreter.uniform(tuple(shape), device)
     else:
         value = prims.uniform(prims.random_seed(device=device), shape=tuple(shape), offset=0)
@@ -285,3 +291,26 @@ def rrelu_with_noise_backward(
 def masked_scale(self: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Elements kept by a mask, scaled."""
     return elementwise(lambda a: prims.mul(prims.mul(a, to_dtype(mask, a.dtype)), scale), self)
+
+
+# Random operators as functions of a seed, which aotgrad keeps where backward draws again what forward has drawn ---------------
+
+_SEEDED = "aotgrad::seeded_"
+
+
+def seeded_rule(name: str, table: DecompositionTable) -> Callable[..., Any] | None:
+    """The rule of ``aotgrad::random_seed``, and of ``aotgrad::seeded_<op>`` when ``table`` has one of ``op``."""
+    if name == "aotgrad::random_seed":
+        return lambda device: prims.random_seed(device=device)
+    rule = table.get(name.removeprefix(_SEEDED)) if name.startswith(_SEEDED) else None
+    if rule is None:
+        return None
+
+    def from_seed(seed: Tensor, *args: Any, **kwargs: Any) -> Any:
+        token = _GIVEN.set([seed])
+        try:
+            return rule(*args, **kwargs)
+        finally:
+            _GIVEN.reset(token)
+
+    return from_seed
