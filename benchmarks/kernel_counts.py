@@ -69,7 +69,7 @@ GPU_MODELS: dict[str, Callable[[], cpu_models.Built]] = {
     "gpt2_lm": language_model("GPT2LMHeadModel", n_embd=64, n_layer=2, n_head=4),
     "distilbert_lm": language_model("DistilBertForMaskedLM", dim=64, n_layers=2, n_heads=4, hidden_dim=128),
     "albert_lm": language_model("AlbertForMaskedLM", embedding_size=32, **WIDTH),
-    "t5_lm": language_model("T5ForConditionalGeneration", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4),
+    "t5_lm": language_model("T5ForConditionalGeneration", decoder_start_token_id=0, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4),
     "bart_lm": language_model(
         "BartForConditionalGeneration", d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
         decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128,

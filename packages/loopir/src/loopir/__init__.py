@@ -19,6 +19,7 @@ from loopir.body import OpsHandler, Recorder, replay
 from loopir.compile import compile_graph
 from loopir.errors import (
     BuildError,
+    ExternError,
     LoopIRError,
     LoweringError,
     ParseError,
@@ -54,6 +55,7 @@ __all__ = [
     "Domain",
     "DtypeRule",
     "ExternCall",
+    "ExternError",
     "FloorDiv",
     "HostProgram",
     "Instruction",

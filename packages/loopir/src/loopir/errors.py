@@ -65,3 +65,9 @@ class ScheduleError(LoopIRError):
     """The scheduler met a state that its own rules exclude (a defect of this package)."""
 
     id = "LI006"
+
+
+class ExternError(LoopIRError):
+    """An operator returned something else than its fake implementation said; names the operator, both, and the user's line."""
+
+    id = "LI007"

@@ -15,13 +15,14 @@ from symshapes import python_text
 from torch._ops import OpOverload
 
 from loopir.backend import CodeGenerator, KernelSource, LinksRuns, OffersTemplates, Run
-from loopir.errors import LoopIRError
+from loopir.errors import ExternError, LoopIRError
 from loopir.expr import format_expr
 from loopir.kernel import Kernel
 from loopir.lowering import restride
 from loopir.node import ExternNode, Symbolic, View
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
 from loopir.runs import Linked, RunStep, cut_runs, peak_bytes
+from loopir.schedule.memory import LIBRARIES
 from loopir.store import ArtifactStore
 from loopir.template import Template
 from loopir.text import format_dtype
@@ -133,6 +134,16 @@ def _buffers_read(program: Program) -> set[str]:
         elif isinstance(step, Allocate) and step.reuses is not None:
             found.add(step.reuses)
     return found
+
+
+def check_result(tensor: torch.Tensor, size: tuple[int, ...], dtype: torch.dtype, where: tuple[str, str]) -> None:
+    """Raises ExternError where an operator's result is not what the graph was compiled for."""
+    if tensor.shape != size or tensor.dtype != dtype:
+        name, line = where
+        raise ExternError(
+            f"{name} returned {tuple(tensor.shape)} {format_dtype(tensor.dtype)}, but its fake implementation says"
+            f" {size} {format_dtype(dtype)}; correct the function given to register_fake" + (f"\n  {line}" if line else "")
+        )
 
 
 @dataclass(slots=True)
@@ -267,6 +278,8 @@ class _HostWriter:
         self._after_call(node, result)
 
     def _after_call(self, node: ExternNode, single: str) -> None:
+        if isinstance(node.op, OpOverload) and node.op.namespace not in LIBRARIES:
+            self._check_results(node)
         for bind in node.binds:
             name = node.results[bind.result]
             value = self._name(name) if name else single if node.single else f"_{bind.result}"
@@ -277,6 +290,17 @@ class _HostWriter:
             for name in node.results:
                 if name and name in self.read:
                     self._check_strides(name)
+
+    def _check_results(self, node: ExternNode) -> None:
+        """An operator of the user's may not do what its fake implementation says; kernels read by that."""
+        self.globals["check_result"] = check_result
+        where = self._constant((op_name(node.op), node.origins[-1][1] if node.origins else ""))
+        bound = {bind.symbol for bind in node.binds}
+        for name in filter(None, node.results):
+            shape = self.program.buffers[name].shape
+            if not {s for size in shape for s in size.free_symbols} & bound:
+                dtype = self._dtype(self.program.buffers[name].dtype)
+                self.lines.append(f"check_result({self._name(name)}, {format_sizes(shape)}, {dtype}, {where})")
 
     def _check_strides(self, result: str) -> None:
         """Strides of sizes 1 say nothing, and differ between operators and their meta functions."""
