@@ -18,7 +18,8 @@ import torch
 from loopir import ArtifactStore
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from inductor_cpp.build import compile_unit
+from inductor_cpp.build import load_library
+from inductor_cpp.names import runtime_text
 from inductor_cpp.toolchain import find_toolchain
 
 mkldnn = torch.ops.mkldnn
@@ -45,11 +46,8 @@ _packed: dict[Hashable, _Packed] = {}
 @cache
 def _digest() -> Callable[..., int]:
     """The compiled digest function."""
-    toolchain, text = find_toolchain(), (Path(__file__).parent / "runtime" / "digest.cpp").read_text()
-    store = ArtifactStore()
-    key = store.key("inductor_cpp", text, *toolchain.identity())
-    path = store.get(key, ".so") or store.put(key, ".so", lambda target: compile_unit(text, target, toolchain))
-    function = ctypes.CDLL(str(path)).strata_digest
+    text = runtime_text() + (Path(__file__).parent / "runtime" / "digest.cpp").read_text()
+    function = load_library(text, ArtifactStore(), find_toolchain()).strata_digest
     function.restype = ctypes.c_uint64
     return function
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -26,7 +25,7 @@ from inductor_cpp.toolchain import ISAS, Toolchain, detect_features, find_toolch
 
 UNIT = 200
 SANITIZERS = ("libasan.so", "libubsan.so")
-QUIET: Any = list(HealthCheck)
+QUIET = list(HealthCheck)
 SIZE = 5  # of the symbols in drawn kernels
 
 

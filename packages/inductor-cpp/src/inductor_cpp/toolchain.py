@@ -22,7 +22,7 @@ MACHINE_FLAGS: dict[str, tuple[str, ...]] = {
 FLAGS = (
     "-std=c++17", "-O2", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fwrapv", "-fno-exceptions",
     "-fno-rtti", "-fno-builtin-sinf", "-fno-builtin-cosf", "-fno-builtin-sin", "-fno-builtin-cos", "-Wno-psabi",
-    "-Wno-ignored-attributes", "-fopenmp", "-fPIC",
+    "-Wno-ignored-attributes", "-fPIC",
 )  # fmt: skip
 """Contraction stays off so that ``a * b - c`` equals eager's; the runtime header asks for fused operations itself."""
 LINK_FLAGS = ("-shared", "-nostdlib")

@@ -76,8 +76,8 @@ LIFT1(abs_of) LIFT1(sign_of)
 // ---- minimum and maximum: NaN wins ----
 INLINE vf minimum(vf a, vf b) { vf m = min_second(a, b); return a != a ? a : m; }
 INLINE vf maximum(vf a, vf b) { vf m = max_second(a, b); return a != a ? a : m; }
-INLINE vd min_leaf(vd a, vd b) { return (a < b) | (a != a) ? a : b; }
-INLINE vd max_leaf(vd a, vd b) { return (a > b) | (a != a) ? a : b; }
+INLINE vd min_leaf(vd a, vd b) { return ((a < b) | (a != a)) ? a : b; }
+INLINE vd max_leaf(vd a, vd b) { return ((a > b) | (a != a)) ? a : b; }
 INLINE vdd minimum(vdd a, vdd b) { return {min_leaf(a.a, b.a), min_leaf(a.b, b.b)}; }
 INLINE vdd maximum(vdd a, vdd b) { return {max_leaf(a.a, b.a), max_leaf(a.b, b.b)}; }
 #define EXTREMES(V) INLINE V minimum(V a, V b) { return a < b ? a : b; } INLINE V maximum(V a, V b) { return a > b ? a : b; }

@@ -162,8 +162,8 @@ template <class H> INLINE two<H> pair(H a, H b) { return {a, b}; }
 #define COMPARISON(f, op, bools) \
   INLINE vm f(vf x, vf y) { return {x op y}; } \
   INLINE vm f(vi x, vi y) { return {x op y}; } \
-  INLINE vm f(vs x, vs y) { return {widened(x op y)}; } \
-  INLINE vm f(vb x, vb y) { return {widened(x op y)}; } \
+  INLINE vm f(vs x, vs y) { return {widened((vs)(x op y))}; } \
+  INLINE vm f(vb x, vb y) { return {widened((vb)(x op y))}; } \
   INLINE vm f(vub x, vub y) { return {widened((vb)(x op y))}; } \
   INLINE vm f(vm x, vm y) { return {bools}; } \
   INLINE vm f(vdd x, vdd y) { return {narrow(vqq{x.a op y.a, x.b op y.b})}; } \
