@@ -12,9 +12,9 @@ from primops.testing import trace
 aten = torch.ops.aten
 
 
-def step(stride: int, padding: int, dilation: int, bias: bool, wanted: list[bool]):
+def step(stride: int, padding: int, dilation: int, bias: bool, wanted: list[bool], groups: int = 1):
     def fn(x, w, g):
-        rest = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], 1)
+        rest = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups)
         y = aten.convolution(x, w, None, *rest)
         found = aten.convolution_backward(g, x, w, [w.shape[0]] if bias else None, *rest, wanted)
         return (y, *(t for t in found if t is not None))
@@ -28,6 +28,8 @@ CASES = {
     "pointwise in steps": (1, 2, 0, 1, False, [True, True, False], 2),
     "window": (3, 1, 1, 1, False, [True, True, False], 2),
     "window in steps": (3, 2, 1, 2, True, [False, True, True], 2),
+    "depthwise": (5, 1, 2, 1, False, [True, True, False], 2),
+    "depthwise in steps": (4, 2, 1, 1, False, [False, True, False], 1),
 }
 
 
@@ -36,9 +38,11 @@ def test_products_equal_convolutions(name: str, monkeypatch: pytest.MonkeyPatch)
     size, stride, padding, dilation, bias, wanted, calls = CASES[name]
     monkeypatch.setattr(products, "LARGE_WEIGHT", 1)
     torch.manual_seed(0)
-    x, w = torch.randn(2, 3, 5, 6), torch.randn(4, 3, size, size)
-    g = torch.randn_like(torch.conv2d(x, w, None, stride, padding, dilation)).contiguous(memory_format=torch.channels_last)
-    fn = step(stride, padding, dilation, bias, wanted)
+    groups = 3 if "depthwise" in name else 1
+    x, w = torch.randn(2, 3, 5, 6), torch.randn(3 if groups > 1 else 4, 3 // groups, size, size)
+    y = torch.conv2d(x, w, None, stride, padding, dilation, groups)
+    g = torch.randn_like(y).contiguous(memory_format=torch.channels_last)
+    fn = step(stride, padding, dilation, bias, wanted, groups)
     host = compile_graph(trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()})
     assert sum("convolution" in op for op in host.extern_ops) == (calls or int(bias))
     for result, expected in zip(host(x, w, g), fn(x, w, g), strict=True):

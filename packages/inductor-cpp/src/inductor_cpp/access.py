@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import sympy
@@ -56,6 +57,12 @@ def value_names(instruction: Instruction) -> tuple[str, ...]:
 def stored_buffers(kernel: Kernel) -> frozenset[str]:
     """Buffers that the kernel writes."""
     return frozenset(str(step.args[0]) for body in kernel.bodies for step in body.instructions if step.op == "store")
+
+
+def accessed_once(kernel: Kernel) -> frozenset[str]:
+    """Buffers with a single load or store."""
+    counts = Counter(str(step.args[0]) for step, _ in accesses(kernel))
+    return frozenset(name for name, count in counts.items() if count == 1)
 
 
 def accesses(kernel: Kernel) -> Iterable[tuple[Instruction, bool]]:

@@ -9,6 +9,7 @@ import torch
 from loopir import Body, Kernel, Range, format_kernel
 
 from inductor_cpp import collective
+from inductor_cpp.access import accessed_once
 from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter
@@ -169,7 +170,7 @@ def _open_tile(emitter: Emitter, unit: Block) -> Block:
     )
     for block in (before, loop, after):
         unit.add(block)
-    emitter.tiles = Tiles(plan.axis, row, emitter.stored, before, after)
+    emitter.tiles = Tiles(plan.axis, row, emitter.stored, accessed_once(emitter.kernel), before, after)
     return loop
 
 

@@ -86,7 +86,8 @@ def _offer_convolution(contraction: Contraction, x: TensorMeta, weight: TensorMe
 
 
 def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -> Offer | None:
-    """float32 where MKL is slower than oneDNN (on processors that are not Intel's); packed bfloat16 in inference."""
+    """float32 where MKL is slower than oneDNN (on processors that are not Intel's, rows in memory order); packed bfloat16 in
+    inference."""
     rows, columns, depth = _rows(x), _hint(weight.shape[0]), _hint(weight.shape[1])
     if min(rows, columns, depth) < LEAST_SIDE or rows * columns * depth < LEAST_PRODUCT:
         return None
@@ -94,7 +95,7 @@ def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -
     other = TensorInput(BINARY) if taken.other else None
     operands = (TensorInput(0), TensorInput(1), TensorInput(2))
     if x.dtype is torch.float32:
-        if is_intel():
+        if is_intel() or x.stride()[-1] != 1:
             return None
         if other is not None:
             return Offer(mkldnn._linear_pointwise.binary, (operands[0], other, *operands[1:], "add"), taken.count)

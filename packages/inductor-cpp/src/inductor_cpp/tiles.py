@@ -21,12 +21,14 @@ MOST = 4
 class Tiles:
     """The tiles of a kernel whose unit is a square of ``axis`` (``begin`` to ``end``) and ``row`` (``top`` to ``bottom``).
 
-    ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and emptied.
+    ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and emptied; ``stored`` are buffers
+    that the kernel writes, ``once`` those that it accesses in one place.
     """
 
     axis: Range
     row: Range
     stored: frozenset[str]
+    once: frozenset[str]
     before: Block
     after: Block
     names: dict[tuple[str, sympy.Expr], str] = field(default_factory=dict)
@@ -51,7 +53,7 @@ class Tiles:
 
     def store(self, buffer: str, expr: sympy.Expr, dtype: torch.dtype, known: set[str]) -> str | None:
         """The address to store to instead, or None. Another access of the buffer would miss what the tile still holds."""
-        if self.stored != {buffer} or not self._jumps(expr, known) or len(self.names) >= MOST:
+        if buffer not in self.once or not self._jumps(expr, known) or len(self.names) >= MOST:
             return None
         name = self._new(buffer, expr, dtype)
         self.after.add(f"{name}.store({self._arguments(buffer, expr)});")
