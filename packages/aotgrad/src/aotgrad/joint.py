@@ -11,6 +11,7 @@ import torch
 from symshapes import FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from .attention import AttentionMasks
 from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
@@ -134,7 +135,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
 
     given = [wrap(s.value, Target(i), s.requires_grad, s.is_leaf) if s.is_tensor else s.value for i, s in enumerate(inputs)]
     tracer.origins = Origins()
-    with WriteRules(tensors, tracer.user_line) as rules, checkpoints_as_regions(tracer):
+    with WriteRules(tensors, tracer.user_line) as rules, AttentionMasks(tracer), checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)
     tracer.origins.close()
     outputs, out_spec = pytree.tree_flatten(result)

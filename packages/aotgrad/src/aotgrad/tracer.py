@@ -159,7 +159,7 @@ class Tracer(TorchDispatchMode):
             return func(*args, **kwargs)
         args, kwargs = pytree.tree_map_only(torch.Tensor, self.lift, (args, kwargs))
         if func is aten._conj.default and isinstance(args[0], complex):  # torch hands a number over for a wrapped one
-            args = (self.lift(self._on_real(torch.scalar_tensor, args[0], dtype=torch.complex128)),)
+            args = (self.lift(self.on_real(torch.scalar_tensor, args[0], dtype=torch.complex128)),)
         if func is aten.view_as_real.default and args[0].is_conj():  # what functionalisation wrote back through a conj view
             args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
@@ -181,15 +181,15 @@ class Tracer(TorchDispatchMode):
         """What an op on small known values gives, when it can be told now: checks that torch makes on sizes read it."""
         if func is aten.scalar_tensor.default:
             given = args[0], kwargs.get("dtype")
-            return None if is_symbolic(given[0]) else self._on_real(torch.scalar_tensor, given[0], dtype=given[1])
+            return None if is_symbolic(given[0]) else self.on_real(torch.scalar_tensor, given[0], dtype=given[1])
         if func not in _FOLDED or (func is aten.new_ones.default and len(args[1])):
             return None
         operands = [x for x in args if isinstance(x, torch.Tensor)]
         if not operands or any(x.known_value is None for x in operands):  # type: ignore[attr-defined]
             return None
-        return self._on_real(func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs)
+        return self.on_real(func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs)
 
-    def _on_real(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def on_real(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         with below_functionalisation(), torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)
 

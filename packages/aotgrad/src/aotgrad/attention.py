@@ -1,0 +1,85 @@
+"""Masks of attention that fused kernels can do without, or read.
+
+Models build masks from ``arange`` while they are captured. One that hides nothing is left out, and one that hides the
+future becomes ``is_causal``: all kernels take those, while flash attention takes no mask. The fused CUDA kernels read a mask
+only when its last dimension is dense; otherwise torch computes attention in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .functional import current_value, is_functional
+from .tracer import Tracer
+
+_MAX_NODES = 200
+_MAX_ELEMENTS = 1 << 26  # of any value on the way to a mask, which is computed once while compiling
+
+
+class AttentionMasks(TorchFunctionMode):
+    """Within, ``scaled_dot_product_attention`` gets the cheapest mask of the same meaning."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        query, key, value, *rest = args
+        kwargs |= zip(("attn_mask", "dropout_p", "is_causal"), rest)
+        mask = kwargs.get("attn_mask")
+        if is_functional(mask) and not mask.requires_grad and not kwargs.get("is_causal"):
+            kwargs |= self._cheapest(mask)
+        return func(query, key, value, **kwargs)
+
+    def _cheapest(self, mask: torch.Tensor) -> dict[str, Any]:
+        nodes = self._nodes_of(current_value(mask)) if mask.dtype == torch.bool else None
+        known = None if nodes is None else self._tracer.on_real(_same_meaning, nodes)
+        if known is not None:
+            return known
+        if mask.device.type == "cuda" and mask.dim() and mask.stride(-1) != 1:
+            return {"attn_mask": mask.contiguous()}
+        return {}
+
+    def _nodes_of(self, fake: torch.Tensor) -> list[torch.fx.Node] | None:
+        """The nodes that compute ``fake`` from no input at all, in order."""
+        wanted: set[torch.fx.Node] = set()
+        pending = [self._tracer.node_of(fake)]
+        while pending:
+            node = pending.pop()
+            if node in wanted:
+                continue
+            if len(wanted) == _MAX_NODES or not _is_pure(node):
+                return None
+            wanted.add(node)
+            pending += node.all_input_nodes
+        return [node for node in self._tracer.graph.nodes if node in wanted]
+
+
+def _same_meaning(nodes: list[torch.fx.Node]) -> dict[str, Any] | None:
+    """Arguments in place of the mask that the last node computes."""
+    values: dict[torch.fx.Node, Any] = {}
+    for node in nodes:
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+    mask = values[nodes[-1]]
+    if mask.all():
+        return {"attn_mask": None}
+    if mask.dim() >= 2 and torch.equal(mask, torch.ones_like(mask).tril()):
+        return {"attn_mask": None, "is_causal": True}
+    return None
+
+
+def _is_pure(node: torch.fx.Node) -> bool:
+    """Whether a node is a function of its operands alone, of known size."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    return all(type(size) is int for size in value.shape) and value.numel() <= _MAX_ELEMENTS
