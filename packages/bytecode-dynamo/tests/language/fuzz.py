@@ -19,6 +19,7 @@ sys.path.insert(0, str(PACKAGE))
 
 import bytecode_dynamo as bd  # noqa: E402
 from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
+
 from language.comparing import check_program, load  # noqa: E402
 from language.generated import program  # noqa: E402
 
