@@ -90,13 +90,19 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     try:
         compilation = Compilation(region, policy, view)
         return compilation.run()
-    except (Unsupported, BackendCompilerFailed, RecompileError, UserError):
+    except BackendCompilerFailed:
+        if compilation is None or not compilation.has_float_inputs():
+            raise
+        policy.symbolic_floats = False  # the backend does not know them: a graph per value
+        counters["graphs"] -= 1
+    except (Unsupported, RecompileError, UserError):
         raise
     except Exception as error:
         return failed(policy, code, error)
     finally:
         if compilation is not None:
             compilation.ctx.close()
+    return compile_frame(region, policy, view)
 
 
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
@@ -195,6 +201,10 @@ class Compilation:
             return self._nothing_captured()
         return self._finish_returned(outcome)
 
+    def has_float_inputs(self) -> bool:
+        """Whether numbers that are not ints are inputs of the graph."""
+        return any(type(item.example) is float for item in self.ctx.graph.inputs.values())
+
     def _evaluate_twice(self) -> Returned | Broken:
         """Evaluate; again with a known end when going back was not enough, or after an object was completed."""
         stop: Restart | None = None
@@ -210,7 +220,7 @@ class Compilation:
     def _context(self) -> Context:
         names = GlobalNames(self.view.globals, self.view.builtins, True)
         seen = self.policy.seen.setdefault(self.view.code, Seen())
-        return Context(config, names, DynamicShapes(self.policy.dynamic, seen))
+        return Context(config, names, DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats))
 
     def _evaluate(self, stop: Restart | None = None) -> Returned | Broken:
         view = self.view

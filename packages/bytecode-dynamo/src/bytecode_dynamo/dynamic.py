@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .guards import GuardKind
 from .source import ItemSource, LocalSource, Source
 from .tensor_source import SizeSource
 
@@ -57,6 +59,8 @@ class DynamicShapes:
 
     dynamic: bool | None
     seen: Seen
+    floats: bool = True
+    """Whether floats that changed are symbolic."""
     made: dict[Source, Any] = field(default_factory=dict)
     marked: dict[Any, str] = field(default_factory=dict)
     """Symbols of dimensions that the program marked, with the text of their source."""
@@ -102,11 +106,13 @@ class DynamicShapes:
         return (2 if low is None else max(2, low)), high
 
     def number(self, ctx: Context, value: Any, source: Source) -> Any:
-        """A symbol for an int that comes from outside, or None to specialise."""
-        if type(value) is not int:
+        """A symbol for an int or float that comes from outside, or None to specialise."""
+        if type(value) not in (int, float):
             return None
         if source in self.made:
             return self.made[source]
+        if type(value) is float:
+            return self._float(ctx, value, source)
         merged = self.seen.merge_number(source.name, value)
         if value in (0, 1) or self.dynamic is False:
             return None
@@ -116,6 +122,18 @@ class DynamicShapes:
         ctx.bind_symbol(size, source, value)
         self.made[source] = size
         return size
+
+    def _float(self, ctx: Context, value: float, source: Source) -> torch.SymFloat | None:
+        """A symbol for a float that changed; 0, infinities and NaN stay constants."""
+        if self.seen.merge_number(source.name, value) is not CHANGED or self.dynamic is False:
+            return None
+        if not value or not math.isfinite(value) or not self.floats:
+            return None
+        number = ctx.env.create_float(value, source.name)
+        ctx.guards.require(source, GuardKind.FINITE, True)
+        ctx.bind_symbol(number, source, value)
+        self.made[source] = number
+        return number
 
 
 def _is_argument(source: Source) -> bool:

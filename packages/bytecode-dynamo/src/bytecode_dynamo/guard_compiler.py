@@ -155,6 +155,10 @@ def _identity(builder: _Builder, record: GuardRecord) -> None:
         builder.test(node, "IDENTITY", expected)
 
 
+def _finite(builder: _Builder, record: GuardRecord) -> None:
+    builder.test(builder.paths.node(record.source), "FINITE")
+
+
 def _equals(builder: _Builder, record: GuardRecord) -> None:
     expected = record.expected
     if not is_constant(expected):
@@ -263,6 +267,7 @@ RULES: dict[GuardKind, Callable[[_Builder, GuardRecord], None]] = {
     GuardKind.TYPE_IS: _type_is,
     GuardKind.IDENTITY: _identity,
     GuardKind.EQUALS: _equals,
+    GuardKind.FINITE: _finite,
     GuardKind.LENGTH: _length,
     GuardKind.DICT_KEYS: _keys,
     GuardKind.HAS_ATTR: _has_attr,

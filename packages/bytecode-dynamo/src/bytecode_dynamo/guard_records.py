@@ -21,6 +21,7 @@ FUNCTION_CODE  a function                                  ``v`` is a function o
                                                            defaults and names of keyword-only defaults
 CLASS_ATTR     (name, object or ABSENT)                    the class ``v`` finds this object in its MRO's dicts
 GLOBAL_STATE   GlobalState                                 the thread's torch state is this (source: STATE)
+FINITE         True                                        ``v`` is a float, neither infinite nor NaN
 CUSTOM         a predicate (value) -> bool                 the predicate says so; runs Python
 =============  ==========================================  ======================================================
 
@@ -29,6 +30,7 @@ CUSTOM         a predicate (value) -> bool                 the predicate says so
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +76,7 @@ class GuardKind(Enum):
     FUNCTION_CODE = auto()
     CLASS_ATTR = auto()
     GLOBAL_STATE = auto()
+    FINITE = auto()
     CUSTOM = auto()
 
 
@@ -310,6 +313,10 @@ def _custom(name: str, value: Any, expected: Callable[[Any], bool], scope: Scope
     return None if expected(value) else f"{name} does not satisfy {getattr(expected, '__qualname__', expected)}"
 
 
+def _finite(name: str, value: Any, expected: bool, scope: Scope) -> str | None:
+    return None if type(value) is float and math.isfinite(value) else f"{name} was a finite float, now {describe(value)}"
+
+
 def _tensor(name: str, value: Any, expected: TensorFacts, scope: Scope) -> str | None:
     return expected.failure(name, value)
 
@@ -332,6 +339,7 @@ FAILURES: dict[GuardKind, Failure] = {
     GuardKind.FUNCTION_CODE: _function_code,
     GuardKind.CLASS_ATTR: _class_attr,
     GuardKind.GLOBAL_STATE: _state,
+    GuardKind.FINITE: _finite,
     GuardKind.CUSTOM: _custom,
 }
 

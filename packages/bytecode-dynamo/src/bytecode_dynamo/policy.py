@@ -44,6 +44,8 @@ class Policy:
     dynamic: bool | None = None
     on_error: str | None = None
     on_capture: Callable[[Captured], None] | None = None
+    symbolic_floats: bool = True
+    """Whether the backend takes graphs with float inputs; else a graph is captured per value."""
     roots: set[int] = field(default_factory=set)
     seen: dict[CodeType, Seen] = field(default_factory=dict)
     captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import bytecode_dynamo as bd
 import pytest
 import torch
@@ -112,3 +114,71 @@ def test_item_as_unbacked_number():
         for value in (2, 5):
             assert torch.equal(captured(torch.ones(2), torch.tensor(value)), torch.full((2,), float(value)))
     assert bd.counters["graphs"] == 1
+
+
+FLOATS = {
+    "scaled": lambda x, v: x * v,
+    "alpha": lambda x, v: torch.add(x, x, alpha=v),
+    "arithmetic": lambda x, v: x * (v * 2 + 1) / (v + 3) - v // 2 + v % 2,
+    "returned": lambda x, v: (x * v, v * 3, -v, v),
+    "branch": lambda x, v: x + 1 if v > 2 else x - 1,
+    "bounds": lambda x, v: x.clamp(max=v).masked_fill(x > v, v),
+    "minimum": lambda x, v: x * min(v, 3.0) + float(v),
+    "in a container": lambda x, v: {"a": [v, v + 1], "b": torch.full((2,), v)},
+    "nan": lambda x, v: x + 1 if v == v else x,
+    "difference": lambda x, v: x * (v - v),
+    "inner function": lambda x, v: (lambda q: q.clone().mul_(v))(x),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_float_that_changes_is_an_input(name, alike):
+    f = FLOATS[name]
+    captured, x = bd.optimize("eager", fullgraph=True)(f), torch.tensor([1.0, -2.0, 3.0])
+    for v in (2.5, 3.5, 4.5, 7.25, 0.1 + 0.2 + 2.0, 1e10):
+        assert alike(f(x, v), captured(x, v)), v
+    assert bd.counters["graphs"] == 2
+    for v in (float("nan"), 0.0, -0.0, float("inf"), 3, 2.75):
+        assert alike(f(x, v), captured(x, v)), v
+
+
+SPECIALISING = {
+    "text": lambda x, v: (x + 1, f"{v}"),
+    "key": lambda x, v: x * {2.5: 1}.get(v, 3),
+    "computed branch": lambda x, v: x + 1 if v * 2 > 6 else x - 1,
+    "int": lambda x, v: x * int(v),
+    "math": lambda x, v: x * math.sqrt(v),
+    "eps": lambda x, v: torch.nn.functional.layer_norm(x, (3,), eps=v),
+}
+
+
+@pytest.mark.parametrize("name", SPECIALISING)
+def test_a_float_whose_value_counts_is_specialised(name, alike):
+    f = SPECIALISING[name]
+    captured, x = bd.optimize("eager", fullgraph=True)(f), torch.tensor([1.0, -2.0, 3.0])
+    for v in (2.5, 3.5, 4.5, 2.5):
+        assert alike(f(x, v), captured(x, v)), v
+
+
+def test_a_backend_without_floats_gets_a_graph_per_value():
+    def backend(gm, inputs):
+        if any(type(value) is float for value in inputs):
+            raise ValueError("no floats")
+        return gm.forward
+
+    captured, x = bd.optimize(backend, fullgraph=True)(lambda x, v: x * v), torch.ones(2)
+    for v in (2.5, 3.5, 4.5):
+        assert torch.equal(captured(x, v), x * v)
+    assert bd.counters["graphs"] == 3
+
+
+def test_an_attribute_that_changes_is_one_recompile():
+    class Schedule:
+        rate = 0.5
+
+    schedule, x = Schedule(), torch.ones(2)
+    captured = bd.optimize("eager", fullgraph=True)(lambda x: x - schedule.rate * x)
+    for k in range(1, 8):
+        schedule.rate = 1 / (k + 2)
+        assert torch.equal(captured(x), x - schedule.rate * x)
+    assert bd.counters["graphs"] == 2

@@ -186,3 +186,22 @@ def test_failed_capture_leaves_modes_alone():
     with pytest.raises(bd.exc.Unsupported):
         bd.optimize("eager", fullgraph=True)(f)(torch.ones(1))
     assert torch.is_grad_enabled()
+
+
+def test_an_argument_in_a_cell_is_read_before_the_cell_is_written(check):
+    class Holder:
+        pass
+
+    def f(x):
+        holder = Holder()
+        holder.v = x
+
+        def double():
+            nonlocal x
+            x = x + x
+
+        double()
+        print(end="")
+        return x, holder.v
+
+    check(f, lambda: (torch.ones(2),), fullgraph=False)

@@ -4,7 +4,7 @@
 Variables: ``x`` and ``y`` tensors of two rows and three columns, ``n`` and ``m`` ints, ``items`` a list, ``d`` a dict, ``s`` a
 str, ``members`` a set, ``queue`` a deque, ``box`` an object with attributes, ``net`` a module; ``log`` is an argument that
 records the order of effects. In templates ``<N>`` stands for a number, ``<T>`` for a tensor, ``<C>`` for a condition and
-``<B>`` for a block of statements. ``prelude.py`` has what they call.
+``<B>`` for a block of statements; ``<K>`` is a counter of its own at each depth. ``prelude.py`` has what they call.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ COMPOUND = [
     "if <C>:\n    <B>\nelif <C>:\n    <B>",
     "for i in <R>:\n    <B>\n    if n > 20:\n        break\nelse:\n    log.append('else')",
     "for i, j in enumerate(<R>):\n    log.append(i)\n    <B>\n    if i == 1:\n        continue\n    if i > 2:\n        break",
-    "k = 0\nwhile k < <N> % 4:\n    k += 1\n    <B>\n    if k == 2:\n        continue",
-    "k = 3\nwhile k:\n    k -= 1\n    try:\n        <B>\n        if k == 1:\n            break\n    finally:\n        log.append(k)\nelse:\n    log.append('no break')",
+    "<K> = 0\nwhile <K> < <N> % 4:\n    <K> += 1\n    <B>\n    if <K> == 2:\n        continue",
+    "<K> = 3\nwhile <K>:\n    <K> -= 1\n    try:\n        <B>\n        if <K> == 1:\n            break\n    finally:\n        log.append(<K>)\nelse:\n    log.append('no break')",
     "try:\n    <B>\nexcept <E> as error:\n    log.append((type(error).__name__, str(error)))\n    <B>\nfinally:\n    log.append('finally')",
     "try:\n    <B>\nexcept (ValueError, LookupError) as error:\n    log.append((error.args, type(error.__cause__).__name__))\n    raise Failure(n, 'again') from error\nelse:\n    <B>",
     "try:\n    try:\n        <B>\n    except TypeError:\n        log.append('type')\n        raise\nexcept Exception as error:\n    log.append(type(error.__context__).__name__)\n    <B>",
@@ -154,7 +154,7 @@ def fill(draw: st.DrawFn, template: str, depth: int) -> str:
             return draw(st.sampled_from(LEAVES[kind]))
         return fill(draw, draw(st.sampled_from(TEMPLATES[kind])), depth - 1)
 
-    return HOLE.sub(hole, template)
+    return HOLE.sub(hole, template.replace("<K>", f"k{depth}"))
 
 
 def statement(draw: st.DrawFn, depth: int) -> str:

@@ -82,6 +82,15 @@ class ShapeEnv:
         self.ranges[symbol] = self.declared[symbol] = interval
         return torch.SymInt(SymNode(symbol, self, int, hint))
 
+    def create_float(self, hint: float, source: str = "") -> torch.SymFloat:
+        """A fresh backed number. The caller makes sure that it is finite."""
+        symbol = sympy.Symbol(f"f{self._next_backed}", real=True)
+        self._next_backed += 1
+        self.hints[symbol] = hint
+        self.sources[symbol] = [source] if source else []
+        self.ranges[symbol] = self.declared[symbol] = TOP
+        return torch.SymFloat(SymNode(symbol, self, float, hint))
+
     def create_unbacked(self, lower: int | None = None, upper: int | None = None, *, source: str = "") -> torch.SymInt:
         """A fresh integer that only the running program knows, optionally with bounds."""
         node = self._fresh("u", lower, upper, source)

@@ -48,6 +48,9 @@ class _PythonPrinter(StrPrinter):
     def _print_Symbol(self, expr: Any) -> str:
         return self._names.get(expr, expr.name)
 
+    def _print_Float(self, expr: Any) -> str:
+        return repr(float(expr))
+
     def _print_Relational(self, expr: Any) -> str:
         return f"({self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)})"
 

@@ -101,6 +101,7 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             warnings.warn(f"a graph runs eagerly: {error.summary}", FallbackWarning, stacklevel=2)
             return graph.forward
 
+    torchstrata.symbolic_floats = False  # type: ignore[attr-defined]  # kernels take no float arguments
     return torchstrata
 
 

@@ -22,7 +22,13 @@ from bytecode_dynamo.source import ConstSource, ItemSource
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable, is_constant_value
+from bytecode_dynamo.variables.constant import (
+    ConstantVariable,
+    FloatVariable,
+    SliceVariable,
+    SymbolicVariable,
+    is_constant_value,
+)
 from bytecode_dynamo.variables.context import make_context
 from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
 from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
@@ -271,6 +277,8 @@ def _make_number(cls: type) -> Constructor:
             if not ctx.config.capture_scalar_outputs:
                 raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
             return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
+        if isinstance(value, FloatVariable):
+            return value if cls is float else ctx.fold(cls, args, named)
         if isinstance(value, SymbolicVariable):
             convert: Any = torch.sym_int if cls is int else torch.sym_float
             return ctx.create(convert(value.value))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
@@ -64,6 +64,8 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     function, method = UNARY[symbol]
     if isinstance(value, TensorVariable):
         return ctx.torch_call("call_function", function, [value], {})
+    if isinstance(value, FloatVariable):
+        return FloatVariable.operation(ctx, function, [value])
     if isinstance(value, SymbolicVariable):
         return ctx.create(ctx.decide(lambda: function(value.value), value.describe()))
     if isinstance(value, UserObjectVariable):
@@ -84,6 +86,8 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         target = in_place_function if in_place and isinstance(left, TensorVariable) else function
         return ctx.torch_call("call_function", target, [left, right], {})
     if is_number(left) and is_number(right):
+        if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
+            return FloatVariable.operation(ctx, function, [left, right])
         return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
         return _container(ctx, base, in_place, left, right)
@@ -182,6 +186,8 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         return ctx.torch_call("call_function", function, [left, right], {})
     if is_number(left) and is_number(right):
+        if any(isinstance(side, FloatVariable) and len(side.roots) and side.source is None for side in (left, right)):
+            return ctx.fold(function, [left, right], {})
         return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
     for owner, name, other in ((left, method, right), (right, reflected, left)):
         if isinstance(owner, UserObjectVariable) and getattr(owner.python_type(), name, None) is not getattr(object, name):

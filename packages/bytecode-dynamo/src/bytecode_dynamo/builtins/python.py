@@ -25,7 +25,7 @@ from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import NumberOfVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -265,7 +265,7 @@ def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Val
 def abs_(ctx: Context, value: Value) -> Value:
     if isinstance(value, TensorVariable):
         return value.call_method(ctx, "abs", [], {})
-    if isinstance(value, SymbolicVariable):
+    if isinstance(value, SymbolicVariable) and not isinstance(value, FloatVariable):
         return ctx.create(abs(value.value))
     if isinstance(value, UserObjectVariable):
         return value.call_method(ctx, "__abs__", [], {})

@@ -8,6 +8,7 @@
    The operations come as a tuple of tuples, which the program keeps: everything in the C structures is borrowed from it.
    Objects that must be able to die come as weak references; when one dies, the program and its entry are invalid for good. */
 #include "native.h"
+#include <math.h>
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 PyTypeObject *guard_program_type;
@@ -33,6 +34,7 @@ PyTypeObject *guard_program_type;
     X(TYPE_IS)        /* src; class */                                                                                 \
     X(IDENTITY)       /* src; object or weak reference */                                                              \
     X(EQUALS)         /* src; constant */                                                                              \
+    X(FINITE)         /* src: a float that is finite */                                                                \
     X(LENGTH)         /* src; int */                                                                                   \
     X(KEYS)           /* src; tuple */                                                                                 \
     X(TENSOR)         /* src; [example], sizes, strides */                                                             \
@@ -274,6 +276,8 @@ static inline int run_step(Step *step, PyObject **registers, PyObject *const *sl
     case OP_TYPE_IS: return (PyObject *)Py_TYPE(registers[step->source]) == step->object;
     case OP_IDENTITY: return registers[step->source] == step->object;
     case OP_EQUALS: return same_constant(registers[step->source], step->object);
+    case OP_FINITE:
+        return PyFloat_CheckExact(registers[step->source]) && isfinite(PyFloat_AS_DOUBLE(registers[step->source]));
     case OP_LENGTH: return container_length(registers[step->source]) == step->index;
     case OP_KEYS: return check_keys(step, registers[step->source]);
     case OP_SAME: return registers[step->source] == registers[step->target];

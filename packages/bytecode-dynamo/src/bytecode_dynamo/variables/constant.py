@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import types
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -179,10 +180,51 @@ class SymbolicVariable(VariableTracker):
         gen.load_size(self.value)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatVariable(SymbolicVariable):
+    """A float that changes from call to call, or what Python arithmetic makes of one: the graph does the same arithmetic.
+
+    Where Python needs the value, the floats that it comes from (``roots``) are specialised.
+    """
+
+    roots: tuple[Source, ...] = ()
+
+    def as_constant(self, ctx: Context) -> float:
+        for root in self.roots:
+            ctx.guards.require(root, GuardKind.EQUALS, ctx.env.hints[ctx.dynamic.made[root].node.expr])
+        return ctx.env.hints[self.value.node.expr]
+
+    def truth(self, ctx: Context) -> bool:
+        return bool(self.as_constant(ctx))
+
+    @classmethod
+    def operation(cls, ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
+        """What a function of Python makes of floats and other numbers."""
+        floats = [operand for operand in operands if isinstance(operand, FloatVariable)]
+        if any(isinstance(operand, SymbolicVariable) and not isinstance(operand, FloatVariable) for operand in operands):
+            return ctx.fold(function, operands, {})
+        known = [ctx.env.hints[op.value.node.expr] if isinstance(op, FloatVariable) else op.as_constant(ctx) for op in operands]
+        try:
+            hint = function(*known)
+        except Exception:
+            return ctx.fold(function, operands, {})
+        if type(hint) is not float or not math.isfinite(hint):
+            return ctx.fold(function, operands, {})
+        number = ctx.env.create_float(hint)
+        node = ctx.graph.add_call("call_function", function, tuple(op.as_proxy(ctx) for op in operands), {}, number)
+        ctx.graph.calls -= 1
+        ctx.graph.bind_unbacked(number.node.expr, node)
+        roots = tuple(dict.fromkeys(root for operand in floats for root in operand.roots))
+        ctx.computed_floats[number.node.expr] = roots
+        return cls(number, roots=roots)
+
+
 @tracker_for(*BY_VALUE)
 def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
     symbolic = ctx.dynamic.number(ctx, value, source)
     if symbolic is not None:
+        if type(value) is float:
+            return FloatVariable(symbolic, source=source, roots=(source,))
         return SymbolicVariable(symbolic, source=source)
     ctx.guards.require(source, GuardKind.EQUALS, value)
     return ConstantVariable(value, source=source)

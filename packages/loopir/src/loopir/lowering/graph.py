@@ -89,6 +89,8 @@ class _GraphLowering:
             expr = self.ctx.expr(meta)
             self.ctx.graph.inputs.append(expr if isinstance(expr, sympy.Symbol) else None)
             return expr
+        if isinstance(meta, torch.SymFloat):
+            raise self.ctx.fail("a symbolic float as an input: programs take tensors and integers (C3.1)")
         if meta is None or not hasattr(meta, "shape"):
             self.ctx.graph.inputs.append(None)
             return meta
