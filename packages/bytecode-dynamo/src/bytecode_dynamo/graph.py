@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import operator
 import re
+import weakref
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import Any
 import sympy
 import torch
 from symshapes import FakeTensor
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, graph_module
 
 from .errors import GraphBreak, InvariantError
 from .source import Source
@@ -180,6 +182,7 @@ class GraphBuilder:
         for name, value in self.attributes.items():
             setattr(root, name, value)
         module = GraphModule(root, graph, "CapturedGraph")
+        weakref.finalize(module, _forget_source, module.forward.__code__.co_filename)
         return module, [self.inputs[node] for node in graph.nodes if node.op == "placeholder"]
 
     def _merge_equal_sizes(self) -> None:
@@ -209,6 +212,12 @@ class GraphBuilder:
         for node in placeholders:
             if not isinstance(node.meta["val"], FakeTensor) and node is not first and first is not None:
                 first.prepend(node)
+
+
+def _forget_source(name: str) -> None:
+    """Drop the text of a module that is gone, which torch.fx keeps for tracebacks for ever."""
+    linecache.cache.pop(name, None)
+    getattr(graph_module._loader, "eval_cache", {}).pop(name, None)
 
 
 class NestedGraph(GraphBuilder):

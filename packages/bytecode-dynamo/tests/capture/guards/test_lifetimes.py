@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
-import tracemalloc
+import os
+import sys
 import weakref
+from pathlib import Path
 
 import bytecode_dynamo as bd
 import pytest
+import torch
 
 from .changing import Sized, X
 from .test_modules import Net
@@ -46,23 +49,70 @@ def test_an_argument_is_not_kept():
     assert [w() for w in watched] == [None, None]
 
 
-@pytest.mark.slow
-def test_many_calls_leak_nothing():
+def compiled(broken: bool) -> list[weakref.ref]:
+    """Compile a function that recompiles and maybe breaks, and drop it; what should be gone."""
     net = Net().eval()
-    captured = bd.optimize("eager")(lambda x, k: net(x) if k else x + 1)
+
+    class Backend:
+        def __call__(self, gm, inputs):
+            return gm.forward
+
+    def program(x, n):
+        y = net(x) * n
+        if broken:
+            print(end="")
+        return y + 1
+
+    backend = Backend()
+    captured = bd.optimize(backend)(program)
+    for n in (2.5, 3.5, 2, 3):
+        captured(X, n)
+    return [weakref.ref(part) for part in (net, backend, program, captured)]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_function_model_and_backend_are_freed_together(broken):
+    watched = compiled(broken)
+    gc.collect()
+    assert [w() for w in watched] == [None] * 4
+
+
+def test_compiling_again_and_again_leaves_nothing():
+    def compile_some(n):
+        for k in range(n):
+            compiled(bool(k % 2))
+        gc.collect()
+        gc.collect()
+
+    compile_some(8)
+    objects = len(gc.get_objects())
+    compile_some(20)
+    assert len(gc.get_objects()) - objects < 400
+
+
+@pytest.mark.slow
+def test_a_million_calls_leak_nothing():
+    net = Net().eval()
+
+    def broken(x):
+        y = x + 1
+        print(end="")
+        return y * 2
+
+    captured = [bd.optimize("eager")(lambda x, k: net(x) if k else x + 1), bd.optimize("eager")(lambda x, k: broken(x))]
+    parts = (None, X, net, broken, torch.Tensor)
 
     def calls(n):
         for k in range(n):
-            captured(X, k % 10 == 0)
+            captured[k & 1](X, k % 10 == 0)
         gc.collect()
 
-    calls(1000)
-    tracemalloc.start()
-    try:
-        calls(1000)
-        objects, (memory, _) = len(gc.get_objects()), tracemalloc.get_traced_memory()
-        calls(100_000)
-        assert abs(len(gc.get_objects()) - objects) < 100
-        assert abs(tracemalloc.get_traced_memory()[0] - memory) < 100_000
-    finally:
-        tracemalloc.stop()
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    calls(50_000)
+    objects, memory, references = len(gc.get_objects()), resident(), [sys.getrefcount(part) for part in parts]
+    calls(1_000_000)
+    assert abs(len(gc.get_objects()) - objects) < 100
+    assert resident() - memory < 4 << 20
+    assert all(abs(sys.getrefcount(part) - before) < 100 for part, before in zip(parts, references))
