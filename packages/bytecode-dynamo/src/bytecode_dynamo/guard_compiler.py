@@ -17,7 +17,7 @@ import torch
 from symshapes import SizeGuard
 
 from . import _hook
-from .guard_paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, Node, NoNativePath, PathBuilder
+from .guard_paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, TEST_TYPE, Node, NoNativePath, PathBuilder
 from .guard_records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards, failure
 from .shape_program import NotCompilable, compile_condition, python_condition
 from .source import AttrSource, Scope, Source
@@ -31,6 +31,7 @@ CONSTANT_TYPES = (
 )
 HELD = (*CONSTANT_TYPES, BuiltinFunctionType, ModuleType, torch.Tensor)
 CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, range)
+IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 PYTHON = torch._C.DispatchKey.Python
 
 
@@ -41,6 +42,7 @@ class _Builder:
         self.code = code
         self.scope = scope
         self.paths = PathBuilder(code, scope)
+        self.empty: list[int] = []  # registers of dictionaries without keys
         self.last: list[tuple[Any, ...]] = []  # need more than one register
         self.python: list[GuardRecord] = []
         self.python_shapes: Callable[[Scope], bool] | None = None
@@ -72,6 +74,8 @@ class _Builder:
         for node in roots:
             if node.op is not None and node.op[0] != _hook.GUARD_OPS["ARGUMENT"]:
                 write(node, out)
+        if self.empty:
+            out.append((_hook.GUARD_OPS["EMPTY"], -1, -1, tuple(self.empty)))
         return out + self.last
 
     def python_check(self) -> Callable[..., bool] | None:
@@ -143,7 +147,11 @@ def is_constant(value: Any) -> bool:
 
 
 def _type_is(builder: _Builder, record: GuardRecord) -> None:
-    builder.test(builder.paths.node(record.source), "TYPE_IS", record.expected)
+    node, cls = builder.paths.node(record.source), record.expected
+    if node.use is not None and node.use.test == TEST_NONE and cls.__flags__ & IMMUTABLE and cls is not ModuleType:
+        node.use.test, node.use.expected = TEST_TYPE, cls  # what the dict holds keeps its class
+    else:
+        builder.test(node, "TYPE_IS", cls)
 
 
 def _identity(builder: _Builder, record: GuardRecord) -> None:
@@ -181,7 +189,10 @@ def _keys(builder: _Builder, record: GuardRecord) -> None:
     node = builder.paths.node(record.source)
     if not isinstance(node.value, dict):
         raise NoNativePath("keys of an object that is not a dict")
-    builder.test(node, "KEYS", tuple(record.expected))
+    if record.expected:
+        builder.test(node, "KEYS", tuple(record.expected))
+    else:
+        builder.empty.append(node.register)
 
 
 def _dict_of(builder: _Builder, source: Source) -> Node:

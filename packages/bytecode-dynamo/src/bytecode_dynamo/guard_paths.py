@@ -36,7 +36,7 @@ from .source import (
     TypeSource,
 )
 
-TEST_NONE, TEST_IDENTITY, TEST_EQUALS, TEST_ABSENT = range(4)
+TEST_NONE, TEST_IDENTITY, TEST_EQUALS, TEST_ABSENT, TEST_TYPE = range(5)
 FUNCTION_FIELDS = {"__code__": 0, "__defaults__": 1, "__kwdefaults__": 2, "__closure__": 3, "__globals__": 4}
 MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 INDEXED_MODULES = (torch.nn.Sequential, torch.nn.ModuleList)

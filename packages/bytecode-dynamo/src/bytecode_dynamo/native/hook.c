@@ -50,7 +50,7 @@ static _Thread_local Continuation *expected = NULL;        /* borrowed: the next
 static int active_threads = 0;
 static _PyFrameEvalFunction previous_evaluator = NULL;
 static PyCodeObject *discard_code = NULL;                  /* returns its argument; has no RESUME, so tracing misses it */
-static PyTypeObject *frame_view_type, *activated_type;
+static PyTypeObject *frame_view_type;
 static PyObject *null_object, *skip_object, *run_once_object;
 static int in_place = 1;                                   /* tests turn it off */
 static unsigned long fallback_count = 0;
@@ -333,7 +333,7 @@ static PyObject *hook(PyThreadState *thread, Frame *frame, int throwflag) {
 /* ---- activation ---- */
 
 /* Makes a region (NULL: none) the active one of this thread; takes the reference and returns the one before. */
-static Region *activate(Region *region) {
+Region *activate(Region *region) {
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     Region *before = active_region;
     if (region != NULL && before == NULL && active_threads++ == 0) {
@@ -350,97 +350,6 @@ static Region *activate(Region *region) {
     active_region = region;
     return before;
 }
-
-static int force_eager; /* Activated objects call without a region */
-
-/* Activated(function, region): calls `function` with the region active. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *function;
-    Region *region;
-    vectorcallfunc vectorcall;
-    PyObject *dict, *weakrefs;
-} Activated;
-
-static PyObject *activated_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *keywords) {
-    Activated *self = (Activated *)callable;
-    PyObject *function = Py_NewRef(self->function);
-    Region *before = activate(force_eager ? NULL : (Region *)Py_XNewRef((PyObject *)self->region));
-    PyObject *result = PyObject_Vectorcall(function, args, nargsf, keywords);
-    Py_XDECREF((PyObject *)activate(before));
-    Py_DECREF(function);
-    return result;
-}
-
-static PyObject *activated_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"function", "region", NULL};
-    PyObject *function, *region;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO", names, &function, &region))
-        return NULL;
-    if (region != Py_None && !Py_IS_TYPE(region, region_type))
-        return PyErr_Format(PyExc_TypeError, "region must be a Region or None");
-    if (!PyCallable_Check(function))
-        return PyErr_Format(PyExc_TypeError, "function must be callable");
-    Activated *self = (Activated *)type->tp_alloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->function = Py_NewRef(function);
-    self->region = region == Py_None ? NULL : (Region *)Py_NewRef(region);
-    self->vectorcall = activated_call;
-    return (PyObject *)self;
-}
-
-static int activated_traverse(Activated *self, visitproc visit, void *arg) {
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(self->function);
-    Py_VISIT(self->region);
-    Py_VISIT(self->dict);
-    return 0;
-}
-
-static int activated_clear(Activated *self) {
-    Py_CLEAR(self->function);
-    Py_CLEAR(self->region);
-    Py_CLEAR(self->dict);
-    return 0;
-}
-
-static void activated_dealloc(Activated *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    if (self->weakrefs != NULL)
-        PyObject_ClearWeakRefs((PyObject *)self);
-    activated_clear(self);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-static PyObject *activated_get(PyObject *self, PyObject *instance, PyObject *owner) {
-    return instance != NULL && instance != Py_None ? PyMethod_New(self, instance) : Py_NewRef(self);
-}
-
-static PyMemberDef activated_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Activated, vectorcall), READONLY},
-    {"__dictoffset__", T_PYSSIZET, offsetof(Activated, dict), READONLY},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Activated, weakrefs), READONLY},
-    {"function", T_OBJECT, offsetof(Activated, function), 0, "what is called"},
-    {"region", T_OBJECT, offsetof(Activated, region), READONLY, "the region active meanwhile, or None"},
-    {NULL}};
-static PyGetSetDef activated_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
-static PyType_Slot activated_slots[] = {
-    {Py_tp_doc, "Activated(function, region): calls the function with the region (None: no region) active. Binds like a function."},
-    {Py_tp_new, activated_new},
-    {Py_tp_dealloc, activated_dealloc},
-    {Py_tp_traverse, activated_traverse},
-    {Py_tp_clear, activated_clear},
-    {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_members, activated_members},
-    {Py_tp_getset, activated_getset},
-    {Py_tp_descr_get, activated_get},
-    {0, NULL}};
-static PyType_Spec activated_spec = {
-    "bytecode_dynamo._hook.Activated", sizeof(Activated), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, activated_slots};
 
 /* ---- module ---- */
 
@@ -477,14 +386,6 @@ static PyObject *set_in_place(PyObject *module, PyObject *value) {
     Py_RETURN_NONE;
 }
 
-static PyObject *set_force_eager(PyObject *module, PyObject *value) {
-    int truth = PyObject_IsTrue(value);
-    if (truth < 0)
-        return NULL;
-    force_eager = truth;
-    Py_RETURN_NONE;
-}
-
 static PyObject *status(PyObject *module, PyObject *ignored) {
     int installed = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook;
     return Py_BuildValue("{s:i,s:O,s:k}", "threads", active_threads, "installed", installed ? Py_True : Py_False,
@@ -496,7 +397,6 @@ static PyMethodDef methods[] = {
     {"get_region", get_region, METH_NOARGS, "This thread's active region, or None."},
     {"skip_code", skip_code, METH_VARARGS, "skip_code(code, skip=True): never intercept this code object, in any region."},
     {"set_in_place", set_in_place, METH_O, "False: run replacements as functions of their own (for tests)."},
-    {"set_force_eager", set_force_eager, METH_O, "True: Activated objects call their functions without a region, in all threads."},
     {"status", status, METH_NOARGS, "Whether the hook is installed, how many threads have a region, calls of the fallback."},
     {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_hook",
@@ -541,11 +441,9 @@ PyMODINIT_FUNC PyInit__hook(void) {
     if (module == NULL)
         return NULL;
     frame_view_type = PyStructSequence_NewType(&view_description);
-    activated_type = (PyTypeObject *)PyType_FromSpec(&activated_spec);
-    if (frame_view_type == NULL || activated_type == NULL || continuation_init(module) < 0 || guards_init(module) < 0 ||
+    if (frame_view_type == NULL || activated_init(module) < 0 || continuation_init(module) < 0 || guards_init(module) < 0 ||
         cache_init(module) < 0 || make_discard_code() < 0 ||
         PyModule_AddObjectRef(module, "FrameView", (PyObject *)frame_view_type) < 0 ||
-        PyModule_AddObjectRef(module, "Activated", (PyObject *)activated_type) < 0 ||
         (null_object = sentinel(module, "NULL")) == NULL || (skip_object = sentinel(module, "SKIP")) == NULL ||
         (run_once_object = sentinel(module, "RUN_ONCE")) == NULL) {
         Py_DECREF(module);

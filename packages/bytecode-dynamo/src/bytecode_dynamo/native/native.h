@@ -92,7 +92,13 @@ extern PyTypeObject *continuation_type;
 int continuation_init(PyObject *module);
 void continuation_release(Continuation *continuation);   /* drop the arguments */
 
-/* ---- guards.c ---- */
+/* ---- hook.c, activated.c ---- */
+
+/* Makes a region (NULL: none) the active one of this thread; takes the reference and returns the one before. */
+Region *activate(Region *region);
+int activated_init(PyObject *module);
+
+/* ---- guards.c, guard_program.c ---- */
 
 extern PyTypeObject *guard_program_type;
 int guards_init(PyObject *module);
