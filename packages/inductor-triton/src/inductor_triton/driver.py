@@ -47,6 +47,21 @@ def primary_context(device: int) -> ctypes.c_void_p:
     return context
 
 
+PLAN_FUNCTIONS = (
+    "cuLaunchKernel", "cuGraphCreate", "cuGraphAddKernelNode_v2", "cuGraphInstantiateWithFlags",
+    "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy", "cuStreamIsCapturing",
+    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+)  # fmt: skip
+"""In the order of ``Driver`` in ``native/plan.c``."""
+
+
+@cache
+def functions_table() -> bytes:
+    """The addresses of PLAN_FUNCTIONS, 8 bytes each."""
+    library = _library()
+    return b"".join(bytes(ctypes.cast(getattr(library, name), ctypes.c_void_p)) for name in PLAN_FUNCTIONS)
+
+
 class DeviceFunction:
     """A kernel loaded into the primary context of a device."""
 
@@ -64,6 +79,11 @@ class DeviceFunction:
         _check(found, f"cuModuleGetFunction {name}")
         if shared > STATIC_SHARED_LIMIT:
             _check(library.cuFuncSetAttribute(self._function, MAX_DYNAMIC_SHARED, shared), "cuFuncSetAttribute")
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle."""
+        return self._function.value or 0
 
     def launch(self, programs: int, stream: int, arguments: Sequence[int]) -> None:
         """Queues ``programs`` blocks on ``stream``; ``arguments`` are device addresses and ints, each passed as 8 bytes."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import loopir
 import torch
-from loopir import ArtifactStore, Kernel, KernelSource
+from loopir import ArtifactStore, Kernel, KernelSource, Run
 
 from inductor_triton.codegen import generate_sequence
-from inductor_triton.launch import build_launchers
+from inductor_triton.launch import Launcher, build_launchers
+from inductor_triton.plan import link_runs, run_calls
 from inductor_triton.replay import accelerate
 from inductor_triton.spec import sequence_of
 from inductor_triton.toolchain import load_triton
@@ -43,8 +45,19 @@ class TritonCodeGenerator:
 
             built = iter(build_interpreted(parts))
         else:
-            built = iter(build_launchers(parts, store, synchronous_errors=self.synchronous_errors))
+            built = iter(self._launchers(parts, store))
         return [in_sequence(source, [next(built) for _ in sequence_of(source).parts]) for source in sources]
+
+    def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
+        """``build`` for runs of launches (contract G4): one callable per run, taking its tensors and then its sizes."""
+        if self.interpret:
+            calls = self.build(sources, store)
+            return [run_calls(run, sources, calls) for run in runs]
+        build = functools.partial(self._launchers, store=store)
+        return link_runs(sources, runs, store, build, self.synchronous_errors)
+
+    def _launchers(self, parts: Sequence[KernelSource], store: ArtifactStore, device: int | None = None) -> list[Launcher]:
+        return build_launchers(parts, store, synchronous_errors=self.synchronous_errors, device=device)
 
 
 def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> Callable[..., None]:

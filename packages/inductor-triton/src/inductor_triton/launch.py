@@ -95,28 +95,32 @@ class Launcher:
         self._static_programs = None if self.spec.sizes else self._programs(())
         self._wide = self.spec.index == "int64"
         self._name = source.kernel.name
+        self.trailing = () if flag is None else (flag.address,)
+        self.reports_errors = flag is not None
 
     def add(self, device: int, variant: Variant, binary: Binary) -> None:
         """Provides the code of a variant that was compiled ahead."""
         self._functions[device, variant] = self._loader(binary, device)
 
+    def choose(self, divisible: Sequence[bool], sizes: Sequence[int], device: int) -> tuple[DeviceFunction, int]:
+        """The function for addresses that are multiples of 16 as ``divisible`` says, compiled if need be, and its programs."""
+        programs = self._static_programs if self._static_programs is not None else self._programs(sizes)
+        wide = self._wide or (self.spec.index == "dynamic" and not fits_int32(self.spec, sizes))
+        numbers = (value % ALIGNMENT == 0 for value in (*sizes, *self.trailing))
+        variant = Variant(wide, (*divisible, *numbers))
+        if (device, variant) not in self._functions and (programs or not self._functions):
+            self.add(device, variant, load_or_compile(self.source, variant, capability_of(device), self._store))
+        function = self._functions.get((device, variant)) or next(iter(self._functions.values()))
+        return function, programs
+
     def prepare(self, arguments: Sequence[object], device: int) -> Launch | None:
         """What a call with ``arguments`` launches on ``device``; None where there is no point."""
-        tensors: Sequence[torch.Tensor] = arguments[: self._tensors]  # type: ignore[assignment]
+        addresses = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
         sizes: Sequence[int] = arguments[self._tensors :]  # type: ignore[assignment]
-        programs = self._static_programs if self._static_programs is not None else self._programs(sizes)
-        if programs == 0:
+        if (self._static_programs if self._static_programs is not None else self._programs(sizes)) == 0:
             return None
-        values = (*(tensor.data_ptr() for tensor in tensors), *sizes)
-        if self._flag is not None:
-            values += (self._flag.address,)
-        wide = self._wide or (self.spec.index == "dynamic" and not fits_int32(self.spec, sizes))
-        variant = Variant(wide, tuple(value % ALIGNMENT == 0 for value in values))
-        function = self._functions.get((device, variant))
-        if function is None:
-            self.add(device, variant, load_or_compile(self.source, variant, capability_of(device), self._store))
-            function = self._functions[device, variant]
-        return Launch(function, programs, values)
+        function, programs = self.choose([address % ALIGNMENT == 0 for address in addresses], sizes, device)
+        return Launch(function, programs, (*addresses, *sizes, *self.trailing))
 
     def _programs(self, sizes: Sequence[int]) -> int:
         programs, *extents = self._extents(*sizes)
@@ -148,15 +152,15 @@ class Launcher:
 
 
 def build_launchers(
-    sources: Sequence[KernelSource], store: ArtifactStore, *, synchronous_errors: bool = False
+    sources: Sequence[KernelSource], store: ArtifactStore, *, synchronous_errors: bool = False, device: int | None = None
 ) -> list[Launcher]:
-    """Compiles the usual variant of each source for the current device; others are compiled when a call needs them."""
+    """Compiles the usual variant of each source for ``device`` or the current one; others when a call needs them."""
     if not torch.cuda.is_available():
         raise BuildError(
             "no CUDA device is available here; to run Triton kernels without one, use TritonCodeGenerator(interpret=True), "
             "and to see their machine code, compile_ptx"
         )
-    device = torch.cuda.current_device()
+    device = torch.cuda.current_device() if device is None else device
     flag = error_flag() if any(launch_spec(source).errors for source in sources) else None
     variants = [usual_variant(launch_spec(source), _hinted_sizes(source)) for source in sources]
     binaries = compile_all(list(zip(sources, variants)), capability_of(device), store)

@@ -166,11 +166,12 @@ class RunCall:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Launches in order, called with ``tensors`` tensors and then an int per ``sizes``."""
+    """Launches in order on one device, called with ``tensors`` tensors and then an int per ``sizes``."""
 
     tensors: int
     sizes: tuple[sympy.Symbol, ...]
     calls: tuple[RunCall, ...]
+    device: torch.device
 
 
 @runtime_checkable

@@ -231,19 +231,14 @@ class _HostWriter:
         run = self.linked.runs[step.number]
         args = [self._name(name) for name in step.tensors]
         if step.slab != 0:
-            args.append(self._slab(step.slab, self.program.kernels[run.calls[0].source].device, step.tensors))
+            args.append(self._slab(step.slab, run.device))
         args += [size.name for size in run.sizes]
         names = ", ".join(self.program.kernels[call.source].name for call in run.calls)
         self.lines.append(f"run{step.number}({', '.join(args)})  # {names}")
 
-    def _slab(self, size: sympy.Expr, device_type: str, beside: Sequence[str]) -> str:
-        """Bytes on the device of the tensors that the run uses."""
-        near = next(
-            (self.program.buffers[n].device for n in beside if self.program.buffers[n].device.type == device_type), None
-        )
-        device = self._device(near or torch.device(device_type))
+    def _slab(self, size: sympy.Expr, device: torch.device) -> str:
         self.globals["empty_strided"] = torch.empty_strided
-        return f"empty_strided(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, device={device})"
+        return f"empty_strided(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, device={self._device(device)})"
 
     def _write_makeview(self, step: MakeView) -> None:
         self.lines.append(f"{self._name(step.name)} = {self._strided(step.view)}")

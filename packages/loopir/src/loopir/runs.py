@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import sympy
+import torch
 
 from loopir.backend import Place, Run, RunCall
 from loopir.expr import FloorDiv, substitute, symbols_of
@@ -47,21 +48,21 @@ class Linked:
 
 
 def cut_runs(program: Program, devices: Collection[str]) -> Linked:
-    """Cuts the launches on ``devices`` into runs. Equal runs are one."""
+    """Cuts the launches on ``devices`` (types) into runs, each on one device. Equal runs are one."""
     linked = Linked()
     numbers: dict[Run, int] = {}
     segment: list[Step] = []
-    on_device: str | None = None
+    on_device: torch.device | None = None
 
     def flush() -> None:
         _close(program, segment, linked, numbers)
         segment.clear()
 
     for step in program.steps:
-        device = program.kernels[step.kernel].device if isinstance(step, Launch) else on_device
+        device = launch_device(program, step) if isinstance(step, Launch) else on_device
         if on_device is not None and device != on_device:
             flush()
-        if isinstance(step, Allocate | Free) or (isinstance(step, Launch) and device in devices):
+        if isinstance(step, Allocate | Free) or (isinstance(step, Launch) and device is not None and device.type in devices):
             segment.append(step)
             on_device = device
         else:
@@ -70,6 +71,13 @@ def cut_runs(program: Program, devices: Collection[str]) -> Linked:
     flush()
     linked.runs = list(numbers)
     return linked
+
+
+def launch_device(program: Program, launch: Launch) -> torch.device:
+    """Where the buffers of a launch are."""
+    wanted = program.kernels[launch.kernel].device
+    devices = (program.buffers[name].device for name in launch.buffers)
+    return next((device for device in devices if device.type == wanted), torch.device(wanted))
 
 
 def _close(program: Program, segment: Sequence[Step], linked: Linked, numbers: dict[Run, int]) -> None:
@@ -95,7 +103,7 @@ def _close(program: Program, segment: Sequence[Step], linked: Linked, numbers: d
         calls.append(RunCall(launch.kernel, places, program.kernels[launch.kernel].sizes))
     count = len(tensors) + (size != 0)
     calls = [RunCall(c.source, tuple(Place(p.parameter % count, p.offset) for p in c.places), c.sizes) for c in calls]
-    run = Run(count, _symbols(calls), tuple(calls))
+    run = Run(count, _symbols(calls), tuple(calls), launch_device(program, launches[0]))
     used = {name for launch in launches for name in launch.buffers}
     inside = {name for slot in slots for name in (*slot.names, slot.given)}
     frees = [step for step in segment if isinstance(step, Free) and step.buffer not in inside]

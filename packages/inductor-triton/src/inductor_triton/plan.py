@@ -1,0 +1,227 @@
+"""Runs of launches as launch plans (contract G4): one call from Python, whatever the number of kernels.
+
+What a plan launches at given sizes and alignments is worked out here once (:class:`Resolver`); the calls themselves are C
+(``native/plan.c``), or Python where there is no C compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import ModuleType
+
+import sympy
+import torch
+from loopir import ArtifactStore, KernelBuffer, KernelSource, Place, Run
+
+from inductor_triton.driver import DeviceFunction, functions_table, primary_context
+from inductor_triton.extension import load_extension
+from inductor_triton.grid import size_function
+from inductor_triton.launch import ALIGNMENT, ErrorFlag, Launcher, error_flag
+from inductor_triton.spec import sequence_of
+
+SCRATCH_ALIGNMENT = 256
+KEPT_TABLES = 64
+"""Sizes and alignments whose tables are kept; all are forgotten when there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One launch: (tensor, byte offset) per address, (-1, value) per number."""
+
+    function: DeviceFunction
+    programs: int
+    arguments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One launch of a run before its sizes are known."""
+
+    launcher: Launcher
+    places: tuple[Place, ...]
+    sizes: tuple[sympy.Expr, ...]
+
+
+class Resolver:
+    """What a run launches: called with a byte per tensor (aligned or not) and the sizes."""
+
+    def __init__(self, run: Run, calls: Sequence[Call], device: int, make: Callable[[tuple[Operation, ...]], object]) -> None:
+        self._calls = calls
+        self._device = device
+        self._make = make
+        self._tables: dict[tuple[bytes, tuple[int, ...]], object] = {}
+        exprs = [expr for call in calls for expr in (*(place.offset for place in call.places), *call.sizes)]
+        self._evaluate = size_function(tuple(exprs), tuple(size.name for size in run.sizes))
+        ends = [0]
+        for call in calls:
+            ends.append(ends[-1] + len(call.places) + len(call.sizes))
+        self._spans = list(pairwise(ends))
+
+    def __call__(self, aligned: bytes, sizes: tuple[int, ...]) -> object:
+        """The table of a plan."""
+        table = self._tables.get((aligned, sizes))
+        if table is None:
+            if len(self._tables) >= KEPT_TABLES:
+                self._tables.clear()
+            table = self._tables[aligned, sizes] = self._make(self.operations(aligned, sizes))
+        return table
+
+    def operations(self, aligned: bytes, sizes: tuple[int, ...]) -> tuple[Operation, ...]:
+        """The launches; ones without a point have no programs."""
+        values = self._evaluate(*sizes)
+        return tuple(self._operation(call, values[a:b], aligned) for call, (a, b) in zip(self._calls, self._spans))
+
+    def _operation(self, call: Call, values: tuple[int, ...], aligned: bytes) -> Operation:
+        offsets, sizes = values[: len(call.places)], values[len(call.places) :]
+        places = [(place.parameter, offset) for place, offset in zip(call.places, offsets)]
+        divisible = [bool(aligned[slot]) and offset % ALIGNMENT == 0 for slot, offset in places]
+        function, programs = call.launcher.choose(divisible, sizes, self._device)
+        return Operation(function, programs, (*places, *((-1, value) for value in (*sizes, *call.launcher.trailing))))
+
+
+def link_runs(
+    sources: Sequence[KernelSource],
+    runs: Sequence[Run],
+    store: ArtifactStore,
+    build: Callable[..., list[Launcher]],
+    synchronous: bool = False,
+) -> list[Callable[..., None]]:
+    """One callable per run. ``build`` compiles sources for a device; of each source the usual variant is there at once."""
+    extension = load_extension(store)
+    made: dict[int, list[list[Launcher]]] = {}
+    linked = []
+    for run in runs:
+        device = run.device.index if run.device.index is not None else torch.cuda.current_device()
+        if device not in made:
+            flat = iter(build([part for source in sources for part in sequence_of(source).parts], device=device))
+            made[device] = [[next(flat) for _ in sequence_of(source).parts] for source in sources]
+        linked.append(_link(run, sources, made[device], device, extension, synchronous))
+    return linked
+
+
+def _link(
+    run: Run,
+    sources: Sequence[KernelSource],
+    launchers: Sequence[Sequence[Launcher]],
+    device: int,
+    extension: ModuleType | None,
+    synchronous: bool,
+) -> Callable[..., None]:
+    calls, scratch = expand(run, sources, launchers)
+    flag = error_flag() if any(call.launcher.reports_errors for call in calls) else None
+    name = sources[run.calls[0].source].kernel.name
+    tensors = run.tensors + (scratch > 0)
+    if extension is None:
+        call: Callable[..., None] = PythonPlan(name, tensors, Resolver(run, calls, device, lambda made: made), device, flag)
+    else:
+        make = extension.table
+        resolver = Resolver(run, calls, device, lambda made: make(tuple(map(_row, made))))
+        context, address = primary_context(device).value or 0, 0 if flag is None else flag.address
+        stream_of = torch._C._cuda_getCurrentRawStream
+        call = extension.Plan(name, functions_table(), context, device, tensors, len(run.sizes), resolver, stream_of, address)
+    if scratch:
+        call = _with_scratch(call, run.tensors, scratch, device)
+    return _synchronous(call, flag, name, device) if synchronous and flag is not None else call
+
+
+def _row(operation: Operation) -> tuple[object, ...]:
+    function = operation.function
+    return function.handle, operation.programs, function.threads, function.shared, operation.arguments
+
+
+def expand(run: Run, sources: Sequence[KernelSource], launchers: Sequence[Sequence[Launcher]]) -> tuple[list[Call], int]:
+    """The launches of a run, kernels that are sequences taken apart, and the bytes of scratch memory that these share."""
+    calls: list[Call] = []
+    most = 0
+    for call in run.calls:
+        source, sequence = sources[call.source], sequence_of(sources[call.source])
+        places = dict(zip((buffer.name for buffer in source.kernel.buffers), call.places, strict=True))
+        top = 0
+        for buffer in sequence.scratch:
+            places[buffer.name] = Place(run.tensors, sympy.Integer(top))
+            top += -(-_nbytes(buffer) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+        most = max(most, top)
+        for part, launcher in zip(sequence.parts, launchers[call.source], strict=True):
+            own = tuple(places[buffer.name] for buffer in part.kernel.buffers)
+            calls.append(Call(launcher, own, call.sizes))
+    return calls, most
+
+
+def _nbytes(buffer: KernelBuffer) -> int:
+    return int(buffer.numel) * buffer.dtype.itemsize
+
+
+def _with_scratch(call: Callable[..., None], position: int, size: int, device: int) -> Callable[..., None]:
+    where = torch.device("cuda", device)
+
+    def launch(*arguments: object) -> None:
+        scratch = torch.empty(size, dtype=torch.uint8, device=where)
+        call(*arguments[:position], scratch, *arguments[position:])
+
+    return launch
+
+
+def _synchronous(call: Callable[..., None], flag: ErrorFlag, name: str, device: int) -> Callable[..., None]:
+    def launch(*arguments: object) -> None:
+        call(*arguments)
+        torch.cuda.current_stream(device).synchronize()
+        flag.check(name)
+
+    return launch
+
+
+class PythonPlan:
+    """A launch plan where the C part can't be built: the same launches, one by one."""
+
+    def __init__(
+        self,
+        name: str,
+        tensors: int,
+        resolve: Callable[[bytes, tuple[int, ...]], tuple[Operation, ...]],
+        device: int,
+        flag: ErrorFlag | None,
+    ) -> None:
+        self._name, self._tensors, self._resolve, self._device, self._flag = name, tensors, resolve, device, flag
+
+    def __call__(self, *arguments: object) -> None:
+        if self._flag is not None:
+            self._flag.check(self._name)
+        bases = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
+        aligned = bytes(base % ALIGNMENT == 0 for base in bases)
+        operations = self._resolve(aligned, arguments[self._tensors :])  # type: ignore[arg-type]
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        for made in operations:
+            values = [value if slot < 0 else bases[slot] + value for slot, value in made.arguments]
+            if made.programs:
+                made.function.launch(made.programs, stream, values)
+
+
+def run_calls(run: Run, sources: Sequence[KernelSource], calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """A run as calls with tensors, for kernels in the interpreter: slab memory is taken apart into typed tensors."""
+    names = [size.name for size in run.sizes]
+
+    def launch(*arguments: object) -> None:
+        tensors, sizes = arguments[: run.tensors], dict(zip(names, arguments[run.tensors :]))
+        for call in run.calls:
+            kernel = sources[call.source].kernel
+            views = [_typed(tensors[p.parameter], p, b, sizes) for p, b in zip(call.places, kernel.buffers, strict=True)]
+            calls[call.source](*views, *(_value(size, sizes) for size in call.sizes))
+
+    return launch
+
+
+def _typed(tensor: object, place: Place, buffer: KernelBuffer, sizes: dict[str, object]) -> torch.Tensor:
+    assert isinstance(tensor, torch.Tensor)
+    if tensor.dtype == buffer.dtype and place.offset == 0:
+        return tensor
+    offset, count = _value(place.offset, sizes), _value(buffer.numel, sizes)
+    return tensor.view(torch.uint8)[offset : offset + count * buffer.dtype.itemsize].view(buffer.dtype)
+
+
+def _value(expr: sympy.Expr, sizes: dict[str, object]) -> int:
+    return size_function((expr,), tuple(sizes))(*sizes.values())[0]
+
+
+__all__ = ["Call", "Operation", "PythonPlan", "Resolver", "expand", "link_runs", "run_calls"]
