@@ -2,6 +2,7 @@
 
 from inductor_triton.codegen import generate_source
 from inductor_triton.compile import Binary, Variant, compile_ptx
+from inductor_triton.extension import launch_counts
 from inductor_triton.generator import TritonCodeGenerator, compile_graph
 from inductor_triton.heuristics import Config, Workload
 from inductor_triton.launch import Launch, Launcher
@@ -25,6 +26,7 @@ __all__ = [
     "compile_ptx",
     "counters",
     "generate_source",
+    "launch_counts",
     "launch_spec",
     "split_reduction",
 ]

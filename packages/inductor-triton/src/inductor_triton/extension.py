@@ -35,6 +35,17 @@ def load_extension(store: ArtifactStore) -> ModuleType | None:
     return _loaded[0]
 
 
+def loaded_extension() -> ModuleType | None:
+    """The module if it was loaded before."""
+    return _loaded[0] if _loaded else None
+
+
+def launch_counts() -> dict[str, int]:
+    """Graphs launched, kernels launched one by one, and graph nodes patched by launch plans since the process began."""
+    counts = (0, 0, 0) if loaded_extension() is None else _loaded[0].counts()  # type: ignore[union-attr]
+    return dict(zip(("graphs", "kernels", "patched"), counts, strict=True))
+
+
 def _library(store: ArtifactStore) -> Path:
     source = files("inductor_triton").joinpath("native", "plan.c").read_text()
     key = store.key("plan", source, sys.version, sysconfig.get_platform(), *FLAGS)

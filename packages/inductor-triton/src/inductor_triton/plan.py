@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
+from typing import Any
 
 import sympy
 import torch
@@ -179,7 +180,7 @@ class PythonPlan:
         self,
         name: str,
         tensors: int,
-        resolve: Callable[[bytes, tuple[int, ...]], tuple[Operation, ...]],
+        resolve: Callable[[bytes, tuple[int, ...]], Any],
         device: int,
         flag: ErrorFlag | None,
     ) -> None:

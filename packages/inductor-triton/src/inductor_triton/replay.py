@@ -1,12 +1,12 @@
 """Whole host programs as CUDA graphs: recorded from an ordinary call, replayed while their conditions hold.
 
-A model on a fast GPU is bound by the host, which needs 5 to 20 us per launch or library call; replaying a graph takes about
-5 us whatever is in it. What a recording may rely on is checked at every call:
+A model on a fast GPU is bound by the host, which needs 5 to 20 us per library call; replaying a graph takes about 5 us whatever
+is in it. What a recording may rely on is checked at every call:
 
 - sizes, stream and the addresses of its inputs are those of the recording; an input whose address keeps changing is copied
   into memory of the recording's own first;
-- no tensor of an earlier replay is alive, since a replay writes to the same memory: results are never overwritten. A caller
-  who keeps results gets a recording whose few and small results are copied out after each replay.
+- nobody holds a tensor of an earlier replay that this one would write to: results are never overwritten. Small results that a
+  caller was seen to keep are copied out from then on; for larger ones a second recording takes turns.
 
 Where a condition fails, another recording is made (a bounded number) or the host program runs as it is. Programs with
 data-dependent sizes, operators that may do more than compute, or tensors off the device are never recorded.
@@ -17,30 +17,36 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from math import prod
 
 import torch
 from loopir import ExternCall, HostProgram
 
+from inductor_triton.extension import loaded_extension
 from inductor_triton.launch import error_flag
+from inductor_triton.pool import Memory, Pool, Watch, handed_out, shared_pool
+from inductor_triton.spec import launch_spec, sequence_of
 
 RECORDINGS = 4
-"""Per host program and sizes. Each keeps memory for its results and intermediates."""
+"""Per host program and sizes, over its life."""
 SITUATIONS = 4
-HELD = 2
-"""Recordings whose results are held, after which the next one hands out copies."""
 LARGEST_COPY = 32 << 20
 """Bytes of inputs, and of results, that a replay may copy; more is not worth it."""
 MOST_COPIES = 16
 WARM_CALLS = 2
-SMALLEST_PROGRAM = 2
-"""Launches and library calls below which a replay saves nothing."""
+MANY_MOVES = 3
+IDLE_CALLS = 16
+"""Unrecorded calls after which a recording that was not used is dropped when another is made."""
+DEVICE_SHARE = 0.5
+"""Of the device's memory, what all recordings may keep together."""
 
 counters: Counter[str] = Counter()
-"""``recorded``, ``replayed``, ``ran`` (without a recording), ``refused`` (a recording failed), ``bytes`` (recordings keep)."""
+"""``recorded``, ``replayed``, ``ran`` (without a recording), ``held`` (a replay would have overwritten results), ``refused`` (a
+recording failed), ``over_budget``, ``bytes`` (recordings keep)."""
 
 Metadata = dict[str, object]
+_capturing = threading.RLock()
 
 
 @dataclass(slots=True)
@@ -48,19 +54,20 @@ class Result:
     """How a result of a replay becomes a tensor: of the recording's memory, from an input, or a constant value.
 
     An input as a result is the argument or a view of it; a result in the memory of a donated one (``donated``) is not.
+    ``copied``: callers keep it, so it is copied out.
     """
 
     value: object = None
     source: int | None = None
     donated: bool = False
-    storage: torch.UntypedStorage | None = None
-    holders: int = 0
+    memory: Memory | None = None
     metadata: Metadata = field(default_factory=dict)
+    copied: bool = False
 
-    def make(self, arguments: Sequence[object]) -> object:
-        """The result of a replay with ``arguments``."""
-        if self.storage is not None:
-            return _tensor(self.metadata, self.storage)
+    def make(self, arguments: Sequence[object], storages: dict[int, torch.UntypedStorage]) -> object:
+        """The result of a replay with ``arguments``; ``storages`` are those already made of memories with several results."""
+        if self.memory is not None:
+            return self._from_memory(self.memory, storages)
         if self.source is None:
             return self.value
         tensor = arguments[self.source]
@@ -71,59 +78,93 @@ class Result:
         assert isinstance(tensor, torch.Tensor)
         return tensor.as_strided(self.metadata["size"], self.metadata["stride"], self.metadata["storage_offset"])  # type: ignore[arg-type]
 
-    def busy(self) -> bool:
-        """Whether somebody still holds this result of an earlier replay."""
-        return self.storage is not None and torch._C._storage_Use_Count(self.storage._cdata) > self.holders
+    def _from_memory(self, memory: Memory, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+        if self.copied:
+            return memory.owner.clone()
+        if memory.direct:
+            return handed_out(memory.owner)
+        storage = storages.get(id(memory))
+        if storage is None:
+            storage = storages[id(memory)] = handed_out(memory.owner).untyped_storage()
+        return _tensor(self.metadata, storage)
+
+    def copyable(self) -> bool:
+        """Whether a clone is like the result: it is alone in memory that it fills."""
+        owner = self.memory.owner if self.memory is not None and self.memory.direct else None
+        return owner is not None and torch.empty_like(owner, device="meta").stride() == owner.stride()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Recording:
-    """A CUDA graph with what its replay relies on. ``fixed`` are addresses by input position; ``copied`` own input tensors."""
+    """A CUDA graph with what its replay relies on. ``copied`` are own tensors by input position."""
 
     graph: torch.cuda.CUDAGraph
-    fixed: tuple[tuple[int, int], ...]
+    fixed: bytes
     copied: tuple[tuple[int, torch.Tensor], ...]
     results: list[Result]
-    hands_out_copies: bool = False
+    memories: list[Memory]
+    watch: Watch
+    pool: Pool
+    used: int = 0
 
-    def reads(self, addresses: Sequence[int]) -> bool:
-        """Whether the inputs are where the recording expects them."""
-        return all(addresses[i] == address for i, address in self.fixed)
-
-    def free(self) -> bool:
-        """Whether nobody holds a result of an earlier replay."""
-        return self.hands_out_copies or not any(result.busy() for result in self.results)
-
-    def copies_are_cheap(self) -> bool:
-        """Whether results may be copied: few, small, and each alone in memory that it fills, so that a clone is like it."""
-        own = [result for result in self.results if result.storage is not None]
-        size = sum(result.storage.nbytes() for result in own if result.storage is not None)
-        alone = len({id(result.storage) for result in own}) == len(own) and not any(result.donated for result in self.results)
-        return alone and all(map(_fills_storage, own)) and len(own) <= MOST_COPIES and size <= LARGEST_COPY
+    def __del__(self) -> None:
+        self.pool.leave(self.memories)
 
     def replay(self, arguments: Sequence[object]) -> list[object]:
         """The results for ``arguments``."""
         for position, tensor in self.copied:
             tensor.copy_(arguments[position])  # type: ignore[arg-type]
         self.graph.replay()
-        results = [result.make(arguments) for result in self.results]
-        if self.hands_out_copies:
-            own = zip(results, self.results)
-            return [
-                value.clone() if isinstance(value, torch.Tensor) and made.storage is not None else value for value, made in own
-            ]
-        return results
+        storages: dict[int, torch.UntypedStorage] = {}
+        return [result.make(arguments, storages) for result in self.results]
+
+    def held(self) -> set[int]:
+        """The positions of results that somebody holds."""
+        return {i for i, result in enumerate(self.results) if result.memory is not None and result.memory.busy()}
+
+    def copy(self, positions: set[int]) -> bool:
+        """Has these results copied out from now on, where they are few and small; says whether it does."""
+        wanted = [self.results[i] for i in positions]
+        size = sum(r.memory.owner.numel() * r.memory.owner.element_size() for r in wanted if r.memory is not None)
+        if len(wanted) > MOST_COPIES or size > LARGEST_COPY or not all(result.copyable() for result in wanted):
+            return False
+        for result in wanted:
+            result.copied = True
+        return bool(wanted)
 
 
 @dataclass(slots=True)
 class Situation:
-    """What is known of the calls with the same sizes on the same stream."""
+    """What is known of the calls with the same sizes on the same stream. ``pool`` is None once its recordings stay apart;
+    ``moves`` counts for each tensor how often its address changed, ``moved`` are those that changed last; ``copied`` are the
+    results that callers keep."""
 
-    addresses: list[int]
+    pool: Pool | None
+    addresses: bytes
+    moves: list[int]
+    fixed: tuple[int, ...]
     calls: int = 0
     made: int = 0
-    moving: set[int] = field(default_factory=set)
+    moved: frozenset[int] = frozenset()
+    moving: frozenset[int] = frozenset()
+    copied: set[int] = field(default_factory=set)
     recordings: list[Recording] = field(default_factory=list)
+
+    def notice(self, addresses: bytes) -> bool:
+        """Compares with the call before; says whether the calls look alike: what moved now moves at each call."""
+        self.calls += 1
+        before, count = self.addresses, len(self.moves)
+        moved = (
+            [i for i in range(count) if before[8 * i : 8 * i + 8] != addresses[8 * i : 8 * i + 8]]
+            if before != addresses
+            else []
+        )
+        for i in moved:
+            self.moves[i] += 1
+        always = {i for i in moved if i in self.moved or self.moves[i] >= MANY_MOVES}
+        self.addresses, self.moved = addresses, frozenset(moved)
+        self.moving |= always
+        return self.calls > WARM_CALLS and self.moving.issuperset(moved)
 
 
 class Replay:
@@ -135,8 +176,10 @@ class Replay:
         self._situations: dict[tuple[object, ...], Situation] = {}
         self._names = {entry: i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str)}
         self._outputs = [getattr(output, "buffer", None) for output in program.program.outputs]
-        self._tensors = [i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str)]
-        self._numbers = [i for i, entry in enumerate(program.program.inputs) if i not in set(self._tensors)]
+        self._tensors = tuple(i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str))
+        self._numbers = [i for i, entry in enumerate(program.program.inputs) if not isinstance(entry, str)]
+        parts = [part for source in program.sources for part in sequence_of(source).parts]
+        self._checks = any(launch_spec(part).errors for part in parts)
         self._enabled = True
         self._lock = threading.Lock()
 
@@ -145,110 +188,173 @@ class Replay:
         if not self._enabled or torch._C._cuda_isCurrentStreamCapturing():
             return self._plain(arguments)
         key = (stream, *[arguments[i] for i in self._numbers])
-        addresses = [arguments[i].data_ptr() for i in self._tensors]  # type: ignore[attr-defined]
         with self._lock:
-            situation = self._situations.get(key) or self._meet(key, addresses)
+            situation = self._situations.get(key) or self._meet(key, arguments)
             if situation is None:
                 return self._plain(arguments)
-            for recording in situation.recordings:
-                if recording.reads(addresses) and recording.free():
-                    error_flag().check("a replayed graph")
-                    counters["replayed"] += 1
-                    return recording.replay(arguments)
-            return self._learn(situation, arguments, addresses)
+            blocked = None
+            if situation.recordings:
+                addresses = _addresses(arguments, situation.fixed)
+                for recording in situation.recordings:
+                    if recording.fixed != addresses:
+                        continue
+                    if recording.watch.idle():
+                        if self._checks:
+                            error_flag().check("a replayed graph")
+                        counters["replayed"] += 1
+                        recording.used = situation.calls
+                        return recording.replay(arguments)
+                    blocked = recording
+            return self._learn(situation, arguments, blocked)
 
-    def _meet(self, key: tuple[object, ...], addresses: list[int]) -> Situation | None:
+    def _meet(self, key: tuple[object, ...], arguments: Sequence[object]) -> Situation | None:
         """A new situation, if there is room or one without recordings to forget."""
         if len(self._situations) >= SITUATIONS:
             idle = next((other for other, known in self._situations.items() if not known.recordings), None)
             if idle is None:
                 return None
             del self._situations[idle]
-        situation = self._situations[key] = Situation(addresses)
+        pool, addresses = shared_pool(self._index, key[0]), _addresses(arguments, self._tensors)  # type: ignore[arg-type]
+        situation = self._situations[key] = Situation(pool, addresses, [0] * len(self._tensors), self._tensors)
         return situation
 
     def _plain(self, arguments: Sequence[object]) -> list[object]:
         counters["ran"] += 1
         return self._run(*arguments)
 
-    def _learn(self, situation: Situation, arguments: Sequence[object], addresses: list[int]) -> list[object]:
+    def _learn(self, situation: Situation, arguments: Sequence[object], blocked: Recording | None) -> list[object]:
         """Runs the program, or records it once the calls look alike."""
-        situation.calls += 1
-        situation.moving |= {i for i, (old, new) in enumerate(zip(situation.addresses, addresses)) if old != new}
-        situation.addresses = addresses
-        if situation.calls <= WARM_CALLS or situation.made >= RECORDINGS or self._bytes(situation, arguments) > LARGEST_COPY:
+        alike = situation.notice(_addresses(arguments, self._tensors))
+        if blocked is not None and self._release(situation, blocked):
             return self._plain(arguments)
-        situation.recordings = [known for known in situation.recordings if known.reads(addresses)]
+        moving = [self._tensors[i] for i in sorted(situation.moving)]
+        size = sum(arguments[i].numel() * arguments[i].element_size() for i in moving)  # type: ignore[attr-defined]
+        if not alike or situation.made >= RECORDINGS or size > LARGEST_COPY or not self._affordable():
+            return self._plain(arguments)
+        fixed = tuple(i for i in self._tensors if i not in set(moving))
+        kept = situation.recordings if fixed == situation.fixed else []
+        situation.fixed, situation.recordings = fixed, [r for r in kept if situation.calls - r.used < IDLE_CALLS]
         try:
-            recording = self._record(situation, arguments, addresses)
+            with _capturing, torch.cuda.device(self._index):
+                recording = self._record(situation, arguments, moving)
         except RuntimeError:
             # What can't be captured is only known by trying; nothing ran, so running is safe.
             self._enabled = False
             counters["refused"] += 1
             return self._plain(arguments)
-        held = sum(not known.free() for known in situation.recordings)
-        recording.hands_out_copies = held >= HELD and recording.copies_are_cheap()
         situation.recordings.append(recording)
         situation.made += 1
         counters["recorded"] += 1
         return recording.replay(arguments)
 
-    def _bytes(self, situation: Situation, arguments: Sequence[object]) -> int:
-        moving = [arguments[self._tensors[i]] for i in situation.moving]
-        return sum(tensor.numel() * tensor.element_size() for tensor in moving)  # type: ignore[attr-defined]
+    def _release(self, situation: Situation, blocked: Recording) -> bool:
+        """What to do about a recording that would overwrite results; says whether waiting may be enough."""
+        counters["held"] += 1
+        held = blocked.held()
+        known, situation.copied = situation.copied, situation.copied | held
+        if held and blocked.copy(situation.copied):
+            if not held <= known:
+                return True
+            situation.recordings.remove(blocked)  # kept for good: the next recording copies from the start
+            return False
+        situation.copied = known
+        situation.pool = None  # results of other recordings must lie apart from what this program writes
+        if not held:
+            situation.recordings.remove(blocked)
+        return False
 
-    def _record(self, situation: Situation, arguments: Sequence[object], addresses: list[int]) -> Recording:
+    def _affordable(self) -> bool:
+        allowed = DEVICE_SHARE * torch.cuda.get_device_properties(self._index).total_memory
+        if counters["bytes"] <= allowed:
+            return True
+        counters["over_budget"] += 1
+        return False
+
+    def _record(self, situation: Situation, arguments: Sequence[object], moving: Sequence[int]) -> Recording:
         inputs = list(arguments)
         copied = []
-        for number in sorted(situation.moving):
-            position = self._tensors[number]
+        for position in moving:
             tensor = inputs[position]
             assert isinstance(tensor, torch.Tensor)
             inputs[position] = own = torch.empty_strided(
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
             )
             copied.append((position, own))
+        pool = situation.pool or Pool(self._index)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved(self._index)
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self._index)
-        with torch.no_grad(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            values = self._run(*inputs)
+        # Workspaces of libraries belong to the stream: they come from the pool, and go back to it.
+        _clear_workspaces()
+        mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
+        try:
+            with torch.no_grad(), mode:
+                values = self._run(*inputs)
+        finally:
+            _clear_workspaces()
         counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
-        fixed = tuple((i, address) for i, address in enumerate(addresses) if i not in situation.moving)
-        results = self._results(situation, values, inputs)
+        results = self._results(values, inputs, set(moving))
         del values, inputs
-        for result in results:
-            if result.storage is not None:
-                result.holders = torch._C._storage_Use_Count(result.storage._cdata)
-        return Recording(graph, fixed, tuple(copied), results)
+        memories = list({id(result.memory): result.memory for result in results if result.memory is not None}.values())
+        for memory in memories:
+            memory.settle()
+        watch = pool.enter(memories)
+        fixed = _addresses(arguments, situation.fixed)
+        recording = Recording(graph, fixed, tuple(copied), results, memories, watch, pool, situation.calls)
+        recording.copy(situation.copied)
+        return recording
 
-    def _results(self, situation: Situation, values: Sequence[object], inputs: Sequence[object]) -> list[Result]:
-        moving = {self._tensors[number] for number in situation.moving}
+    def _results(self, values: Sequence[object], inputs: Sequence[object], moving: set[int]) -> list[Result]:
         sources = {inputs[i].untyped_storage()._cdata: i for i in self._tensors if i not in moving}  # type: ignore[attr-defined]
-        storages: dict[int, torch.UntypedStorage] = {}
+        storages = Counter(value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor))
+        shared: dict[int, Memory] = {}
         results = []
         for value, name in zip(values, self._outputs, strict=True):
             if not isinstance(value, torch.Tensor):
                 results.append(Result(value))
                 continue
-            storage, metadata = value.untyped_storage(), _metadata(value)
+            storage = value.untyped_storage()._cdata
             if name in self._names:
                 same = value is inputs[self._names[name]]
-                results.append(Result(source=self._names[name], metadata={} if same else metadata))
-            elif storage._cdata in sources:
-                results.append(Result(source=sources[storage._cdata], donated=True, metadata=metadata))
+                results.append(Result(source=self._names[name], metadata={} if same else _metadata(value)))
+            elif storage in sources:
+                results.append(Result(source=sources[storage], donated=True, metadata=_metadata(value)))
+            elif storages[storage] == 1 and _is_reproduced(value):
+                results.append(Result(memory=Memory(value, True)))
             else:
-                results.append(Result(storage=storages.setdefault(storage._cdata, storage), metadata=metadata))
+                memory = shared.setdefault(storage, Memory(_as_bytes(value), False))
+                results.append(Result(memory=memory, metadata=_metadata(value)))
         return results
+
+
+def _addresses(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
+    """The data pointers of the tensors among ``arguments`` at ``positions``, 8 bytes each."""
+    extension = loaded_extension()
+    if extension is not None:
+        return extension.addresses(arguments, positions)
+    return b"".join(arguments[i].data_ptr().to_bytes(8, "little") for i in positions)  # type: ignore[attr-defined]
+
+
+def _clear_workspaces() -> None:
+    with suppress(AttributeError):
+        torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
+
+
+def _is_reproduced(tensor: torch.Tensor) -> bool:
+    """Whether what is handed out of ``tensor`` is like it."""
+    out = handed_out(tensor)
+    whole = tensor.storage_offset() == 0 and out.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+    return whole and (out.dtype, out.shape, out.stride()) == (tensor.dtype, tensor.shape, tensor.stride())
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The storage of ``tensor`` as a tensor of bytes."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())  # type: ignore[call-overload]
 
 
 def _tensor(metadata: Metadata, storage: torch.UntypedStorage) -> torch.Tensor:
     return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(metadata, storage)  # pyright: ignore
-
-
-def _fills_storage(result: Result) -> bool:
-    size, dtype = result.metadata["size"], result.metadata["dtype"]
-    return prod(size) * dtype.itemsize == result.metadata["nbytes"]  # type: ignore[arg-type, attr-defined]
 
 
 def _metadata(tensor: torch.Tensor) -> Metadata:
@@ -264,14 +370,13 @@ def _metadata(tensor: torch.Tensor) -> Metadata:
 
 
 def recordable(host: HostProgram) -> torch.device | None:
-    """The device of a program that may be recorded, or None."""
+    """The device of a program that may be recorded and calls a library, or None: launches alone are a graph already."""
     program = host.program
     devices = {buffer.device for buffer in program.buffers.values()}
     pure = all(name.startswith(("aten.", "prims.")) for name in host.extern_ops)
     known = all(not step.node.binds for step in program.steps if isinstance(step, ExternCall))
-    big = host.launch_count + host.extern_count >= SMALLEST_PROGRAM
     device = devices.pop() if len(devices) == 1 else None
-    return device if device is not None and device.type == "cuda" and pure and known and big else None
+    return device if device is not None and device.type == "cuda" and pure and known and host.extern_count else None
 
 
 def accelerate(host: HostProgram) -> HostProgram:

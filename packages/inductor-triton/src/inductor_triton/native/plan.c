@@ -402,6 +402,24 @@ static PyObject *addresses(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return result;
 }
 
+/* exceeds(count, things, limits): whether count(thing) > limit for one of them */
+static PyObject *exceeds(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 3 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[1]) != PyTuple_GET_SIZE(args[2]))
+        return PyErr_Format(PyExc_TypeError, "exceeds takes a callable and two tuples of one length");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); i++) {
+        PyObject *number = PyObject_CallOneArg(args[0], PyTuple_GET_ITEM(args[1], i));
+        if (!number)
+            return NULL;
+        long found = PyLong_AsLong(number), limit = PyLong_AsLong(PyTuple_GET_ITEM(args[2], i));
+        Py_DECREF(number);
+        if (PyErr_Occurred())
+            return NULL;
+        if (found > limit)
+            Py_RETURN_TRUE;
+    }
+    Py_RETURN_FALSE;
+}
+
 /* counts(): graph launches, plain kernel launches and patched nodes since the module was loaded */
 static PyObject *counts(PyObject *self, PyObject *unused) {
     return Py_BuildValue("LLL", graph_launches, plain_launches, patched_nodes);
@@ -409,6 +427,7 @@ static PyObject *counts(PyObject *self, PyObject *unused) {
 
 static PyMethodDef methods[] = {{"table", make_table, METH_O, NULL},
                                 {"addresses", (PyCFunction)(void (*)(void))addresses, METH_FASTCALL, NULL},
+                                {"exceeds", (PyCFunction)(void (*)(void))exceeds, METH_FASTCALL, NULL},
                                 {"counts", counts, METH_NOARGS, NULL},
                                 {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plan", NULL, -1, methods};

@@ -1,0 +1,133 @@
+"""Memory of recorded graphs: who shares it, and who still holds what was handed out of it.
+
+Recordings that replay on one stream run one after the other, so their intermediates share one pool. Results stay allocated, so
+no later recording lies over them; but a result of a later recording may lie where an earlier one keeps intermediates. That one
+may not replay while somebody holds such a result.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from inductor_triton.extension import loaded_extension
+
+_to_dlpack: Callable[[torch.Tensor], Any] = torch._C._to_dlpack  # type: ignore[attr-defined]
+_from_dlpack: Callable[[Any], torch.Tensor] = torch._C._from_dlpack  # type: ignore[attr-defined]
+
+
+def handed_out(owner: torch.Tensor) -> torch.Tensor:
+    """A tensor over the memory of ``owner`` with a storage of its own, as if nobody else held it; it keeps the memory alive."""
+    return _from_dlpack(_to_dlpack(owner))
+
+
+@cache
+def _counts_tensors() -> bool:
+    """Whether what is handed out holds the owner itself (else a view of it, which holds the owner's storage)."""
+    owner = torch.empty(2)
+    before = owner._use_count()  # type: ignore[attr-defined]
+    out = handed_out(owner)
+    return owner._use_count() > before and out is not None  # type: ignore[attr-defined]
+
+
+class Memory:
+    """Memory of one result, or of several in one storage. ``direct``: ``owner`` looks like the one result; else it is bytes."""
+
+    __slots__ = ("direct", "idle", "orphan", "owner", "thing")
+
+    def __init__(self, owner: torch.Tensor, direct: bool) -> None:
+        self.owner, self.direct = owner, direct
+        self.thing: object = owner if _counts_tensors() else owner.untyped_storage()._cdata
+        self.idle = 0
+        self.orphan = False
+
+    def settle(self) -> None:
+        """Remembers the number of holders when nothing is handed out."""
+        self.idle = _use_count()(self.thing)
+
+    def busy(self) -> bool:
+        """Whether somebody holds what was handed out."""
+        return _use_count()(self.thing) > self.idle
+
+
+@cache
+def _use_count() -> Callable[[Any], int]:
+    return torch.Tensor._use_count if _counts_tensors() else torch._C._storage_Use_Count  # type: ignore[attr-defined]
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Watch:
+    """Memories that must be idle."""
+
+    memories: list[Memory] = field(default_factory=list)
+    things: tuple[object, ...] = ()
+    limits: tuple[int, ...] = ()
+
+    def change(self, added: Sequence[Memory] = ()) -> None:
+        """Watches these as well; they must have settled. Memory of recordings that are gone is let go once it is idle."""
+        self.memories = [memory for memory in (*self.memories, *added) if not memory.orphan or memory.busy()]
+        self.things = tuple(memory.thing for memory in self.memories)
+        self.limits = tuple(memory.idle for memory in self.memories)
+
+    def idle(self) -> bool:
+        """Whether nobody holds any of them."""
+        extension = loaded_extension()
+        if extension is not None:
+            return not extension.exceeds(_use_count(), self.things, self.limits)
+        return not any(memory.busy() for memory in self.memories)
+
+
+class Pool:
+    """The pool of one stream of a device: its handle, the stream that captures, and the recordings made in it."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.handle = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream(device)
+        self._extents: list[tuple[list[int], list[int], weakref.ref[Watch]]] = []
+
+    def enter(self, own: Sequence[Memory]) -> Watch:
+        """A recording with results ``own`` was made; returns what must be idle when it replays."""
+        self._extents = [entry for entry in self._extents if entry[2]() is not None]
+        for starts, ends, reference in self._extents:
+            if (watch := reference()) is not None:
+                watch.change([memory for memory in own if _within(memory.owner.data_ptr(), starts, ends)])
+        watch = Watch()
+        watch.change(own)
+        self._extents.append((*self._segments(), weakref.ref(watch)))
+        return watch
+
+    def leave(self, own: Sequence[Memory]) -> None:
+        """The recording with these results is gone."""
+        for memory in own:
+            memory.orphan = True
+        for _, _, reference in self._extents:
+            if (watch := reference()) is not None:
+                watch.change()
+
+    def _segments(self) -> tuple[list[int], list[int]]:
+        """Where the pool's memory is, in order."""
+        found = [entry for entry in torch.cuda.memory_snapshot() if tuple(entry.get("segment_pool_id", ())) == self.handle]
+        spans = sorted((entry["address"], entry["address"] + entry["total_size"]) for entry in found)
+        return [start for start, _ in spans], [end for _, end in spans]
+
+
+def _within(address: int, starts: Sequence[int], ends: Sequence[int]) -> bool:
+    place = bisect_right(starts, address) - 1
+    return place >= 0 and address < ends[place]
+
+
+_pools: dict[tuple[int, int], Pool] = {}
+
+
+def shared_pool(device: int, stream: int) -> Pool:
+    """The pool of all recordings that replay on this stream."""
+    if (device, stream) not in _pools:
+        _pools[device, stream] = Pool(device)
+    return _pools[device, stream]
