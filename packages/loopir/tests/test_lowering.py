@@ -1,13 +1,16 @@
 """Values of lowered programs against eager, one family of operators at a time."""
 
+import dataclasses
 import functools
 
+import primops
 import pytest
 import torch
 import torch.nn.functional as F
-from loopir import LoweringError, lower
+from loopir import LoweringError, lower, schedule
 from loopir.lowering import TABLE
 from primops import OPSET, ExternPrim
+from primops.testing import trace
 
 aten = torch.ops.aten
 
@@ -151,3 +154,19 @@ def test_error_names_the_node():
     bad.meta["stack_trace"] = 'File "model.py", line 3, in forward\n    return x.relu()'
     with pytest.raises(LoweringError, match=r"node relu.*\n.*return x.relu"):
         lower(torch.fx.GraphModule({}, graph))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_values_made_from_nothing_are_made_where_they_are_read(kept):
+    def function(x):
+        rows, columns = torch.tril_indices(4, 4, offset=-1)
+        return (x[:, rows, columns], rows) if kept else x[:, rows, columns]
+
+    graph = primops.decompose(trace(function, torch.randn(8, 4, 4)))
+    elsewhere = torch.device("cuda", 0)
+    for node in graph.graph.nodes:  # as if the input were on another device
+        reads = any(n.meta["val"].device == elsewhere for n in node.all_input_nodes)
+        if node.op == "placeholder" or (reads and node.op != "output"):
+            node.meta["val"] = dataclasses.replace(node.meta["val"], device=elsewhere)
+    devices = {kernel.device for kernel in schedule(lower(graph)).kernels}
+    assert devices == ({"cuda", "cpu"} if kept else {"cuda"})

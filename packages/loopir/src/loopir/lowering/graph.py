@@ -17,6 +17,7 @@ from loopir.lowering import creation, elementwise, indexing, reduction, view
 from loopir.lowering.context import LOOP_DTYPES, LoweringContext
 from loopir.lowering.elementwise import is_tensor
 from loopir.lowering.extern import lower_extern
+from loopir.lowering.placement import follow_readers
 from loopir.lowering.registry import LoweringTable, user_line
 from loopir.lowering.tensor import Lazy, Strided, same_strides
 from loopir.node import Buffer, LoweredGraph, View, contiguous_strides
@@ -47,6 +48,7 @@ class _GraphLowering:
         self.output_strides: dict[torch.fx.Node, tuple] = {}
 
     def run(self) -> LoweredGraph:
+        follow_readers(self.gm)
         self._find_outputs()
         for node in self.gm.graph.nodes:
             self.ctx.origin = (node.name, user_line(node))
