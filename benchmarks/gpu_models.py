@@ -1,28 +1,44 @@
-"""Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile time and peak memory.
+"""Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile time, memory, accuracy.
 
-usage: python -m benchmarks.gpu_models [--alone] [NAME...]     a row per model and mode, writes results/gpu_models.json
-(with --alone: not next to torch.compile, nothing written)
+usage: python -m benchmarks.gpu_models [--alone] [--again] [--jobs N] [--timeout SECONDS] [NAME[:inference|:training]...]
+
+A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are there are kept (``--again``:
+measured anew). ``--jobs``: processes that compile at once; measuring waits until nobody does. ``--alone``: not next to
+torch.compile, nothing written.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
+import fcntl
 import functools
 import gc
+import json
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
-import torchstrata
 from torch import nn
 
-from benchmarks.measure import print_rows
+from benchmarks.measure import environment, save_rows
 from integration_tests.models.zoo import ZOO
 
-ROUNDS, SECONDS = 9, 0.15
+ROUNDS, SECONDS, WARM_STEPS = 7, 0.15, 7
+RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
+SHOWN = (
+    "model", "mode", "ms", "eager", "tc", "reduce_overhead", "tc_reduce_overhead", "error", "cold_s", "cold_tc_s", "peak_mb",
+    "peak_tc", "counts",
+)  # fmt: skip
 Built = tuple[nn.Module, dict[str, torch.Tensor]]
 
 
@@ -133,81 +149,162 @@ def _memory() -> tuple[int, int]:
     return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 
 
-def _errors(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor]) -> float:
-    """Our error over eager's, both against float32, of the first result of an evaluation; four calls, so that replays count."""
+def _relative_error(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], training: bool) -> float:
+    """Our error over eager's, both against float32: of the first result, or of all gradients, in evaluation mode; several
+    calls, so that replays count."""
+    net.eval()
     wide = {key: value.float() if value.is_floating_point() else value for key, value in inputs.items()}
-    with torch.no_grad():
-        exact = _call(copy.deepcopy(net).float(), wide).float()
-        eager = _call(net, inputs).float()
-        found = [_call(ours, inputs).float() for _ in range(4)][-1]
-    return ((found - exact).abs().max() / (eager - exact).abs().max().clamp(min=1e-6)).item()
+    exact_net, eager_net = copy.deepcopy(net).float(), copy.deepcopy(net)
+
+    def values(call: Any, owner: nn.Module, given: dict[str, torch.Tensor]) -> torch.Tensor:
+        if not training:
+            with torch.no_grad():
+                return _call(call, given).double().flatten()
+        owner.zero_grad(set_to_none=True)
+        _call(call, given).float().square().mean().backward()
+        return torch.cat([p.grad.double().flatten() for p in owner.parameters() if p.grad is not None])
+
+    exact, eager = values(exact_net, exact_net, wide), values(eager_net, eager_net, inputs)
+    found = [values(ours, net, inputs) for _ in range(5)][-1]
+    return ((found - exact).norm() / (eager - exact).norm().clamp(min=1e-6 * exact.norm())).item()
+
+
+@contextmanager
+def _turn(exclusive: bool) -> Iterator[None]:
+    """Many may compile at once; measuring is alone."""
+    path = os.environ.get("GPU_MODELS_LOCK")
+    if path is None:
+        yield
+        return
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
+
+
+def _first_steps(step: Callable[[], object], nets: list[nn.Module]) -> tuple[float, int]:
+    """Seconds of the first call, and the most memory of later ones: allocated, or held from the device afterwards."""
+    torch.manual_seed(0)
+    base = _memory()
+    cold = _seconds(step)
+    for _ in range(WARM_STEPS):
+        torch.cuda.reset_peak_memory_stats()
+        step()
+    torch.cuda.synchronize()
+    working = torch.cuda.max_memory_allocated() - base[0]
+    for net in nets:
+        net.zero_grad(set_to_none=True)
+    return cold, max(working, _memory()[1] - base[1])
 
 
 def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
-    """One row: milliseconds, ratios of time, cold compile seconds, peak memory over eager's."""
+    """One row: our milliseconds, and how many times longer the others take; seconds and megabytes."""
+    import torchstrata
+
     torch.manual_seed(0)
     with torch.device("cuda"):
         net, inputs = MODELS[name]()
     net = net.to("cuda", torch.bfloat16).train(training)
-    nets = {"eager": net, "ours": copy.deepcopy(net)}
-    calls: dict[str, Any] = {"eager": net, "ours": torchstrata.compile(nets["ours"])}
+    compilers: dict[str, Callable[[nn.Module], Any]] = {
+        "eager": lambda net: net,
+        "ours": torchstrata.compile,
+        "reduce_overhead": functools.partial(torchstrata.compile, mode="reduce-overhead"),
+    }
     if not alone:
-        nets["torch.compile"] = copy.deepcopy(net)
-        calls["torch.compile"] = torch.compile(nets["torch.compile"])
+        compilers |= {"tc": torch.compile, "tc_reduce_overhead": functools.partial(torch.compile, mode="reduce-overhead")}
+    nets = {key: copy.deepcopy(net) for key in compilers}
+    calls = {key: compilers[key](nets[key]) for key in compilers}
     steps = {key: lambda key=key: _step(calls[key], nets[key], inputs, training) for key in calls}
     cold, peak = {}, {}
-    torchstrata.counters.clear()
-    for key, step in steps.items():
-        torch.manual_seed(0)
-        base = _memory()
-        cold[key] = _seconds(step)
-        for _ in range(5):
-            torch.cuda.reset_peak_memory_stats()
-            step()
-        torch.cuda.synchronize()
-        working = torch.cuda.max_memory_allocated() - base[0]
-        for net in nets.values():
-            net.zero_grad(set_to_none=True)
-        peak[key] = max(working, _memory()[1] - base[1])
-    times = _alternate(steps)
-    row = {"model": name, "mode": "training" if training else "inference", "ms": round(times["ours"] * 1e3, 3)}
-    row["over_eager"] = round(times["eager"] / times["ours"], 2)
-    row["over_torch_compile"] = round(times.get("torch.compile", 0.0) / times["ours"], 2)
-    row["error_over_eager"] = round(_errors(net, calls["ours"], inputs), 2) if not training else 0.0
-    row["cold_s"], row["cold_torch_compile_s"] = round(cold["ours"], 1), round(cold.get("torch.compile", 0.0), 1)
-    row["peak_over_eager"] = round(peak["ours"] / max(peak["eager"], 1), 2)
-    row["peak_over_torch_compile"] = round(peak["ours"] / peak["torch.compile"], 2) if not alone else 0.0
-    counts = torchstrata.counters
-    row["counts"] = " ".join(
-        f"{key}={counts[key]}"
-        for key in ("graphs", "graph_breaks", "fallbacks", "generated_kernels", "extern_calls", "cuda_graphs")
-    )
+    with _turn(exclusive=False):
+        for key, step in steps.items():
+            cold[key], peak[key] = _first_steps(step, list(nets.values()))
+            if key == "ours":
+                counts = dict(torchstrata.counters)
+    with _turn(exclusive=True):
+        times = _alternate(steps)
+    row: dict[str, Any] = {"model": name, "mode": "training" if training else "inference", "ms": round(times["ours"] * 1e3, 3)}
+    row |= {
+        key: round(times[key] / times["ours"], 3)
+        for key in ("eager", "tc", "reduce_overhead", "tc_reduce_overhead")
+        if key in times
+    }
+    with _turn(exclusive=False):
+        row["error"] = round(_relative_error(nets["ours"], calls["ours"], inputs, training), 2)
+    row["cold_s"], row["peak_mb"] = round(cold["ours"], 1), peak["ours"] >> 20
+    row["peak_eager"] = round(peak["ours"] / max(peak["eager"], 1), 2)
+    if not alone:
+        row["cold_tc_s"], row["peak_tc"] = round(cold["tc"], 1), round(peak["ours"] / max(peak["tc"], 1), 2)
+    shown = ("graphs", "graph_breaks", "fallbacks", "generated_kernels", "extern_calls", "cuda_graphs")
+    row["counts"] = "/".join(str(counts[key]) for key in shown)
     return row
 
 
-def rows(names: list[str], alone: bool) -> Iterator[dict[str, Any]]:
-    """All rows, the named models only if any are named."""
-    for name in names or MODELS:
-        for training in (False, True):
-            try:
-                yield run(name, training, alone)
-            except Exception as error:
-                yield {
-                    "model": name,
-                    "mode": "training" if training else "inference",
-                    "error": f"{type(error).__name__}: {str(error)[-300:]}",
-                }
-            torchstrata.reset()
-            torch.compiler.reset()
-            gc.collect()
-            torch.cuda.empty_cache()
+def _row_of_own_process(name: str, mode: str, options: argparse.Namespace, lock: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu_models",
+        "--row",
+        f"{name}:{mode}",
+        *(["--alone"] if options.alone else []),
+    ]
+    with tempfile.TemporaryDirectory(prefix="gpu-models-") as caches:
+        os.chmod(caches, 0o700)
+        own = {"STRATA_CACHE_DIR": f"{caches}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs", "GPU_MODELS_LOCK": lock}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=options.timeout, env={**os.environ, **own}, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {"model": name, "mode": mode, "failed": f"took more than {options.timeout} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        return {"model": name, "mode": mode, "failed": " ".join((done.stderr or done.stdout).split())[-300:]}
+    return json.loads(lines[-1])
 
 
-def main(arguments: list[str]) -> None:
-    alone = "--alone" in arguments
-    names = [name for name in arguments if name != "--alone"]
-    print_rows("gpu_models", rows(names, alone), ("model", "mode"), save=not alone)
+def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
+    asked = [entry.partition(":") for entry in options.names or MODELS]
+    modes = [(name, mode) for name, _, only in asked for mode in ("inference", "training") if only in ("", mode)]
+    known: set[tuple[str, str]] = set()
+    if RESULTS.exists() and not options.again and not options.alone:
+        known = {(row["model"], row["mode"]) for row in json.loads(RESULTS.read_text())["rows"] if "failed" not in row}
+    return [entry for entry in modes if entry not in known]
+
+
+def _summarise(rows: list[dict[str, Any]]) -> None:
+    """Geometric means, worst and number of rows by mode."""
+    for mode in ("inference", "training"):
+        for key in ("eager", "tc", "tc_reduce_overhead"):
+            found = [row[key] for row in rows if row["mode"] == mode and key in row]
+            if found:
+                print(f"{mode} over {key}: geomean {statistics.geometric_mean(found):.3f}, worst {min(found)}, of {len(found)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    for flag in ("--alone", "--again"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--timeout", type=int, default=300)
+    parser.add_argument("--row")
+    options = parser.parse_args()
+    if options.row:
+        name, _, mode = options.row.partition(":")
+        print(json.dumps(run(name, mode == "training", options.alone)), flush=True)
+        return
+    print(*SHOWN)
+    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(options.jobs) as pool:
+        rows = [pool.submit(_row_of_own_process, name, mode, options, lock.name) for name, mode in _wanted(options)]
+        for future in as_completed(rows):
+            row = future.result()
+            print(*(row.get(key, "-") for key in SHOWN), row.get("failed", ""), flush=True)
+            if not options.alone:
+                save_rows("gpu_models", environment(), [row], ("model", "mode"))
+    if RESULTS.exists() and not options.alone:
+        _summarise(json.loads(RESULTS.read_text())["rows"])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -95,12 +95,18 @@ class Setting:
         self.stream = 9
         self.programs = 4
         self.extension = extension
-        self.plan = extension.Plan("two", self.driver.table, 7, 0, 2, 1, self.resolve, lambda device: self.stream, flag)
+        self.memory = 0
+        functions = (self.resolve, lambda device: self.stream, self.allocate, self.driver.log.append)
+        self.plan = extension.Plan("two", self.driver.table, 7, 0, 2, 1, functions, flag)
 
     def resolve(self, aligned: bytes, sizes: tuple[int, ...]) -> object:
         self.asked.append((aligned, sizes))
-        first = (1000, self.programs, 128, 0, ((0, 0), (1, 64), (-1, sizes[0])))
-        return self.extension.table((first, (2000, 8, 256, 0, ((1, 0), (0, 0), (-1, 5)))))
+        first = (1000, self.programs, 128, 0, ((0, 0), (2 if self.memory else 1, 64), (-1, sizes[0])))
+        return self.extension.table((first, (2000, 8, 256, 0, ((1, 0), (0, 0), (-1, 5)))), self.memory)
+
+    def allocate(self, size: int, stream: int) -> int:
+        self.driver.log.append(("allocate", size, stream))
+        return 4096
 
     def run(self, a: torch.Tensor, b: torch.Tensor, size: int) -> list[Any]:
         self.driver.log.clear()
@@ -166,6 +172,15 @@ def test_the_context_of_the_device_is_current(extension):
     setting.driver.context = 3
     log = setting.run(A, B, 3)
     assert (log[0], log[-1]) == ("cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
+
+
+def test_memory_for_intermediates(extension):
+    setting = Setting(extension)
+    setting.memory = 512
+    log = setting.run(A, B, 3)
+    assert log[0] == ("allocate", 512, 9)
+    assert log[1] == ("launch", 1000, 4, 128, (A.data_ptr(), 4096 + 64, 3))
+    assert log[-1] == 4096
 
 
 def test_errors(extension):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from loopir import ArtifactStore, BuildError, KernelSource
 
 from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.toolchain import execute_source, load_part, load_triton
+from inductor_triton.workers import run_all
 
 ALIGNMENT = 16
 FORMAT = "1"
@@ -97,20 +98,25 @@ def variant_key(store: ArtifactStore, source: KernelSource, variant: Variant, ca
 
 def load_or_compile(source: KernelSource, variant: Variant, capability: int, store: ArtifactStore) -> Binary:
     """The binary from ``store``, compiled and put there on a miss."""
-    key = variant_key(store, source, variant, capability)
-    image, notes = store.get(key, ".cubin"), store.get(key, ".json")
-    if image is not None and notes is not None:
-        return Binary(image=image.read_bytes(), **json.loads(notes.read_text()))
-    binary = compile_variant(source, variant, capability)
-    facts = {name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")}
-    store.put(key, ".cubin", binary.image)
-    store.put(key, ".json", json.dumps(facts).encode())
-    return binary
+    return compile_all([(source, variant)], capability, store)[0]
 
 
 def compile_all(requests: Sequence[tuple[KernelSource, Variant]], capability: int, store: ArtifactStore) -> list[Binary]:
-    """All binaries, in order. Threads overlap the parts of a compilation that run outside Python (LLVM, ptxas)."""
-    if len(requests) < 2:
-        return [load_or_compile(source, variant, capability, store) for source, variant in requests]
-    with ThreadPoolExecutor(min(4, len(requests))) as pool:
-        return list(pool.map(lambda request: load_or_compile(request[0], request[1], capability, store), requests))
+    """All binaries, in order, from ``store`` or compiled at the same time and put there."""
+    keys = [variant_key(store, source, variant, capability) for source, variant in requests]
+    found = {key: _load(store, key) for key in dict.fromkeys(keys)}
+    missing = {key: request for key, request in zip(keys, requests) if found[key] is None}
+    tasks = [partial(compile_variant, source, variant, capability) for source, variant in missing.values()]
+    for key, binary in zip(missing, run_all(tasks), strict=True):
+        facts = {name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")}
+        store.put(key, ".cubin", binary.image)
+        store.put(key, ".json", json.dumps(facts).encode())
+        found[key] = binary
+    return [found[key] for key in keys]  # type: ignore[misc]
+
+
+def _load(store: ArtifactStore, key: str) -> Binary | None:
+    image, notes = store.get(key, ".cubin"), store.get(key, ".json")
+    if image is None or notes is None:
+        return None
+    return Binary(image=image.read_bytes(), **json.loads(notes.read_text()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import loopir
@@ -31,6 +31,7 @@ class TritonCodeGenerator:
     device: str = "cuda"
     interpret: bool = False
     synchronous_errors: bool = False
+    makes_slabs: bool = field(default=True, init=False)
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""

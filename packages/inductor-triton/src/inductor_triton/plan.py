@@ -45,16 +45,26 @@ class Call:
     sizes: tuple[sympy.Expr, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches of a run over ``tensors`` tensors and, after them, ``memory`` bytes for intermediates."""
+
+    calls: tuple[Call, ...]
+    tensors: int
+    memory: sympy.Expr
+
+
 class Resolver:
     """What a run launches: called with a byte per tensor (aligned or not) and the sizes."""
 
-    def __init__(self, run: Run, calls: Sequence[Call], device: int, make: Callable[[tuple[Operation, ...]], object]) -> None:
+    def __init__(self, run: Run, plan: Plan, device: int, make: Callable[[tuple[Operation, ...], int], object]) -> None:
+        calls = plan.calls
         self._calls = calls
         self._device = device
         self._make = make
         self._tables: dict[tuple[bytes, tuple[int, ...]], object] = {}
         exprs = [expr for call in calls for expr in (*(place.offset for place in call.places), *call.sizes)]
-        self._evaluate = size_function(tuple(exprs), tuple(size.name for size in run.sizes))
+        self._evaluate = size_function((*exprs, plan.memory), tuple(size.name for size in run.sizes))
         ends = [0]
         for call in calls:
             ends.append(ends[-1] + len(call.places) + len(call.sizes))
@@ -66,13 +76,15 @@ class Resolver:
         if table is None:
             if len(self._tables) >= KEPT_TABLES:
                 self._tables.clear()
-            table = self._tables[aligned, sizes] = self._make(self.operations(aligned, sizes))
+            table = self._tables[aligned, sizes] = self._make(*self.resolve(aligned, sizes))
         return table
 
-    def operations(self, aligned: bytes, sizes: tuple[int, ...]) -> tuple[Operation, ...]:
-        """The launches; ones without a point have no programs."""
+    def resolve(self, aligned: bytes, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], int]:
+        """The launches, ones without a point with no programs, and the bytes of memory for intermediates."""
         values = self._evaluate(*sizes)
-        return tuple(self._operation(call, values[a:b], aligned) for call, (a, b) in zip(self._calls, self._spans))
+        aligned += b"\1"
+        calls = zip(self._calls, self._spans)
+        return tuple(self._operation(call, values[a:b], aligned) for call, (a, b) in calls), values[-1]
 
     def _operation(self, call: Call, values: tuple[int, ...], aligned: bytes) -> Operation:
         offsets, sizes = values[: len(call.places)], values[len(call.places) :]
@@ -110,21 +122,24 @@ def _link(
     extension: ModuleType | None,
     synchronous: bool,
 ) -> Callable[..., None]:
-    calls, scratch = expand(run, sources, launchers)
-    flag = error_flag() if any(call.launcher.reports_errors for call in calls) else None
+    plan = expand(run, sources, launchers)
+    flag = error_flag() if any(call.launcher.reports_errors for call in plan.calls) else None
     name = sources[run.calls[0].source].kernel.name
-    tensors = run.tensors + (scratch > 0)
     if extension is None:
-        call: Callable[..., None] = PythonPlan(name, tensors, Resolver(run, calls, device, lambda made: made), device, flag)
+        resolver = Resolver(run, plan, device, lambda made, memory: (made, memory))
+        call: Callable[..., None] = PythonPlan(name, plan.tensors, resolver, device, flag)
     else:
-        make = extension.table
-        resolver = Resolver(run, calls, device, lambda made: make(tuple(map(_row, made))))
-        context, address = primary_context(device).value or 0, 0 if flag is None else flag.address
-        stream_of = torch._C._cuda_getCurrentRawStream
-        call = extension.Plan(name, functions_table(), context, device, tensors, len(run.sizes), resolver, stream_of, address)
-    if scratch:
-        call = _with_scratch(call, run.tensors, scratch, device)
+        make, context = extension.table, primary_context(device).value or 0
+        resolver = Resolver(run, plan, device, lambda made, memory: make(tuple(map(_row, made)), memory))
+        counts, address = (device, plan.tensors, len(run.sizes)), 0 if flag is None else flag.address
+        call = extension.Plan(name, functions_table(), context, *counts, (resolver, *_runtime_functions()), address)
     return _synchronous(call, flag, name, device) if synchronous and flag is not None else call
+
+
+def _runtime_functions() -> tuple[Callable[..., Any], ...]:
+    """torch's current stream of a device, and its allocator: memory for a stream, and giving it back."""
+    names = ("_cuda_getCurrentRawStream", "_cuda_cudaCachingAllocator_raw_alloc", "_cuda_cudaCachingAllocator_raw_delete")
+    return tuple(getattr(torch._C, name) for name in names)
 
 
 def _row(operation: Operation) -> tuple[object, ...]:
@@ -132,36 +147,27 @@ def _row(operation: Operation) -> tuple[object, ...]:
     return function.handle, operation.programs, function.threads, function.shared, operation.arguments
 
 
-def expand(run: Run, sources: Sequence[KernelSource], launchers: Sequence[Sequence[Launcher]]) -> tuple[list[Call], int]:
-    """The launches of a run, kernels that are sequences taken apart, and the bytes of scratch memory that these share."""
+def expand(run: Run, sources: Sequence[KernelSource], launchers: Sequence[Sequence[Launcher]]) -> Plan:
+    """The launches of a run, kernels that are sequences taken apart; these share scratch memory behind the slab."""
     calls: list[Call] = []
+    tensors = run.tensors - (run.slab != 0)
     most = 0
     for call in run.calls:
         source, sequence = sources[call.source], sequence_of(sources[call.source])
         places = dict(zip((buffer.name for buffer in source.kernel.buffers), call.places, strict=True))
         top = 0
         for buffer in sequence.scratch:
-            places[buffer.name] = Place(run.tensors, sympy.Integer(top))
+            places[buffer.name] = Place(tensors, run.slab + top)
             top += -(-_nbytes(buffer) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
         most = max(most, top)
         for part, launcher in zip(sequence.parts, launchers[call.source], strict=True):
             own = tuple(places[buffer.name] for buffer in part.kernel.buffers)
             calls.append(Call(launcher, own, call.sizes))
-    return calls, most
+    return Plan(tuple(calls), tensors, run.slab + most)
 
 
 def _nbytes(buffer: KernelBuffer) -> int:
     return int(buffer.numel) * buffer.dtype.itemsize
-
-
-def _with_scratch(call: Callable[..., None], position: int, size: int, device: int) -> Callable[..., None]:
-    where = torch.device("cuda", device)
-
-    def launch(*arguments: object) -> None:
-        scratch = torch.empty(size, dtype=torch.uint8, device=where)
-        call(*arguments[:position], scratch, *arguments[position:])
-
-    return launch
 
 
 def _synchronous(call: Callable[..., None], flag: ErrorFlag, name: str, device: int) -> Callable[..., None]:
@@ -191,7 +197,9 @@ class PythonPlan:
             self._flag.check(self._name)
         bases = [tensor.data_ptr() for tensor in arguments[: self._tensors]]  # type: ignore[attr-defined]
         aligned = bytes(base % ALIGNMENT == 0 for base in bases)
-        operations = self._resolve(aligned, arguments[self._tensors :])  # type: ignore[arg-type]
+        operations, memory = self._resolve(aligned, arguments[self._tensors :])  # type: ignore[arg-type]
+        slab = torch.empty(memory, dtype=torch.uint8, device=torch.device("cuda", self._device))
+        bases.append(slab.data_ptr())
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         for made in operations:
             values = [value if slot < 0 else bases[slot] + value for slot, value in made.arguments]
@@ -204,7 +212,11 @@ def run_calls(run: Run, sources: Sequence[KernelSource], calls: Sequence[Callabl
     names = [size.name for size in run.sizes]
 
     def launch(*arguments: object) -> None:
-        tensors, sizes = arguments[: run.tensors], dict(zip(names, arguments[run.tensors :]))
+        given = run.tensors - (run.slab != 0)
+        tensors, sizes = list(arguments[:given]), dict(zip(names, arguments[given:]))
+        if run.slab != 0:
+            size, device = _value(run.slab, sizes), next(t.device for t in tensors if isinstance(t, torch.Tensor))
+            tensors.append(torch.empty(size, dtype=torch.uint8, device=device))
         for call in run.calls:
             kernel = sources[call.source].kernel
             views = [_typed(tensors[p.parameter], p, b, sizes) for p, b in zip(call.places, kernel.buffers, strict=True)]
@@ -225,4 +237,4 @@ def _value(expr: sympy.Expr, sizes: dict[str, object]) -> int:
     return size_function((expr,), tuple(sizes))(*sizes.values())[0]
 
 
-__all__ = ["Call", "Operation", "PythonPlan", "Resolver", "expand", "link_runs", "run_calls"]
+__all__ = ["Call", "Operation", "Plan", "PythonPlan", "Resolver", "expand", "link_runs", "run_calls"]

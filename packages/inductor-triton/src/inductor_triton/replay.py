@@ -32,7 +32,7 @@ RECORDINGS = 4
 """Per host program and sizes, over its life."""
 SITUATIONS = 4
 LARGEST_COPY = 32 << 20
-"""Bytes of inputs, and of results, that a replay may copy; more is not worth it."""
+"""Bytes of inputs, and of results, that a replay may copy by default; more is seldom worth it."""
 MOST_COPIES = 16
 WARM_CALLS = 2
 MANY_MOVES = 3
@@ -122,11 +122,11 @@ class Recording:
         """The positions of results that somebody holds."""
         return {i for i, result in enumerate(self.results) if result.memory is not None and result.memory.busy()}
 
-    def copy(self, positions: set[int]) -> bool:
+    def copy(self, positions: set[int], limit: int) -> bool:
         """Has these results copied out from now on, where they are few and small; says whether it does."""
         wanted = [self.results[i] for i in positions]
         size = sum(r.memory.owner.numel() * r.memory.owner.element_size() for r in wanted if r.memory is not None)
-        if len(wanted) > MOST_COPIES or size > LARGEST_COPY or not all(result.copyable() for result in wanted):
+        if len(wanted) > MOST_COPIES or size > limit or not all(result.copyable() for result in wanted):
             return False
         for result in wanted:
             result.copied = True
@@ -170,8 +170,9 @@ class Situation:
 class Replay:
     """A host program that is recorded and replayed where that is safe; called like it."""
 
-    def __init__(self, program: HostProgram, device: torch.device) -> None:
+    def __init__(self, program: HostProgram, device: torch.device, copy_limit: int = LARGEST_COPY) -> None:
         self._run = program.function
+        self._limit = copy_limit
         self._index = device.index or 0
         self._situations: dict[tuple[object, ...], Situation] = {}
         self._names = {entry: i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str)}
@@ -229,7 +230,7 @@ class Replay:
             return self._plain(arguments)
         moving = [self._tensors[i] for i in sorted(situation.moving)]
         size = sum(arguments[i].numel() * arguments[i].element_size() for i in moving)  # type: ignore[attr-defined]
-        if not alike or situation.made >= RECORDINGS or size > LARGEST_COPY or not self._affordable():
+        if not alike or situation.made >= RECORDINGS or size > self._limit or not self._affordable():
             return self._plain(arguments)
         fixed = tuple(i for i in self._tensors if i not in set(moving))
         kept = situation.recordings if fixed == situation.fixed else []
@@ -252,7 +253,7 @@ class Replay:
         counters["held"] += 1
         held = blocked.held()
         known, situation.copied = situation.copied, situation.copied | held
-        if held and blocked.copy(situation.copied):
+        if held and blocked.copy(situation.copied, self._limit):
             if not held <= known:
                 return True
             situation.recordings.remove(blocked)  # kept for good: the next recording copies from the start
@@ -302,7 +303,7 @@ class Replay:
         watch = pool.enter(memories)
         fixed = _addresses(arguments, situation.fixed)
         recording = Recording(graph, fixed, tuple(copied), results, memories, watch, pool, situation.calls)
-        recording.copy(situation.copied)
+        recording.copy(situation.copied, self._limit)
         return recording
 
     def _results(self, values: Sequence[object], inputs: Sequence[object], moving: set[int]) -> list[Result]:
@@ -379,9 +380,10 @@ def recordable(host: HostProgram) -> torch.device | None:
     return device if device is not None and device.type == "cuda" and pure and known and host.extern_count else None
 
 
-def accelerate(host: HostProgram) -> HostProgram:
-    """Puts a :class:`Replay` in the place of the host function of a program for one CUDA device."""
+def accelerate(host: HostProgram, copy_limit: int = LARGEST_COPY) -> HostProgram:
+    """Puts a :class:`Replay` in the place of the host function of a program for one CUDA device; ``copy_limit``: bytes of
+    inputs, and of results, that a replay may copy."""
     device = recordable(host)
     if device is not None:
-        host.function = Replay(host, device)
+        host.function = Replay(host, device, copy_limit)
     return host

@@ -166,17 +166,22 @@ class RunCall:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Launches in order on one device, called with ``tensors`` tensors and then an int per ``sizes``."""
+    """Launches in order on one device, called with ``tensors`` tensors and then an int per ``sizes``. Where ``slab`` is not 0,
+    the last tensor is that many bytes of memory for intermediates."""
 
     tensors: int
     sizes: tuple[sympy.Symbol, ...]
     calls: tuple[RunCall, ...]
     device: torch.device
+    slab: sympy.Expr
 
 
 @runtime_checkable
 class LinksRuns(Protocol):
-    """A backend that runs a list of launches by one call."""
+    """A backend that runs a list of launches by one call. With ``makes_slabs`` it is not given the last tensor of a run that
+    has a slab, but takes that memory itself."""
+
+    makes_slabs: bool
 
     def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Launcher]:
         """Replaces ``build``: one callable per run. Raises BuildError."""

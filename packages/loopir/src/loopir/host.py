@@ -110,7 +110,8 @@ def build_host(
             launchers |= dict(zip(runs, codegen.link(own, local, store), strict=True))
         else:
             launchers |= dict(zip((program.kernels[i].name for i in numbers), codegen.build(own, store), strict=True))
-    writer = _HostWriter(program, linked)
+    made = {d for d in devices if isinstance(codegen := _codegen(codegens, d), LinksRuns) and codegen.makes_slabs}
+    writer = _HostWriter(program, linked, made)
     source = writer.write()
     names = {**writer.globals, **launchers}
     exec(compile(source, f"<host program {id(program):x}>", "exec"), names)
@@ -148,10 +149,12 @@ def check_result(tensor: torch.Tensor, size: tuple[int, ...], dtype: torch.dtype
 
 @dataclass(slots=True)
 class _HostWriter:
-    """Writes the host function of a program; ``globals`` are the objects that its source names."""
+    """Writes the host function of a program; ``globals`` are the objects that its source names, ``makes_slabs`` the
+    device types whose runs take memory for intermediates themselves."""
 
     program: Program
     linked: Linked
+    makes_slabs: set[str] = field(default_factory=set)
     globals: dict[str, object] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
@@ -230,7 +233,7 @@ class _HostWriter:
     def _write_runstep(self, step: RunStep) -> None:
         run = self.linked.runs[step.number]
         args = [self._name(name) for name in step.tensors]
-        if step.slab != 0:
+        if step.slab != 0 and run.device.type not in self.makes_slabs:
             args.append(self._slab(step.slab, run.device))
         args += [size.name for size in run.sizes]
         names = ", ".join(self.program.kernels[call.source].name for call in run.calls)

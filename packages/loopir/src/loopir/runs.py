@@ -103,7 +103,7 @@ def _close(program: Program, segment: Sequence[Step], linked: Linked, numbers: d
         calls.append(RunCall(launch.kernel, places, program.kernels[launch.kernel].sizes))
     count = len(tensors) + (size != 0)
     calls = [RunCall(c.source, tuple(Place(p.parameter % count, p.offset) for p in c.places), c.sizes) for c in calls]
-    run = Run(count, _symbols(calls), tuple(calls), launch_device(program, launches[0]))
+    run = Run(count, _symbols(calls, size), tuple(calls), launch_device(program, launches[0]), size)
     used = {name for launch in launches for name in launch.buffers}
     inside = {name for slot in slots for name in (*slot.names, slot.given)}
     frees = [step for step in segment if isinstance(step, Free) and step.buffer not in inside]
@@ -192,8 +192,8 @@ def _meet(a: Slot, b: Slot) -> bool:
     return a.first <= b.last and b.first <= a.last
 
 
-def _symbols(calls: Sequence[RunCall]) -> tuple[sympy.Symbol, ...]:
-    exprs = [e for call in calls for e in (*call.sizes, *(place.offset for place in call.places))]
+def _symbols(calls: Sequence[RunCall], slab: sympy.Expr) -> tuple[sympy.Symbol, ...]:
+    exprs = [slab, *(e for call in calls for e in (*call.sizes, *(place.offset for place in call.places)))]
     return tuple(sorted({s for e in exprs for s in e.free_symbols}, key=lambda s: s.name))  # type: ignore[attr-defined, misc]
 
 

@@ -20,7 +20,7 @@ Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 MODES: dict[str, dict[str, object]] = {
     "default": {},
-    "reduce-overhead": {},
+    "reduce-overhead": {"cuda_graph_copies": 8 << 30},
     "max-autotune": {},
     "max-autotune-no-cudagraphs": {"cuda_graphs": False},
 }

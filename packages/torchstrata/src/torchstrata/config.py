@@ -33,6 +33,9 @@ class Config:
     """Under ``torch.no_grad()``: parameters and buffers are constants, folded and packed; later changes of them go unseen."""
     cuda_graphs: bool = True
     """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs memory for their results."""
+    cuda_graph_copies: int = 32 << 20
+    """Bytes of moving inputs, and of results that callers keep, that a replay may copy; beyond it a program runs launch by
+    launch."""
     verify: bool = os.environ.get("STRATA_VERIFY") == "1"
     """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
     dump: str | None = os.environ.get("STRATA_DUMP")

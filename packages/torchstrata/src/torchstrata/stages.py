@@ -77,7 +77,7 @@ def generate(ctx: Context, program: loopir.Program) -> Generated:
 
 def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
     host = loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
-    return inductor_triton.accelerate(host) if ctx.config.cuda_graphs else host
+    return inductor_triton.accelerate(host, ctx.config.cuda_graph_copies) if ctx.config.cuda_graphs else host
 
 
 def show_loops(program: loopir.Program) -> str:

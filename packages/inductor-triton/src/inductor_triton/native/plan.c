@@ -49,6 +49,7 @@ typedef struct {
 } Operation;
 
 typedef struct {
+    size_t memory; /* bytes for intermediates: the tensor after those that are given */
     int operations, arguments;
     int complete; /* every operation has programs to run */
     Operation *operation;
@@ -60,7 +61,7 @@ typedef struct {
     vectorcallfunc call;
     Driver driver;
     void *context;
-    PyObject *resolve, *stream_of, *device, *table_object, *name;
+    PyObject *resolve, *stream_of, *allocate, *release, *device, *table_object, *name;
     volatile int32_t *flag;
     int tensors, sizes, calls, graph_state; /* 0: none yet, 1: made, -1: the driver refused */
     Table *table;
@@ -117,10 +118,12 @@ static int read_operation(Table *table, int position, PyObject *entry) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* table(((function, programs, threads, shared, ((slot, value), ...)), ...)) */
-static PyObject *make_table(PyObject *self, PyObject *entries) {
-    if (!PyTuple_Check(entries))
-        return PyErr_Format(PyExc_TypeError, "a table is made of a tuple");
+/* table(((function, programs, threads, shared, ((slot, value), ...)), ...), memory) */
+static PyObject *make_table(PyObject *self, PyObject *args) {
+    PyObject *entries;
+    Py_ssize_t memory;
+    if (!PyArg_ParseTuple(args, "O!n", &PyTuple_Type, &entries, &memory))
+        return NULL;
     Table *table = PyMem_Calloc(1, sizeof *table);
     if (!table)
         return PyErr_NoMemory();
@@ -130,6 +133,7 @@ static PyObject *make_table(PyObject *self, PyObject *entries) {
         return NULL;
     }
     table->complete = 1;
+    table->memory = (size_t)memory;
     table->operations = (int)PyTuple_GET_SIZE(entries);
     table->operation = PyMem_Calloc(table->operations + 1, sizeof(Operation));
     if (!table->operation) {
@@ -201,7 +205,7 @@ static int launch_graph(Plan *plan, Table *table, const uint64_t *base, void *st
     uint64_t value[MAX_ARGUMENTS];
     void *pointer[MAX_ARGUMENTS];
     int other = plan->patched != table;
-    if (other || memcmp(plan->base, base, plan->tensors * sizeof *base)) {
+    if (other || memcmp(plan->base, base, (plan->tensors + 1) * sizeof *base)) {
         for (int i = 0; i < table->operations; i++) {
             if (!other && !differs(table, &table->operation[i], plan->base, base))
                 continue;
@@ -214,7 +218,7 @@ static int launch_graph(Plan *plan, Table *table, const uint64_t *base, void *st
             patched_nodes++;
         }
         plan->patched = table;
-        memcpy(plan->base, base, plan->tensors * sizeof *base);
+        memcpy(plan->base, base, (plan->tensors + 1) * sizeof *base);
     }
     graph_launches++;
     return plan->driver.graph_launch(plan->exec, stream);
@@ -231,7 +235,7 @@ static int launch(Plan *plan, Table *table, const uint64_t *base, void *stream) 
         if (make_graph(plan, table, base))
             return launch_plainly(plan, table, base, stream);
         plan->patched = table;
-        memcpy(plan->base, base, plan->tensors * sizeof *base);
+        memcpy(plan->base, base, (plan->tensors + 1) * sizeof *base);
     }
     code = launch_graph(plan, table, base, stream);
     return code;
@@ -282,9 +286,33 @@ static int find_table(Plan *plan, const uint8_t *aligned, const int64_t *size) {
     return 0;
 }
 
+/* Launches with memory for intermediates, which is given back at once: what this stream does next comes later. */
+static int launch_with_memory(Plan *plan, Table *table, uint64_t *base, PyObject *number) {
+    void *stream = PyLong_AsVoidPtr(number);
+    PyObject *memory = NULL, *done;
+    base[plan->tensors] = 0;
+    if (table->memory) {
+        memory = PyObject_CallFunction(plan->allocate, "nO", (Py_ssize_t)table->memory, number);
+        if (!memory)
+            return -1;
+        base[plan->tensors] = PyLong_AsUnsignedLongLong(memory);
+    }
+    int code = PyErr_Occurred() ? -1 : launch(plan, table, base, stream);
+    if (plan->table != table)
+        plan->patched = NULL; /* another thread came in between */
+    if (memory) {
+        done = PyObject_CallOneArg(plan->release, memory);
+        Py_DECREF(memory);
+        if (!done)
+            return -1;
+        Py_DECREF(done);
+    }
+    return code;
+}
+
 static PyObject *call(PyObject *self, PyObject *const *args, size_t flags, PyObject *names) {
     Plan *plan = (Plan *)self;
-    uint64_t base[MAX_ARGUMENTS];
+    uint64_t base[MAX_ARGUMENTS + 1];
     uint8_t aligned[MAX_ARGUMENTS];
     int64_t size[MAX_ARGUMENTS];
     if (PyVectorcall_NARGS(flags) != plan->tensors + plan->sizes || names)
@@ -295,21 +323,27 @@ static PyObject *call(PyObject *self, PyObject *const *args, size_t flags, PyObj
         *plan->flag = 0;
         return PyErr_Format(PyExc_IndexError, "index out of range in %U or a kernel launched before it", plan->name);
     }
-    PyObject *number = PyObject_CallOneArg(plan->stream_of, plan->device);
-    if (!number)
+    PyObject *stream = PyObject_CallOneArg(plan->stream_of, plan->device);
+    if (!stream)
         return NULL;
-    void *stream = PyLong_AsVoidPtr(number), *current = NULL;
-    Py_DECREF(number);
-    if (PyErr_Occurred() || find_table(plan, aligned, size))
+    if (find_table(plan, aligned, size)) {
+        Py_DECREF(stream);
         return NULL;
+    }
+    PyObject *kept = Py_NewRef(plan->table_object);
+    void *current = NULL;
     int code = plan->driver.get_context(&current), pushed = current != plan->context;
     if (!code && pushed)
         code = plan->driver.push_context(plan->context);
     if (!code) {
-        code = launch(plan, plan->table, base, stream);
+        code = launch_with_memory(plan, PyCapsule_GetPointer(kept, "table"), base, stream);
         if (pushed)
             plan->driver.pop_context(&current);
     }
+    Py_DECREF(kept);
+    Py_DECREF(stream);
+    if (PyErr_Occurred())
+        return NULL;
     if (code)
         return PyErr_Format(PyExc_RuntimeError, "launching %U: CUDA driver error %d", plan->name, code);
     Py_RETURN_NONE;
@@ -319,13 +353,15 @@ static PyObject *call(PyObject *self, PyObject *const *args, size_t flags, PyObj
 
 static int plan_init(PyObject *self, PyObject *args, PyObject *keywords) {
     Plan *plan = (Plan *)self;
-    static char *names[] = {"name", "driver", "context", "device", "tensors", "sizes", "resolve", "stream_of", "flag", NULL};
+    static char *names[] = {"name", "driver", "context", "device", "tensors", "sizes", "functions", "flag", NULL};
     Py_buffer driver;
     unsigned long long context, flag;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "Uy*KOiiOOK", names, &plan->name, &driver, &context, &plan->device,
-                                     &plan->tensors, &plan->sizes, &plan->resolve, &plan->stream_of, &flag))
-        return plan->name = plan->device = plan->resolve = plan->stream_of = NULL, -1;
-    Py_INCREF(plan->name), Py_INCREF(plan->device), Py_INCREF(plan->resolve), Py_INCREF(plan->stream_of);
+    PyObject *name, *device, *resolve, *stream_of, *allocate, *release;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "Uy*KOii(OOOO)K", names, &name, &driver, &context, &device, &plan->tensors,
+                                     &plan->sizes, &resolve, &stream_of, &allocate, &release, &flag))
+        return -1;
+    plan->name = Py_NewRef(name), plan->device = Py_NewRef(device), plan->resolve = Py_NewRef(resolve);
+    plan->stream_of = Py_NewRef(stream_of), plan->allocate = Py_NewRef(allocate), plan->release = Py_NewRef(release);
     int fits = driver.len == sizeof(Driver) && plan->tensors + plan->sizes <= MAX_ARGUMENTS;
     if (fits)
         memcpy(&plan->driver, driver.buf, sizeof(Driver));
@@ -333,7 +369,7 @@ static int plan_init(PyObject *self, PyObject *args, PyObject *keywords) {
     plan->context = (void *)(uintptr_t)context;
     plan->flag = (volatile int32_t *)(uintptr_t)flag;
     plan->call = call;
-    plan->base = PyMem_Calloc(plan->tensors + 1, sizeof *plan->base);
+    plan->base = PyMem_Calloc(plan->tensors + 2, sizeof *plan->base);
     plan->aligned = PyMem_Calloc(plan->tensors + 1, 1);
     plan->size = PyMem_Calloc(plan->sizes + 1, sizeof *plan->size);
     if (!fits || !plan->base || !plan->aligned || !plan->size) {
@@ -352,7 +388,7 @@ static void plan_dealloc(PyObject *self) {
         plan->driver.graph_destroy(plan->graph);
     PyMem_Free(plan->base), PyMem_Free(plan->aligned), PyMem_Free(plan->size), PyMem_Free(plan->node);
     Py_XDECREF(plan->name), Py_XDECREF(plan->device), Py_XDECREF(plan->table_object);
-    Py_XDECREF(plan->resolve), Py_XDECREF(plan->stream_of);
+    Py_XDECREF(plan->resolve), Py_XDECREF(plan->stream_of), Py_XDECREF(plan->allocate), Py_XDECREF(plan->release);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -425,7 +461,7 @@ static PyObject *counts(PyObject *self, PyObject *unused) {
     return Py_BuildValue("LLL", graph_launches, plain_launches, patched_nodes);
 }
 
-static PyMethodDef methods[] = {{"table", make_table, METH_O, NULL},
+static PyMethodDef methods[] = {{"table", make_table, METH_VARARGS, NULL},
                                 {"addresses", (PyCFunction)(void (*)(void))addresses, METH_FASTCALL, NULL},
                                 {"exceeds", (PyCFunction)(void (*)(void))exceeds, METH_FASTCALL, NULL},
                                 {"counts", counts, METH_NOARGS, NULL},
