@@ -19,7 +19,6 @@ class CppCodeGenerator:
     """Vectorised C++ with OpenMP. ``toolchain`` fixes compiler and instruction set; None finds them at the first build."""
 
     device = "cpu"
-    makes_slabs = False
 
     def __init__(self, toolchain: Toolchain | None = None) -> None:
         self._toolchain = toolchain

@@ -178,10 +178,8 @@ class Run:
 
 @runtime_checkable
 class LinksRuns(Protocol):
-    """A backend that runs a list of launches by one call. With ``makes_slabs`` it is not given the last tensor of a run that
-    has a slab, but takes that memory itself."""
-
-    makes_slabs: bool
+    """A backend that runs a list of launches by one call. Where it has ``makes_slabs = True``, it is not given the last tensor
+    of a run that has a slab, but takes that memory itself."""
 
     def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Launcher]:
         """Replaces ``build``: one callable per run. Raises BuildError."""

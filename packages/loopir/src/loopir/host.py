@@ -110,7 +110,7 @@ def build_host(
             launchers |= dict(zip(runs, codegen.link(own, local, store), strict=True))
         else:
             launchers |= dict(zip((program.kernels[i].name for i in numbers), codegen.build(own, store), strict=True))
-    made = {d for d in devices if isinstance(codegen := _codegen(codegens, d), LinksRuns) and codegen.makes_slabs}
+    made = {device for device in devices if getattr(_codegen(codegens, device), "makes_slabs", False)}
     writer = _HostWriter(program, linked, made)
     source = writer.write()
     names = {**writer.globals, **launchers}
