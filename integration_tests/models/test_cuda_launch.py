@@ -28,7 +28,7 @@ def network() -> nn.Module:
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 12], ids=["drop", "keep one", "keep all"])
@@ -81,7 +81,7 @@ def test_training_equals_eager(where: str, keep: bool) -> None:
         for call, optimizer, kept in zip(calls, optimizers, losses):
             if place == "forward":
                 clear(optimizer, step)
-            loss = (call(x) - x).square().sum()
+            loss = (call(x) - x).square().mean()
             if place == "backward":
                 clear(optimizer, step)
             loss.backward()

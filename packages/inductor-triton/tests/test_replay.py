@@ -120,6 +120,17 @@ def test_an_input_that_moved_once_is_not():
     assert counters["recorded"] == 1
 
 
+def test_large_inputs_that_settle_late_are_not_copied():
+    call, count = replayed(double), LARGEST_COPY // 4 + 1
+    inputs = [torch.ones(count) for _ in range(4)]
+    for number in range(10):
+        x = inputs[min(number, 3)]
+        assert torch.equal(call(x)[0], x * 2)
+    (situation,) = call._situations.values()
+    assert not situation.moving
+    assert counters["recorded"] == 1
+
+
 def test_small_results_that_are_kept_are_copied_out():
     call, kept, x = replayed(double), [], torch.ones(4)
     for number in range(8):

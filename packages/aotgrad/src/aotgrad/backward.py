@@ -15,7 +15,7 @@ from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
 from .joint import Joint
 from .split import Split
-from .tangent import restride
+from .tangent import KeptZeros, restride
 
 Compiled = Callable[..., Sequence[Any]]
 _keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
@@ -123,10 +123,11 @@ def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: Effect
     out.enter(f"if {' or '.join(f'{name} is None' for name in names)}:")
     bits = [f"({name} is not None) << {i}" for i, name in enumerate(names)]
     out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
+    zeros = out.name("zeros", KeptZeros())
     for name, value in zip(names, (t.meta["val"] for t in tangents)):
         sizes = tuple_text(symbols.size(_expr(s)) for s in value.shape)
         like = f"dtype={out.name(str(value.dtype), value.dtype)}, device={out.name(str(value.device), value.device)}"
-        out(f"{name} = {out.name('zeros', torch.zeros)}({sizes}, {like}) if {name} is None else {name}")
+        out(f"{name} = {zeros}({sizes}, {like}) if {name} is None else {name}")
     out.leave()
 
 

@@ -52,6 +52,8 @@ _CHEAP_OPS = frozenset(
         aten.constant_pad_nd,
         aten.slice_scatter,
         aten.select_scatter,
+        aten.tril_indices,
+        aten.triu_indices,
         aten.tril,
         aten.triu,
         aten.repeat,

@@ -105,7 +105,8 @@ class MinCut:
         ]
         self._index = {n: i for i, n in enumerate(candidates)}  # node i is the edge from 2 * i to 2 * i + 1
         self._banned = _must_run_in_forward(view, candidates, max_chain, heavy)
-        self._capacity = [self._bytes_to_keep(n, eager) for n in candidates]
+        free = _made_from_nothing_elsewhere(view, candidates, self._banned)
+        self._capacity = [None if n in free else self._bytes_to_keep(n, eager) for n in candidates]
         self._cost = [
             0 if n.meta.get("is_backward") and not n.meta.get("is_substitute") else _cost(view, n) for n in candidates
         ]
@@ -141,6 +142,23 @@ class MinCut:
         size = size_in_bytes(node.meta["val"])
         # forward does not need what only backward computes: keeping that instead of its operand must pay
         return size + TENSOR_OVERHEAD + (size // 8 + 1 if node.meta.get("is_backward") else 0)
+
+
+def _made_from_nothing_elsewhere(
+    view: JointView, candidates: Iterable[torch.fx.Node], banned: set[torch.fx.Node]
+) -> set[torch.fx.Node]:
+    """Index tensors and the like, made on the CPU in a program for another device: keeping one there would tie both graphs to
+    the CPU."""
+    inputs = view.joint.gm.graph.find_nodes(op="placeholder")
+    if all(n.meta["val"].device.type == "cpu" for n in inputs if isinstance(n.meta["val"], torch.Tensor)):
+        return set()
+    free: set[torch.fx.Node] = set()
+    for node in candidates:
+        value = node.meta["val"]
+        here = node.op == "call_function" and (not isinstance(value, torch.Tensor) or value.device.type == "cpu")
+        if here and node not in banned and free.issuperset(node.all_input_nodes):
+            free.add(node)
+    return free
 
 
 def _cost(view: JointView, node: torch.fx.Node) -> int:

@@ -16,3 +16,26 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     if all(size == 1 or a == b for size, a, b in zip(shape, tangent.stride(), strides)):
         return tangent.as_strided(shape, strides)
     return torch.empty_strided(shape, strides, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
+
+
+class KeptZeros:
+    """Zeros in the place of absent gradients. Nobody writes to them, and what depends on them alone is not returned, so they
+    are made once for each shape; the few used last are kept."""
+
+    KEPT = 4
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], torch.Tensor] = {}
+
+    def __call__(self, sizes: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A tensor of zeros that must not be written to."""
+        key = (sizes, dtype, device)
+        made = self._made.pop(key, None)
+        if made is None:
+            made = torch.zeros(sizes, dtype=dtype, device=device)
+            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                return made  # zeros only once the captured graph runs
+        self._made[key] = made
+        if len(self._made) > self.KEPT:
+            del self._made[next(iter(self._made))]
+        return made

@@ -166,6 +166,10 @@ class Situation:
         self.moving |= always
         return self.calls > WARM_CALLS and self.moving.issuperset(moved)
 
+    def forget_moves(self) -> None:
+        """Starts watching the addresses anew."""
+        self.moves, self.moving = [0] * len(self.moves), frozenset()
+
 
 class Replay:
     """A host program that is recorded and replayed where that is safe; called like it."""
@@ -230,6 +234,8 @@ class Replay:
             return self._plain(arguments)
         moving = [self._tensors[i] for i in sorted(situation.moving)]
         size = sum(arguments[i].numel() * arguments[i].element_size() for i in moving)  # type: ignore[attr-defined]
+        if size > self._limit:
+            situation.forget_moves()  # addresses settle once what makes these inputs is recorded itself
         if not alike or situation.made >= RECORDINGS or size > self._limit or not self._affordable():
             return self._plain(arguments)
         fixed = tuple(i for i in self._tensors if i not in set(moving))
