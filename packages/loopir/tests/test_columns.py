@@ -86,3 +86,11 @@ def test_other_devices_keep_their_kernels(compiled, monkeypatch):
     host = compiled(norm_backward, *(torch.empty(s) for s in ((ROWS, COLUMNS), (ROWS, COLUMNS), (COLUMNS,))))
     assert isinstance(host, loopir.HostProgram)
     assert added(host) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scans_store_what_their_only_user_wants(run, dtype):
+    x = torch.randn(6, 40).to(dtype)
+    assert len(run(lambda x: x.cumsum(1), x, tolerance=2e-2).program.kernels) == 1
+    assert len(run(lambda x: x.cumsum(1) * 2, x, tolerance=2e-2).program.kernels) == 2
+    run(lambda x: (x.cumsum(1), x.cumsum(1, dtype=torch.float32)), x, tolerance=2e-2)

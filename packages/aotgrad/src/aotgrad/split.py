@@ -30,7 +30,7 @@ class JointView:
         from_tangent: nodes that depend on a tangent; these run in backward.
         needed: ancestors of a gradient, the gradients included.
         written: placeholders that the epilogue overwrites.
-        static: placeholders of parameters and buffers.
+        static: placeholders that callers do not write to: parameters, buffers, leaves that require grad.
         exposed: nodes whose memory the caller gets to hold.
         substitutes: for some nodes a cheaper way to compute them again in backward.
         interior: values inside a checkpoint, which must be computed again (P1).
@@ -60,7 +60,8 @@ class JointView:
             if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
                 from_tangent.add(node)
         needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node))
-        static = {p for p, spec in zip(placeholders, joint.inputs) if spec.static}
+        # eager refuses to write to a leaf that requires grad, as it does for parameters
+        static = {p for p, spec in zip(placeholders, joint.inputs) if spec.static or (spec.requires_grad and spec.is_leaf)}
         exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
         interior = interior_of_checkpoints(graph, values)
         return JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, {}, interior)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import sympy
@@ -22,16 +23,18 @@ from inductor_triton.split import split_reduction
 from inductor_triton.tiling import choose_tiling, describe, narrowest
 
 
-def generate_sequence(kernel: Kernel) -> KernelSource:
-    """The Triton source of ``kernel``, of several kernels where one would leave most of the device idle."""
-    walk = _walk_over_rows(kernel)
+def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSource:
+    """The Triton source of ``kernel``, of several kernels where one would leave most of the device idle. ``config`` is that of
+    the only or first one."""
+    walk = _walk_over_rows(kernel, config)
     if walk is not None:
         return walk
     simple = simplified(kernel)
     split = split_reduction(simple)
     if split is None:
-        return replace(generate_source(simple), kernel=kernel)
-    return _sequence(kernel, tuple(generate_source(part) for part in split.parts), split.scratch)
+        return replace(generate_source(simple, config), kernel=kernel)
+    parts = [generate_source(part, None if number else config) for number, part in enumerate(split.parts)]
+    return _sequence(kernel, tuple(parts), split.scratch)
 
 
 def _sequence(kernel: Kernel, parts: tuple[KernelSource, ...], scratch: tuple[KernelBuffer, ...]) -> KernelSource:
@@ -39,13 +42,13 @@ def _sequence(kernel: Kernel, parts: tuple[KernelSource, ...], scratch: tuple[Ke
     return KernelSource(kernel, text, (("sequence", Sequence(parts, scratch)),))
 
 
-def _walk_over_rows(kernel: Kernel) -> KernelSource | None:
+def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | None:
     """A row kernel with column sums as a grid that walks over the rows, and the sum of what its programs have."""
     sums = summed_columns(kernel)
     if not sums or kernel.sizes:
         return None
-    config = choose_tiling(merge_loops(kernel)).config
-    grid = walking_grid(config, describe(kernel).points, narrowest(kernel)) if config.persistent else 0
+    config = config or choose_tiling(merge_loops(kernel)).config
+    grid = config.grid or walking_grid(config, describe(kernel).points, narrowest(kernel)) if config.persistent else 0
     if grid == 0:
         return None
     columns = by_program(kernel, sums, grid)
@@ -59,7 +62,7 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
     tiling = choose_tiling(flat, config)
     emitter = Emitter(flat, tiling)
     function = emit_function(emitter)
-    text = _assemble(kernel, tiling.config, function)
+    text = assemble(kernel.origins, tiling.config, function)
     spec = LaunchSpec(
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in kernel.buffers),
@@ -102,11 +105,12 @@ def emit_function(emitter: Emitter) -> str:
     return "\n".join(header + emitter.lines) + "\n"
 
 
-def _assemble(kernel: Kernel, config: Config, function: str) -> str:
+def assemble(origins: Iterable[tuple[str, str]], config: Config, function: str) -> str:
+    """The module of a kernel function: imports, the device functions that it calls, where it is from."""
     lines = ["import triton", "import triton.language as tl"]
     if "libdevice." in function:
         lines.append("from triton.language.extra.cuda import libdevice")
     parts = ["\n".join(lines) + "\n", *needed_functions(function)]
-    comment = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in kernel.origins]
+    comment = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in origins]
     comment.append(f"# num_warps={config.num_warps}, num_stages={config.num_stages}")
     return "\n\n".join([*parts, "\n".join(comment) + "\n" + function])

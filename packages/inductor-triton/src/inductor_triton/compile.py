@@ -66,7 +66,9 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
             signature["INDEX"] = "constexpr"
             constants["INDEX"] = language.int64 if variant.wide else language.int32
         hints = [["tt.divisibility", ALIGNMENT]]
-        attributes = {(position,): hints for position, flag in enumerate(variant.divisible) if flag}
+        attributes = {
+            (position,): hints for position, flag in enumerate(variant.divisible) if flag and position < len(signature)
+        }
         compiled = triton.compile(
             compiler.ASTSource(function, signature, constants, attributes),
             target=target_type("cuda", capability, 32),
@@ -77,7 +79,7 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
         reason = f"{type(error).__name__}: {error}\n{source.text}"
         raise BuildError(f"Triton can't compile {source.kernel.name}", command=command, output=reason) from error
     metadata = compiled.metadata
-    scratch = getattr(metadata, "global_scratch_size", 0) or 0
+    scratch = 0 if spec.workspace else getattr(metadata, "global_scratch_size", 0) or 0
     ptx = compiled.asm["ptx"]
     return Binary(metadata.name, compiled.asm["cubin"], metadata.shared, metadata.num_warps, scratch, ptx)
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import loopir
 import torch
-from loopir import ArtifactStore, Kernel, KernelSource, Run
+from loopir import ArtifactStore, Kernel, KernelSource, Run, Template
+from torch._ops import OpOverload
 
+from inductor_triton.autotune import generate_any, slower_than_library, tuned_sources
 from inductor_triton.codegen import generate_sequence
 from inductor_triton.launch import Launcher, build_launchers
 from inductor_triton.plan import link_runs, run_calls
+from inductor_triton.product import MATMULS, product_of, unprofitable
 from inductor_triton.replay import accelerate
 from inductor_triton.spec import sequence_of
 from inductor_triton.toolchain import load_triton
@@ -24,21 +27,45 @@ class TritonCodeGenerator:
     """Turns kernels into Triton kernels (contract G).
 
     With ``interpret`` they run in Triton's interpreter on CPU tensors (``device="cpu"`` then), slowly and without a GPU.
-    ``synchronous_errors`` makes a launch wait for the device where an index may be out of range, so that the IndexError comes
-    from the launch that caused it and not from a later one.
+    ``templates``: whether matrix products become Triton kernels where loops stand before or after them: where a model of the
+    device says that it pays, always where it can be, or never. With ``tune``, configurations and templates are chosen by
+    measurement on the current device; ``lock`` is a file that keeps and replays the choices. ``synchronous_errors`` makes a
+    launch wait for the device where an index may be out of range, so that the IndexError comes from the launch that caused it
+    and not from a later one.
     """
 
     device: str = "cuda"
     interpret: bool = False
     synchronous_errors: bool = False
     makes_slabs: bool = field(default=True, init=False)
+    templates: Literal["model", "always", "never"] = "model"
+    tune: bool = False
+    lock: str | None = None
+
+    template_ops: ClassVar[tuple[OpOverload, ...]] = MATMULS
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
         return generate_sequence(kernel)
 
+    def refuses(self, template: Template) -> str:
+        """Why a matrix product stays a library call (contract T5)."""
+        if self.templates == "never":
+            return "templates are off"
+        found = product_of(template)
+        if found is None:
+            return "operands that are no float16 or bfloat16 matrices of one type"
+        if self._measures:
+            return slower_than_library(template, ArtifactStore(), self.lock)
+        return unprofitable(template, found) if self.templates == "model" else ""
+
+    def generate_template(self, template: Template) -> KernelSource:
+        """The Triton source of a matrix product with its loops; pure and deterministic."""
+        return generate_any(template)
+
     def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
         """One callable per source. Raises BuildError where Triton, the driver or a device is missing, or Triton fails."""
+        sources = self._tuned(sources, store)
         parts = [part for source in sources for part in sequence_of(source).parts]
         if self.interpret:
             load_triton()
@@ -51,11 +78,19 @@ class TritonCodeGenerator:
 
     def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
         """``build`` for runs of launches (contract G4): one callable per run, taking its tensors and then its sizes."""
+        sources = self._tuned(sources, store)
         if self.interpret:
             calls = self.build(sources, store)
             return [run_calls(run, sources, calls) for run in runs]
         build = functools.partial(self._launchers, store=store)
         return link_runs(sources, runs, store, build, self.synchronous_errors)
+
+    @property
+    def _measures(self) -> bool:
+        return self.tune and not self.interpret and torch.cuda.is_available()
+
+    def _tuned(self, sources: Sequence[KernelSource], store: ArtifactStore) -> Sequence[KernelSource]:
+        return tuned_sources(sources, store, self.lock) if self._measures else sources
 
     def _launchers(self, parts: Sequence[KernelSource], store: ArtifactStore, device: int | None = None) -> list[Launcher]:
         return build_launchers(parts, store, synchronous_errors=self.synchronous_errors, device=device)
@@ -64,7 +99,7 @@ class TritonCodeGenerator:
 def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
     """One callable for a source from those of its parts; the buffers between them are allocated at each call."""
     sequence = sequence_of(source)
-    if len(calls) == 1:
+    if len(calls) == 1 and not sequence.scratch:
         return calls[0]
     names = [buffer.name for buffer in (*source.kernel.buffers, *sequence.scratch)]
     takes = [[names.index(buffer.name) for buffer in part.kernel.buffers] for part in sequence.parts]

@@ -21,7 +21,8 @@ class Config:
     """A choice of blocks: elements per program along the point axes (``y``, ``x``) and the reduction (``r``), and warps.
 
     ``persistent`` means that one block holds the whole reduction, so that inner values stay in registers between bodies;
-    ``grid`` programs then walk over all points (0: a program per block).
+    ``grid`` programs then walk over all points (0: a program per block); ``tma``: tiles are
+    fetched by Hopper's copy engine.
     """
 
     x: int
@@ -31,12 +32,14 @@ class Config:
     num_warps: int = 4
     num_stages: int = 1
     grid: int = 0
+    tma: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type
-    that is moved along the rows; ``online``: the first pass takes softmax's maximum and sum."""
+    that is moved along the rows; ``online``: the first pass takes softmax's maximum and sum; ``scans``: along
+    the rows."""
 
     points: int
     reduction: int
@@ -46,6 +49,7 @@ class Workload:
     static: bool = True
     passes: int = 1
     online: bool = False
+    scans: bool = False
 
 
 def next_power_of_two(value: int) -> int:
@@ -84,15 +88,17 @@ def _row_reduction(work: Workload) -> Config:
     persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
     if not persistent:
         # More warps per row mean fewer rows at a time, which a second pass finds in the cache.
-        warps = 16 if work.passes > 1 else 4 if work.online else 8
-        block = min(length, warps * 32 * max(1, 16 // work.itemsize))
-        return Config(x=1, r=max(block, 16), num_warps=_clamp(block // 128, 1, warps))
+        warps = 32 if work.points < MULTIPROCESSORS or work.passes > 1 else 4 if work.online else 8
+        block = warps * 32 * (1 if work.points < MULTIPROCESSORS else 4 if work.passes > 1 else max(1, 16 // work.itemsize))
+        block = max(min(length, block), 16)
+        return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
     rows = 1
     if work.reduction < 512:
         rows = min(TILE_ELEMENTS // length, next_power_of_two(max(1, work.points // (2 * MULTIPROCESSORS))))
         rows = _clamp(rows, 1, next_power_of_two(work.points))
     per_warp = 32 * (32 if work.itemsize <= 2 else 16)
-    return Config(x=rows, r=length, persistent=True, num_warps=_clamp(rows * length // per_warp, 1, 16))
+    most = 8 if work.scans else 16
+    return Config(x=rows, r=length, persistent=True, num_warps=_clamp(rows * length // per_warp, 1, most))
 
 
 def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:

@@ -19,7 +19,8 @@ class LaunchSpec:
     """How a kernel is launched: one program per point of ``batch`` and per block of each of ``blocks`` (extent, block size).
 
     ``signature`` has the Triton type of each tensor argument; ints follow, one per size, then the error flag if ``errors``.
-    ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of ``limits`` fit 32 bits.
+    ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of ``limits`` fit 32 bits. With
+    ``workspace``, one more address follows: memory for what Triton calls global scratch.
     """
 
     function: str
@@ -31,6 +32,7 @@ class LaunchSpec:
     index: str
     limits: tuple[sympy.Expr, ...]
     errors: bool
+    workspace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

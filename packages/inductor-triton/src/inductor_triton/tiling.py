@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 import sympy
-from loopir import Instruction, Kernel, Range
+from loopir import Instruction, Kernel, Range, Template
 
 from inductor_triton import heuristics
 from inductor_triton.heuristics import Config, Workload
@@ -123,7 +123,7 @@ def transposed_loop(kernel: Kernel) -> Range | None:
     return rows if min(hint(kernel, rows.extent), hint(kernel, last.extent)) >= SMALLEST_TILE else None
 
 
-def hint(kernel: Kernel, expr: sympy.Expr) -> int:
+def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:
     """The value of a size expression in the example call, or a guess."""
     values: dict[Any, int] = {symbol: DEFAULT_HINT for symbol in expr.free_symbols}
     return int(expr.subs(values | dict(kernel.hints)))  # type: ignore[call-overload]
@@ -145,6 +145,7 @@ def describe(kernel: Kernel) -> Workload:
         inner_contiguous=contiguous,
         static=all(integer(item.extent) is not None for item in kernel.reduction),
         passes=_passes(kernel),
+        scans=any(step.op == "scan" for step in steps(kernel)),
         online=any(isinstance(part, OnlinePair) for part in one_pass(kernel.bodies)),
     )
 

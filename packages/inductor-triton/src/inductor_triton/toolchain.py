@@ -34,6 +34,14 @@ def load_part(name: str) -> ModuleType:
     return importlib.import_module(f"triton.{name}")
 
 
+def load_optional(name: str) -> ModuleType | None:
+    """A module that is only used where it is installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
 def execute_source(text: str, function: str, **overrides: object) -> Callable[..., object]:
     """Runs the source of a kernel and returns the function of that name.
 

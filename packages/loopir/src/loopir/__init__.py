@@ -32,7 +32,7 @@ from loopir.expr import FloorDiv, Mod, format_expr, parse_expr, symbol
 from loopir.host import HostProgram, build_host, generate
 from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Operand, Range, Value
 from loopir.lowering import LoweringTable, lower
-from loopir.node import LoweredGraph
+from loopir.node import LoweredGraph, Symbolic, View
 from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.options import Options
 from loopir.parse import parse_kernel, parse_kernels
@@ -87,10 +87,12 @@ __all__ = [
     "ScheduleError",
     "Stage",
     "StoreError",
+    "Symbolic",
     "Template",
     "TensorInput",
     "Value",
     "VerificationError",
+    "View",
     "build_host",
     "check_kernel",
     "check_program",

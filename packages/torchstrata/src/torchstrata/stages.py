@@ -60,7 +60,7 @@ def decompose(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule
 
 def fuse(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Program:
     options = loopir.Options(inference=ctx.inference)
-    return loopir.schedule(loopir.lower(graph, options), options)
+    return loopir.schedule(loopir.lower(graph, options), options, ctx.codegens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
 
 def show_loops(program: loopir.Program) -> str:
     """Each kernel as loop IR, then the steps and why what was fused."""
-    return "\n\n".join([*map(loopir.format_kernel, program.kernels), loopir.format_schedule(program)])
+    return "\n\n".join([*map(loopir.format_any, program.kernels), loopir.format_schedule(program)])
 
 
 def unchecked(_: object) -> None:

@@ -176,6 +176,8 @@ class LoweringContext:
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*outer, along)})
         ops = TracingOps(recorder)
         value = recorder.scan(kind, function(ops, index))
+        if recorder.dtypes[value.name] != buffer.dtype:
+            value = recorder.cast(value, buffer.dtype)
         recorder.store(buffer.name, self.whole(buffer).position(index), value)
         (program,), outer = split_loops([tuple(recorder.instructions)], outer, self.facts, "d", (along,))
         self._add_loop(buffer.name, "scan", outer, [along], program, (), ops)

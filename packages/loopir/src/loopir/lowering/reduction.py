@@ -51,9 +51,16 @@ def lower_scan(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tenso
     """Inclusive prefix sums or products along ``dim``."""
     if a.shape[dim] == 1:
         return a
-    buffer = ctx.new_buffer(a.dtype, a.device, a.shape)
+    buffer = ctx.new_buffer(_only_dtype(node) or a.dtype, a.device, a.shape)
     ctx.add_scan(buffer, a.shape, dim, a.load, {"cumsum": "sum", "cumprod": "prod"}[node.target.name])
     return ctx.whole(buffer)
+
+
+def _only_dtype(node: Any) -> torch.dtype | None:
+    """The 16-bit float to which the only user converts a float32 scan: it is stored as that."""
+    user = next(iter(node.users)) if len(node.users) == 1 else None
+    dtype = user.kwargs.get("dtype") if user is not None and getattr(user.target, "name", "") == "convert" else None
+    return dtype if dtype in (torch.float16, torch.bfloat16) and node.meta["val"].dtype is torch.float32 else None
 
 
 def _partition(shape: Shape, dims: Sequence[int]) -> tuple[Shape, Shape]:

@@ -1,0 +1,77 @@
+"""Configurations worth measuring, the default first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from loopir import Kernel, Template
+
+from inductor_triton.heuristics import MULTIPROCESSORS, Config, next_power_of_two
+from inductor_triton.indexing import merge_loops
+from inductor_triton.product import has_descriptors, matmul_config, product_of, sizes_of
+from inductor_triton.rewrite import simplified
+from inductor_triton.tiling import choose_tiling, describe
+
+LARGEST_BLOCK = 16384
+MOST_WARPS = 32
+TILES = (
+    (128, 256, 8, 4),
+    (256, 128, 8, 4),
+    (128, 128, 8, 3),
+    (128, 128, 4, 4),
+    (64, 128, 4, 4),
+    (64, 64, 4, 4),
+    (128, 64, 4, 4),
+)
+"""Rows, columns, warps and stages of matrix products."""
+
+
+def candidates(kernel: Kernel | Template) -> list[Config]:
+    """Configurations of a kernel or template: half and twice the warps and elements, other tiles, a row in one block or not."""
+    found = _of_template(kernel) if isinstance(kernel, Template) else _of_kernel(kernel)
+    return list(dict.fromkeys(found))
+
+
+def _of_kernel(kernel: Kernel) -> Iterator[Config]:
+    flat = merge_loops(simplified(kernel))
+    base = choose_tiling(flat).config
+    yield base
+    for warps in (base.num_warps, base.num_warps // 2, base.num_warps * 2):
+        if not 1 <= warps <= MOST_WARPS:
+            continue
+        yield replace(base, num_warps=warps)
+        for factor in (0.5, 2):
+            if not flat.reduction or base.persistent:
+                yield from _fitting(replace(base, x=int(base.x * factor), num_warps=warps))
+            else:
+                yield from _fitting(replace(base, r=int(base.r * factor), num_warps=warps))
+                yield from _fitting(replace(base, x=int(base.x * factor), num_warps=warps))
+    work = describe(flat)
+    if flat.reduction and work.static and work.inner_contiguous:
+        length = next_power_of_two(work.reduction)
+        other = replace(base, r=length if not base.persistent else min(length, 2048), persistent=not base.persistent)
+        for warps in (4, 8, 16):
+            yield from _fitting(replace(other, num_warps=warps))
+
+
+def _fitting(config: Config) -> Iterator[Config]:
+    if config.x >= 1 and config.r >= 1 and config.x * config.y * config.r <= LARGEST_BLOCK:
+        yield config
+
+
+def _of_template(template: Template) -> Iterator[Config]:
+    base = matmul_config(template)
+    yield base
+    found = product_of(template)
+    assert found is not None
+    _, m, n, _ = sizes_of(template, found)
+    by_engine = has_descriptors(template, found)
+    for rows, columns, warps, stages in TILES:
+        if rows > 2 * next_power_of_two(m) or columns > 2 * next_power_of_two(n):
+            continue
+        plain = Config(x=columns, y=rows, r=base.r, num_warps=warps, num_stages=stages)
+        yield plain
+        yield replace(plain, num_stages=stages - 1)
+        if by_engine:
+            yield replace(plain, r=64, grid=MULTIPROCESSORS, tma=True)

@@ -1,0 +1,366 @@
+"""Matrix products with loops before and after them in one launch: loopir's templates (contract T) as Triton source.
+
+A program computes one tile of the result. The bodies of a prologue run on each tile of the operand, between its loads and the
+tensor core; those of the epilogue on the accumulator, which has more precision than the product would have in memory.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from dataclasses import dataclass, field, replace
+
+import sympy
+import torch
+from loopir import Body, FloorDiv, Instruction, Kernel, KernelBuffer, KernelSource, Range, Stage, Template, Value, View
+
+from inductor_triton import ops
+from inductor_triton.codegen import assemble
+from inductor_triton.emitter import Dims, Emitter, Term
+from inductor_triton.heuristics import Config
+from inductor_triton.indexing import integer, product
+from inductor_triton.instructions import emit_instruction
+from inductor_triton.product import Product, product_of
+from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
+from inductor_triton.tiling import Axis, Tiling
+
+GROUP = 8
+"""Rows of tiles that are computed together, so that their operands stay in the cache."""
+WIDEST_EPILOGUE = 128
+"""Columns of a tile that the epilogue takes at once: more would not fit the registers beside the accumulator."""
+DESCRIPTOR = 128
+"""Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
+LOCALS = frozenset(
+    [
+        "acc",
+        "kbase",
+        "rows",
+        "columns",
+        "program",
+        "tile",
+        "batch",
+        "first",
+        "together",
+        "mfirst",
+        "nfirst",
+        "left",
+        "right",
+        "left_rows",
+        "right_rows",
+        "m",
+        "n",
+        "k",
+        "j",
+    ]
+    + [f"{dim}mask" for dim in "mnkj"]
+    + [f"{dim}BLOCK" for dim in "MNKJ"]
+)
+M, N, K, J = "mnkj"
+"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a column of the right."""
+
+
+def generate_matmul(template: Template, config: Config) -> KernelSource:
+    """The Triton source of ``template`` with tiles of ``config.y`` x ``config.x`` and steps of ``config.r``."""
+    found = product_of(template)
+    assert found is not None, "refused before"
+    source = _Source(template, found, config)
+    function = source.function()
+    text = assemble(template.origins, config, function)
+    emitter = source.whole
+    tiles = (found.m, config.y), (found.n, config.x)
+    count = product((found.batch, *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles)))  # type: ignore[arg-type]
+    spec = LaunchSpec(
+        function=emitter.function,
+        signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),
+        sizes=tuple(size.name for size in template.sizes),  # type: ignore[attr-defined]
+        blocks=() if config.grid else tiles,
+        batch=sympy.Min(config.grid, count) if config.grid else found.batch,  # type: ignore[arg-type]
+        config=config,
+        index=emitter.index_type,
+        limits=emitter.limits,
+        errors=emitter.uses_errors,
+    )
+    if not source.descriptors:
+        return KernelSource(template, text, (("launch", spec),))
+    size = DESCRIPTOR * source.descriptors * (config.grid or integer(count) or 0)
+    workspace = KernelBuffer("descriptors", torch.uint8, "out", sympy.Integer(size))
+    spec = replace(spec, signature=(*spec.signature, "*u8"), workspace=True)
+    part = KernelSource(replace(template, buffers=(*template.buffers, workspace)), text, (("launch", spec),))
+    return KernelSource(template, text, (("sequence", Sequence((part,), (workspace,))),))
+
+
+@dataclass(slots=True)
+class _Source:
+    """Writes the function of a template. ``whole`` holds the names and lines of all of it."""
+
+    template: Template
+    product: Product
+    config: Config
+    whole: Emitter = field(init=False)
+    descriptors: int = 0
+
+    def __post_init__(self) -> None:
+        self.whole = Emitter(self._kernel((), ()), self._tiling((M, N)))
+        self.whole.taken |= LOCALS
+        self.whole.names = {k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()}
+        stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
+        steps = [step for stage in stages for body in stage.kernel.bodies for step in body.instructions]
+        self.whole.uses_errors = any(step.op == "indirect" for step in steps)
+        for size in self.template.sizes:
+            self.whole.symbols[size] = Term(self.whole.name(size.name), frozenset(), torch.int64)  # type: ignore[attr-defined]
+
+    def function(self) -> str:
+        """The whole text of the function."""
+        whole = self.whole
+        self._start()
+        whole.line("acc = tl.full([MBLOCK, NBLOCK], 0.0, tl.float32)")
+        whole.line(f"for kbase in tl.range(0, {self._text(self.product.k)}, KBLOCK):")
+        whole.indent += 1
+        if not self.config.tma:
+            self._sum_axes()
+        left = self._operand(self.product.left, (M, K))
+        right = self._operand(self.product.right, (J, N))
+        whole.line(f"acc = tl.dot({left}, {right}, acc)")
+        whole.indent -= 1
+        self._end()
+        names = [whole.name(buffer.name) for buffer in self.template.buffers]
+        names += [whole.name(size.name) for size in self.template.sizes]  # type: ignore[attr-defined]
+        names += [ERRORS] if whole.uses_errors else []
+        names += [f"{INDEX}: tl.constexpr"] if whole.index_type == "dynamic" else []
+        blocks = {"MBLOCK": self.config.y, "NBLOCK": self.config.x, "KBLOCK": self.config.r, "JBLOCK": self.config.r}
+        header = [f"    {name}: tl.constexpr = {value}" for name, value in blocks.items()]
+        return "\n".join(["@triton.jit", f"def {whole.function}({', '.join(names)}):", *header, *whole.lines]) + "\n"
+
+    def _sum_axes(self) -> None:
+        whole = self.whole
+        whole.line(f"k = (kbase + tl.arange(0, KBLOCK)[None, :]){whole.index_cast}")
+        whole.line(f"j = (kbase + tl.arange(0, KBLOCK)[:, None]){whole.index_cast}")
+        for name in (K, J):
+            if self._masked(name):
+                whole.line(f"{name}mask = {name} < {self._text(self.product.k)}")
+
+    def _start(self) -> None:
+        """The place of the program's tile, neighbouring programs sharing rows of the left operand."""
+        whole, found = self.whole, self.product
+        rows, columns = (self._count(extent, block) for extent, block in ((found.m, self.config.y), (found.n, self.config.x)))
+        whole.line(f"rows = {rows}")
+        whole.line(f"columns = {columns}")
+        program = f"tl.program_id(0){whole.index_cast}"
+        if self.config.tma:
+            self._describe("left_rows", found.left, (found.m, found.k), "MK")
+            self._describe("right_rows", found.right, (found.k, found.n), "KN")
+        if self.config.grid:
+            tiles = "rows * columns" if found.batch == 1 else f"rows * columns * {self._text(found.batch)}"
+            whole.line(f"for program in tl.range(tl.program_id(0), {tiles}, {self.config.grid}, flatten=True):")
+            whole.indent += 1
+            program = f"program{whole.index_cast}"
+        whole.line(f"tile = {program}" if found.batch == 1 else f"tile = {program} % (rows * columns)")
+        if found.batch != 1:
+            whole.line(f"batch = {program} // (rows * columns)")
+        whole.line(f"first = tile // ({GROUP} * columns) * {GROUP}")
+        whole.line(f"together = tl.minimum(rows - first, {GROUP})")
+        whole.line(f"mfirst = (first + tile % ({GROUP} * columns) % together) * MBLOCK")
+        whole.line(f"nfirst = tile % ({GROUP} * columns) // together * NBLOCK")
+        whole.line("m = mfirst + tl.arange(0, MBLOCK)[:, None]")
+        whole.line("n = nfirst + tl.arange(0, NBLOCK)[None, :]")
+        for name, extent in ((M, found.m), (N, found.n)):
+            if self._masked(name):
+                whole.line(f"{name}mask = {name} < {self._text(extent)}")
+
+    def _describe(self, name: str, view: View, sizes: tuple[sympy.Expr, sympy.Expr], dims: str) -> None:
+        """A tensor descriptor of an operand, by which the copy engine fetches tiles."""
+        order = (0, 1) if view.stride[1] == 1 else (1, 0)
+        extents, blocks = ", ".join(str(sizes[d]) for d in order), ", ".join(f"{dims[d]}BLOCK" for d in order)
+        start = self.whole.name(view.buffer) + (f" + {view.offset}" if view.offset != 0 else "")
+        made = f"tl.make_tensor_descriptor({start}, [{extents}], [{view.stride[order[0]]}, 1], [{blocks}])"
+        self.whole.line(f"{name} = {made}")
+        self.descriptors += 1
+
+    def _fetched(self, view: View, dims: tuple[str, str]) -> str:
+        """A tile of an operand by its descriptor; zero beyond the ends."""
+        name, first = ("left_rows", "mfirst, kbase") if K in dims else ("right_rows", "kbase, nfirst")
+        if view.stride[1] == 1:
+            return f"{name}.load([{first}])"
+        return f"{name}.load([{', '.join(first.split(', ')[::-1])}]).T"
+
+    def _end(self) -> None:
+        """The epilogue, on halves of a wide tile one after the other."""
+        halves = 2 if self.config.x > WIDEST_EPILOGUE else 1
+        if halves == 1:
+            self._epilogue("acc", "", self.config.x)
+            return
+        width = self.config.x // 2
+        self.whole.line(f"left, right = tl.split(tl.permute(tl.reshape(acc, (MBLOCK, 2, {width})), (0, 2, 1)))")
+        for number, half in enumerate(("left", "right")):
+            offset = f"{number * width} + " if number else ""
+            self.whole.line(f"n = nfirst + {offset}tl.arange(0, {width})[None, :]")
+            if self._masked(N):
+                self.whole.line(f"nmask = n < {self._text(self.product.n)}")
+            self._epilogue(half, str(number), width)
+
+    def _epilogue(self, accumulator: str, suffix: str, width: int) -> None:
+        steps, result = _placed(self.template.epilogue, self.template, f"e{suffix}_")
+        dims = (M, N)
+        emitter = self._stage(self.template.epilogue.kernel, steps, dims, width)
+        self._bind(emitter, self.template.epilogue.kernel.ranges, dims)
+        value = self._with_bias(accumulator, emitter, width)
+        loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
+        wide = all(_reads_wide(step, loads) for step in steps)
+        dtype = next(b.dtype for b in self.template.epilogue.kernel.buffers if b.name == self.template.epilogue.buffer)
+        term = Term(value, frozenset(dims), torch.float32)
+        if not wide and dtype is not torch.float32:
+            name = self.whole.fresh("rounded")
+            self.whole.line(f"{name} = {ops.cast(value, torch.float32, dtype)}")
+            term = Term(name, frozenset(dims), dtype)
+        for step in steps:
+            if str(step.result) in loads:
+                emitter.values[str(step.result)] = term
+            else:
+                emit_instruction(emitter, step)
+
+    def _with_bias(self, accumulator: str, emitter: Emitter, width: int) -> str:
+        """The accumulator with what addmm adds to it."""
+        found = self.product
+        if found.bias is None and found.alpha == 1:
+            return accumulator
+        text = accumulator if found.alpha == 1 else f"{accumulator} * {float(found.alpha)!r}"
+        if found.bias is not None and found.beta != 0:
+            view = found.bias
+            names = [None, M, N][-len(view.shape) :] if found.batch == 1 or len(view.shape) < 3 else ["batch", M, N]
+            index = self._position(view, [name if size != 1 else None for name, size in zip(names, view.shape)])
+            bias = self._load(view.buffer, index, [name for name, size in zip(names, view.shape) if size != 1])
+            scale = "" if found.beta == 1 else f" * {float(found.beta)!r}"
+            text = f"{text} + {bias}.to(tl.float32){scale}"
+        name = self.whole.fresh("sum")
+        self.whole.line(f"{name} = {text}")
+        return name
+
+    def _operand(self, view: View, dims: tuple[str, str]) -> str:
+        """The variable with a tile of an operand; zero where a tile is beyond the end of the sum."""
+        summed = K if K in dims else J
+        stage = dict(self.template.prologues).get(view.buffer)
+        name = self.whole.fresh("left_tile" if K in dims else "right_tile")
+        if self.config.tma:
+            self.whole.line(f"{name} = {self._fetched(view, dims)}")
+            return name
+        if stage is None:
+            places = [*([] if len(view.shape) == 2 else ["batch"]), *dims]
+            self.whole.line(
+                f"{name} = {self._load(view.buffer, self._position(view, places), dims, zero=self._masked(summed))}"
+            )
+            return name
+        steps, result = _placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
+        emitter = self._stage(stage.kernel, steps, dims, None)
+        self._bind(emitter, stage.kernel.ranges, dims)
+        for step in steps:
+            if step.op == "store" and step.args[0] == result:
+                term = emitter.operand(step.args[2])
+                text = term.text if term.dims == frozenset(dims) else emitter.expanded(term.text, term.dims, frozenset(dims))
+                text = ops.cast(text, term.dtype, self.product.dtype)
+                zeros = f"tl.where({summed}mask, {text}, 0.0)" if self._masked(summed) else text
+                self.whole.line(f"{name} = {zeros}.to({ops.TRITON_DTYPES[self.product.dtype]})")
+            else:
+                emit_instruction(emitter, step)
+        return name
+
+    # Pieces of text
+
+    def _text(self, expr: sympy.Expr) -> str:
+        return self.whole.index(expr)[0]
+
+    def _count(self, extent: sympy.Expr, block: int) -> str:
+        number = integer(extent)
+        return str(-(-number // block)) if number is not None else f"({self._text(extent)} + {block - 1}) // {block}"
+
+    def _masked(self, dim: str) -> bool:
+        extent = integer({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
+        return extent is None or extent % {M: self.config.y, N: self.config.x}.get(dim, self.config.r) != 0
+
+    def _position(self, view: View, names: collections.abc.Sequence[str | None]) -> str:
+        terms = [self._text(view.offset)] if view.offset != 0 else []
+        for name, step in zip(names, view.stride):
+            if name is not None and step != 0:
+                terms.append(
+                    name if step == 1 else f"{name} * ({self._text(step)})" if integer(step) is None else f"{name} * {step}"
+                )
+        return " + ".join(terms) or "0"
+
+    def _load(self, buffer: str, index: str, dims: collections.abc.Sequence[str | None], zero: bool = False) -> str:
+        masks = [f"{dim}mask" for dim in dims if dim in (M, N, K, J) and self._masked(dim)]
+        mask = f", mask={' & '.join(masks)}" + (", other=0.0" if zero else "") if masks else ""
+        return f"tl.load({self.whole.name(buffer)} + {index}{mask})"
+
+    # Emitters of stages, which share names and lines
+
+    def _stage(
+        self, kernel: Kernel, steps: collections.abc.Sequence[Instruction], dims: tuple[str, str], width: int | None
+    ) -> Emitter:
+        whole = self.whole
+        emitter = Emitter(replace(self._kernel(tuple(steps), kernel.ranges), name=kernel.name), self._tiling(dims, width))
+        emitter.taken, emitter.lines, emitter.indent = whole.taken, whole.lines, whole.indent
+        emitter.index_type, emitter.uses_errors = whole.index_type, whole.uses_errors
+        own = {str(step.result) for step in steps if step.result is not None}
+        emitter.names = dict(whole.names) | {name: whole.fresh(name) for name in sorted(own)}
+        emitter.full = frozenset(dims)
+        emitter.symbols |= whole.symbols
+        return emitter
+
+    def _bind(self, emitter: Emitter, ranges: collections.abc.Sequence[Range], dims: tuple[str, str]) -> None:
+        """Dims of the stage's tensor are the axes of its block, after the batch."""
+        places = dict(zip((item.symbol for item in ranges[-2:]), dims))
+        for item in ranges:
+            name = places.get(item.symbol, "batch" if self.product.batch != 1 else "0")
+            along: Dims = frozenset({name}) if name in dims else frozenset()
+            emitter.symbols[item.symbol] = Term(name, along, torch.int64)
+
+    def _kernel(self, steps: tuple[Instruction, ...], ranges: tuple[Range, ...]) -> Kernel:
+        template = self.template
+        return Kernel(
+            template.name,
+            template.device,
+            template.buffers,
+            template.sizes,
+            ranges,
+            (),
+            (Body(False, steps),),
+            hints=template.hints,
+        )
+
+    def _tiling(self, dims: tuple[str, str], width: int | None = None) -> Tiling:
+        extents = {M: self.product.m, N: self.product.n, K: self.product.k, J: self.product.k}
+        blocks = {M: self.config.y, N: width or self.config.x, K: self.config.r, J: self.config.r}
+        axes = []
+        for position, dim in enumerate(dims):
+            loop = Range(sympy.Symbol(dim, integer=True, nonnegative=True), extents[dim])
+            axes.append(Axis(dim, (loop,), blocks[dim], position, 2))
+        return Tiling(tuple(axes), (), self.config)
+
+
+def _placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Instruction], str]:
+    """The stage's instructions over the template's buffers, with names of their own, and the name of what is no memory."""
+    others, hidden = iter(stage.arguments), f"{prefix}result"
+    buffers = {b.name: hidden if b.name == stage.buffer else template.buffers[next(others)].name for b in stage.kernel.buffers}
+    steps = [step for body in stage.kernel.bodies for step in body.instructions]
+    renamed = {str(step.result): f"{prefix}{step.result}" for step in steps if step.result is not None}
+    symbols = {
+        sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True)
+        for old, new in renamed.items()
+    }
+
+    def moved(position: int, step: Instruction, arg: object) -> object:
+        if isinstance(arg, Value):
+            return Value(renamed[arg.name])
+        if isinstance(arg, sympy.Expr):
+            return arg.xreplace(symbols)
+        return buffers[str(arg)] if position == 0 and step.op in ("load", "store") else arg
+
+    placed = []
+    for step in steps:
+        args = tuple(moved(position, step, arg) for position, arg in enumerate(step.args))
+        placed.append(replace(step, result=renamed.get(str(step.result)), args=args))  # type: ignore[arg-type]
+    return placed, hidden
+
+
+def _reads_wide(step: Instruction, products: set[str]) -> bool:
+    """Whether an instruction takes the product in float32, so that it need not be rounded first."""
+    reads = any(isinstance(arg, Value) and arg.name in products for arg in step.args)
+    return not reads or (step.op == "cast" and step.dtype is torch.float32)

@@ -1,0 +1,115 @@
+"""Random kernels (needs Hypothesis): results on a CUDA device, or in Triton's interpreter, against loopir's evaluator.
+
+python -m inductor_triton.testing [--programs 20000] [--jobs 16] [--seed 0] [--seconds 200] [--interpret]
+
+Under ``compute-sanitizer --tool memcheck`` use ``--jobs 0``, which starts no other processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from loopir import ArtifactStore, BuildError, Kernel, evaluate_kernel, format_kernel
+from loopir.testing.conformance import Case, make_inputs
+from loopir.testing.strategies import kernels
+
+from inductor_triton.generator import TritonCodeGenerator
+
+UNIT = 50
+QUIET: Any = list(HealthCheck)
+SIZE = 5  # of the symbols in drawn kernels
+LARGEST = 70
+"""Extents are up to this, so that rows end within, at and beyond blocks."""
+
+
+def random_kernels(count: int, number: int, device: str = "cuda", max_extent: int = LARGEST) -> list[Kernel]:
+    """Different kernels drawn from loopir's strategy; ``number`` is the seed."""
+    found: dict[str, Kernel] = {}
+
+    @seed(number)
+    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=QUIET)
+    @given(kernels(device=device, max_extent=max_extent))
+    def collect(kernel: Kernel) -> None:
+        found[format_kernel(kernel)] = kernel
+
+    for _ in range(8):
+        collect()
+        if len(found) >= count:
+            break
+    return list(found.values())[:count]
+
+
+def check_kernels(drawn: Sequence[Kernel], generator: TritonCodeGenerator, store: ArtifactStore) -> list[str]:
+    """A description of each kernel whose results differ from the evaluator's."""
+    sources = [generator.generate(kernel) for kernel in drawn]
+    try:
+        launches: Sequence[Callable[..., None] | None] = generator.build(sources, store)
+    except BuildError:
+        launches = [None] * len(sources)
+    failures = []
+    for kernel, source, launch in zip(drawn, sources, launches):
+        sizes = [SIZE] * len(kernel.sizes)
+        case = Case("random", format_kernel(kernel), limits={"*": (-3, 3)})
+        tensors = make_inputs(case, kernel, sizes, generator.device)
+        expected = [tensor.cpu().clone() for tensor in tensors]
+        evaluate_kernel(kernel, expected, sizes)
+        try:
+            (launch or generator.build([source], store)[0])(*tensors, *sizes)
+            for actual, wanted in zip(tensors, expected):
+                torch.testing.assert_close(actual.cpu(), wanted, rtol=1e-4, atol=1e-3, equal_nan=True)
+        except (AssertionError, RuntimeError, IndexError) as error:
+            failures.append(f"{type(error).__name__}: {error}\n{case.text}")
+    return failures
+
+
+def _unit(task: tuple[int, int, bool]) -> tuple[int, list[str]]:
+    number, count, interpret = task
+    torch.set_num_threads(1)
+    device = "cpu" if interpret else "cuda"
+    drawn = random_kernels(count, number, device)
+    with tempfile.TemporaryDirectory() as directory:
+        return len(drawn), check_kernels(drawn, TritonCodeGenerator(device, interpret), ArtifactStore(directory))
+
+
+def sweep(programs: int, jobs: int, first: int, interpret: bool) -> Iterator[tuple[int, list[str]]]:
+    """Counts and failures, unit by unit. Processes are spawned: a CUDA context does not survive a fork."""
+    tasks = [(first + start // UNIT, min(UNIT, programs - start), interpret) for start in range(0, programs, UNIT)]
+    if jobs == 0:
+        yield from map(_unit, tasks)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_unit, tasks)
+
+
+def main() -> int:
+    """Prints the failures and one line of counts; 1 when there are failures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=0, help="processes at a time; 0: this one")
+    parser.add_argument("--seed", type=int, default=0, help=f"of the first {UNIT} programs; each unit has the next one")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no unit after so many")
+    parser.add_argument("--interpret", action="store_true", help="in Triton's interpreter, without a GPU")
+    options = parser.parse_args()
+    done = wrong = 0
+    started = time.monotonic()
+    for count, failures in sweep(options.programs, options.jobs, options.seed, options.interpret):
+        done, wrong = done + count, wrong + len(failures)
+        for failure in failures:
+            print(failure, flush=True)
+        if time.monotonic() - started > options.seconds:
+            break
+    where = "the interpreter" if options.interpret else torch.cuda.get_device_name()
+    print(f"{done} programs, seed {options.seed}, on {where}: {wrong} differ from the evaluator")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

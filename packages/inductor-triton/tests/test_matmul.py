@@ -1,0 +1,129 @@
+"""Matrix products with loops before and after them, in the interpreter against eager."""
+
+from __future__ import annotations
+
+import primops
+import pytest
+import torch
+import torch.nn.functional as F
+from inductor_triton import Config, TritonCodeGenerator, autotune, compile_ptx
+from inductor_triton.spec import sequence_of
+from loopir import Options, Template, compile_graph, format_schedule
+from primops.testing import trace
+
+pytest.importorskip("triton")
+aten = torch.ops.aten
+DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+
+
+class Recording(TritonCodeGenerator):
+    """Keeps the sources of templates."""
+
+    __slots__ = ("sources",)
+
+    def generate_template(self, template):
+        source = super().generate_template(template)
+        self.sources.append(source)
+        return source
+
+
+def check(fn, *args, templates=1, tolerance=1e-2):
+    """Compares with eager; the sources of the templates."""
+    generator = Recording(device="cpu", interpret=True, templates="always")
+    generator.sources = []
+    graph = primops.decompose(trace(fn, *args))
+    host = compile_graph(graph, args, codegens={"cpu": generator}, options=Options(check=True, threads=2))
+    expected = fn(*args)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for result, reference in zip(host(*args), expected, strict=True):
+        torch.testing.assert_close(result, reference, rtol=tolerance, atol=tolerance)
+    found = [kernel for kernel in host.program.kernels if isinstance(kernel, Template)]
+    assert len(found) == templates, format_schedule(host.program)
+    return generator.sources
+
+
+def random(*shape, dtype=torch.float16):
+    return torch.randn(*shape).to(dtype) / 4
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@DTYPES
+@pytest.mark.parametrize("m", [16, 70, 128])
+def test_linear_and_gelu(m, dtype):
+    x, w, b = random(m, 48, dtype=dtype), random(96, 48, dtype=dtype), random(96, dtype=dtype)
+    check(lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, b)
+
+
+def test_residual_of_another_layout_and_three_dimensions():
+    x, w = random(2, 20, 32), random(40, 32)
+    check(lambda x, w, r: F.linear(x, w).relu() + r.transpose(1, 2), x, w, random(2, 40, 20))
+
+
+@DTYPES
+def test_addmm_scales_and_bmm_with_batches(dtype):
+    a, b = random(3, 20, 24, dtype=dtype), random(3, 24, 40, dtype=dtype)
+    check(lambda a, b: torch.bmm(a, b).sigmoid() * 2, a, b)
+    check(lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2).relu(), random(3, 1, 40, dtype=dtype), a, b)
+    check(lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2).relu(), random(20, 1, dtype=dtype), a[0], b[0])
+
+
+def test_prologues_cast_and_dequantise():
+    x, q = torch.randn(20, 48), torch.randint(-128, 127, (40, 48), dtype=torch.int8)
+    scale = torch.rand(40, 1) / 64
+    sources = check(lambda x, q, s: torch.mm(x.half(), (q.float() * s).half().t()) + 1, x, q, scale)
+    assert len(sources[0].kernel.prologues) == 2
+
+
+def test_a_product_that_is_used_twice_is_rounded_as_in_memory():
+    def fn(x, w):
+        y = x @ w
+        return y, y.relu()
+
+    check(fn, random(32, 16), random(16, 64))
+
+
+def test_columns_of_the_left_operand_and_views():
+    x, w = random(48, 70).t()[:, 8:], random(41, 100)[1:, ::2][:, :32]
+    check(lambda x, w: torch.tanh(x @ w), x[:, :40].contiguous().t().contiguous().t(), w)
+
+
+def test_gather_before_a_product_checks_its_index():
+    table, w, index = random(50, 32), random(32, 40), torch.randint(50, (24,))
+    check(lambda i, t, w: torch.relu(t[i] @ w), index, table, w)
+
+
+@DTYPES
+@pytest.mark.parametrize(("m", "n", "columns"), [(200, 256, 128), (130, 520, 256)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_descriptors_and_a_persistent_grid(monkeypatch, dtype, m, n, columns, transposed):
+    config = Config(x=columns, y=64, r=32, num_warps=4, num_stages=3, grid=3, tma=True)
+    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    x, b = random(m, 80, dtype=dtype), random(n, dtype=dtype)
+    w = random(80, n, dtype=dtype).t() if transposed else random(n, 80, dtype=dtype)
+    (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, b)
+    (part,) = sequence_of(source).parts
+    assert source.text.count("make_tensor_descriptor") == 2
+    for capability in (80, 90):
+        assert ("cp.async.bulk.tensor" in compile_ptx(part, capability)) == (capability == 90)
+
+
+def test_machine_code():
+    x, w, b = random(256, 512), random(256, 512), random(256)
+    (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, b)
+    assert "mma.sync" in compile_ptx(source, 80)
+    assert "wgmma" in compile_ptx(source, 90)
+
+
+def test_what_is_refused():
+    generator = TritonCodeGenerator()
+    x, w = random(16, 32), random(32, 4096)
+    graph = primops.decompose(trace(lambda x, w: (x @ w).relu(), x, w))
+    host = compile_graph(graph, (x, w), codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True)})
+    assert host.extern_count == 1
+    assert "too small for a tile" in format_schedule(host.program)
+    assert generator.templates == "model"
+    check(lambda x, w: (x @ w).relu(), x.float(), w.float(), templates=0)
