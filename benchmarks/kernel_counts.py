@@ -37,6 +37,14 @@ from torch import nn
 from benchmarks import cpu_models
 from benchmarks.measure import environment, save_rows
 
+PAGE = """\
+# Kernels, bytes and memory by model
+
+Written by `python -m benchmarks.kernel_counts --markdown docs/kernel_counts.md` from `benchmarks/results/kernel_counts.json`
+(torch {torch}, Python {python}). Small configurations from random weights; ours / torch.compile's on the same model.
+*Kernels*: launches, and fused groups of its scheduler; *calls*: runs of launches, and calls of its generated functions;
+*KiB moved*: read and written by kernels and library calls; planned peak: what one direction holds beyond its inputs.
+"""
 RESULTS = Path(__file__).parent / "results" / "kernel_counts.json"
 
 
@@ -69,7 +77,9 @@ GPU_MODELS: dict[str, Callable[[], cpu_models.Built]] = {
     "gpt2_lm": language_model("GPT2LMHeadModel", n_embd=64, n_layer=2, n_head=4),
     "distilbert_lm": language_model("DistilBertForMaskedLM", dim=64, n_layers=2, n_heads=4, hidden_dim=128),
     "albert_lm": language_model("AlbertForMaskedLM", embedding_size=32, **WIDTH),
-    "t5_lm": language_model("T5ForConditionalGeneration", decoder_start_token_id=0, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4),
+    "t5_lm": language_model(
+        "T5ForConditionalGeneration", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, decoder_start_token_id=0
+    ),
     "bart_lm": language_model(
         "BartForConditionalGeneration", d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
         decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128,
@@ -233,6 +243,21 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The page of docs."""
+    context = json.loads(RESULTS.read_text())["environment"]
+    lines = [
+        PAGE.format(**context),
+        "| model | mode | kernels | calls | KiB moved | extern calls | planned peak KiB |",
+        "|---|" * 1 + "---|" * 6,
+    ]
+    for row in rows:
+        cells = [f"{row[key]:.0f} / {row[f'torch.compile {key}']:.0f}" for key in ("kernels", "calls", "KiB")]
+        cells += [f"{row['externs']:.0f}", f"{row['peak KiB']:.0f}"]
+        lines.append(f"| {row['model']} | {row['mode']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", summary(rows).replace("geomean", "Geomean").replace("\n", ".\n\n") + ".", ""])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=[])
@@ -240,10 +265,14 @@ def main() -> None:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--shard", default="0/1")
+    parser.add_argument("--markdown", type=Path, help="write the table there, nothing else")
     arguments = parser.parse_args()
     known = {(r["model"], r["mode"]): r for r in json.loads(RESULTS.read_text())["rows"]} if RESULTS.exists() else {}
     cases = [(name, mode) for name in arguments.models or MODELS for mode in arguments.modes]
     index, count = map(int, arguments.shard.split("/"))
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown([known[case] for case in cases if case in known]))
+        return
     if not arguments.table:
         import os
 
