@@ -63,7 +63,7 @@ def language_model(name: str, **settings: Any) -> Callable[[], cpu_models.Built]
     def build() -> cpu_models.Built:
         import transformers
 
-        family = re.sub("For.*", "", name)
+        family = re.sub("For.*|LMHead.*", "", name)
         config = getattr(transformers, f"{family}Config")(vocab_size=500, **settings)
         config.use_cache = False
         return WithLoss(getattr(transformers, name)(config)), (cpu_models.tokens(2, 32, 500),)
