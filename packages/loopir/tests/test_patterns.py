@@ -129,6 +129,19 @@ def test_only_frozen_parameters_are_constants() -> None:
     torch.testing.assert_close(host(x, weight)[0], fn(x, weight))
 
 
+def test_tables_and_masks_made_from_numbers_are_constants_when_frozen() -> None:
+    def interactions(x):  # as in DLRM: products of pairs, the lower triangle of them
+        pairs = torch.bmm(x, x.mT)
+        rows, columns = torch.tril_indices(5, 5, offset=-1)
+        keep = torch.ones(4, 10, dtype=torch.bool).tril()
+        return pairs[:, rows, columns].masked_fill(keep, 0)
+
+    x = torch.randn(4, 5, 6)
+    host = check(interactions, x, static=0, freeze=True)
+    assert host.launch_count == 1 and host.extern_ops == ("aten.bmm.default",)
+    assert {t.dtype for t in host.program.constants.values()} == {torch.bool, torch.int64}
+
+
 def test_padding_concatenation_and_bias_are_simplified() -> None:
     x, weight = torch.randn(2, 4, 7, 7), torch.randn(8, 4, 3, 3)
     host = check(lambda x, w: F.conv2d(F.pad(F.pad(x, (1, 1, 0, 0)), (0, 0, 2, 2)), w), x, weight)

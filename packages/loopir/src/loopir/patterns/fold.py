@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -11,26 +12,30 @@ from torch import fx
 from loopir.patterns.match import add_call, add_constant, arguments_of, constant_of, is_pure, meta_of, name_of, only_user
 
 BATCH_NORMS = {"_native_batch_norm_legit_no_training", "native_batch_norm", "batch_norm", "cudnn_batch_norm"}
+CHEAP = {"arange", "full", "zeros", "ones", "scalar_tensor"}
 MAX_GROWTH = 1 << 16
 aten = torch.ops.aten
 
 
-def fold_constants(gm: fx.GraphModule) -> int:
-    """Evaluates calls whose operands are all constants, unless the result is much larger than they are; returns how many."""
+def fold_constants(gm: fx.GraphModule, creation: bool = False) -> int:
+    """Evaluates calls whose operands are all constants, unless the result is much larger than they are; returns how many.
+
+    With ``creation``, small tensors that the graph makes from numbers (masks, index tables) are constants too.
+    """
     known: dict[fx.Node, Any] = {}
     count = 0
     for node in list(gm.graph.nodes):
         tensor = constant_of(gm, node)
         if tensor is not None:
             known[node] = tensor
-        if node.op != "call_function" or not node.all_input_nodes or not all(n in known for n in node.all_input_nodes):
+        if node.op != "call_function" or not is_pure(node.target) or not all(n in known for n in node.all_input_nodes):
             continue
-        if not is_pure(node.target):
+        if not node.all_input_nodes and not (creation and _is_small_creation(node)):
             continue
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: known[n])
         with torch.no_grad():
             known[node] = node.target(*args, **kwargs)
-        if _is_worth_keeping(node, known[node], known):
+        if _is_worth_keeping(node, known[node], known, creation):
             constant = add_constant(gm, known[node], node)
             known[constant] = known[node]
             node.replace_all_uses_with(constant)
@@ -38,14 +43,23 @@ def fold_constants(gm: fx.GraphModule) -> int:
     return count
 
 
-def _is_worth_keeping(node: fx.Node, value: object, known: dict) -> bool:
-    """Views stay views: memory is kept for what takes work, where something that is no constant reads it."""
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.is_floating_point():
+def _is_worth_keeping(node: fx.Node, value: object, known: dict, creation: bool) -> bool:
+    """Views stay views: memory is kept for what takes work, where something that is no constant reads it. Numbers in a row and
+    repeated numbers cost a loop nothing."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or name_of(node) in CHEAP:
+        return False
+    if not creation and not value.is_floating_point():
         return False
     if any(isinstance(t := known[n], torch.Tensor) and _shares(t, value) for n in node.all_input_nodes):
         return False
     total = sum(t.numel() for n in node.all_input_nodes if isinstance(t := known[n], torch.Tensor))
     return value.numel() <= max(total, MAX_GROWTH)
+
+
+def _is_small_creation(node: fx.Node) -> bool:
+    meta = meta_of(node)
+    sizes = meta.shape if meta is not None and not name_of(node).startswith("empty") else (MAX_GROWTH + 1,)
+    return all(isinstance(size, int) for size in sizes) and math.prod(sizes) <= MAX_GROWTH
 
 
 def _shares(a: torch.Tensor, b: torch.Tensor) -> bool:

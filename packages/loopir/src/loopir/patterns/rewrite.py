@@ -37,7 +37,7 @@ def rewrite_patterns(
     clean_up(gm)
     if options.inference:
         fuse_attention(gm)
-    fold_constants(gm)
+    fold_constants(gm, options.freeze)
     if not options.inference:
         multiply_convolutions(gm)
     offer_contractions(gm, codegens or {}, options.inference)
