@@ -182,3 +182,33 @@ def test_an_attribute_that_changes_is_one_recompile():
         schedule.rate = 1 / (k + 2)
         assert torch.equal(captured(x), x - schedule.rate * x)
     assert bd.counters["graphs"] == 2
+
+
+def test_checks_on_unbacked_numbers_are_in_the_graph():
+    def f(x):
+        n = x.sum().int().item()
+        torch._check(n >= 0, lambda: "a count is not negative")
+        torch._check(n < 100)
+        return torch.zeros(n) + 1
+
+    with bd.config.patch(capture_scalar_outputs=True):
+        captured = bd.optimize("eager", fullgraph=True)(f)
+        for size in (5, 7, 1, 0):
+            assert captured(torch.ones(size)).shape == (size,)
+        for x in (-torch.ones(3), torch.full((2,), 70.0)):
+            with pytest.raises(RuntimeError) as expected:
+                f(x)
+            with pytest.raises(RuntimeError) as raised:
+                captured(x)
+            assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0][: len(str(raised.value))]
+
+
+def test_tolist_and_nonzero_with_unbacked_numbers(alike):
+    def f(x):
+        a, b, c = x.tolist()
+        return x.nonzero() * 2, x * a + b, c
+
+    with bd.config.patch(capture_scalar_outputs=True):
+        captured = bd.optimize("eager", fullgraph=True)(f)
+        for values in ([1, 0, 2], [0, 0, 3], [4, 5, 6]):
+            assert alike(f(torch.tensor(values)), captured(torch.tensor(values)))

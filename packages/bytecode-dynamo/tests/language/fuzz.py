@@ -6,7 +6,9 @@ usage: python packages/bytecode-dynamo/tests/language/fuzz.py [--programs 20000]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
+import signal
 import sys
 import tempfile
 import time
@@ -30,8 +32,11 @@ def check(text: str, path: Path) -> None:
     eager, captured = load(path), load(path)
     eager.f.any_graphs = True
     bd.reset()
-    with bd.config.patch(fallback="error", verify=True):
-        check_program(eager, captured, "f")
+    try:
+        with bd.config.patch(fallback="error", verify=True):
+            check_program(eager, captured, "f")
+    finally:
+        del sys.modules[eager.__name__], sys.modules[captured.__name__]
 
 
 def run_chunk(number: int) -> tuple[int, int, str]:
@@ -80,9 +85,11 @@ def main() -> int:
     first, step = map(int, options.shard.split("/"))
     chunks = [options.seed * 1_000_000 + k for k in range(-(-options.programs // CHUNK))][first::step]
     started, total, failures = time.time(), 0, 0
-    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+    done = 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool, contextlib.suppress(SystemExit, KeyboardInterrupt):
         for number, count, failure in pool.imap_unordered(run_chunk, chunks):
-            total += count
+            total, done = total + count, done + 1
             if failure:
                 failures += 1
                 if options.out is None:
@@ -92,7 +99,7 @@ def main() -> int:
                     (options.out / f"{number}.txt").write_text(failure)
     seconds = time.time() - started
     print(
-        f"{total} programs in {len(chunks)} chunks, {failures} chunks failed, {seconds:.0f} s, "
+        f"{total} programs in {done} of {len(chunks)} chunks, {failures} chunks failed, {seconds:.0f} s, "
         f"{1000 * seconds * options.jobs / max(total, 1):.0f} ms a program and process"
     )
     return bool(failures)

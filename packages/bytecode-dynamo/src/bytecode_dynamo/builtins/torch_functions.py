@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall, as_target
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.sequence import TupleVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
@@ -226,14 +227,31 @@ def function_modes(ctx: Context) -> VariableTracker:
     return ConstantVariable(torch._C._len_torch_function_stack())
 
 
+def _require(holds: bool, error: str, message: str) -> None:
+    """Raise a built-in error where a number that only the running program knows is not as it should be."""
+    if not holds:
+        raise getattr(builtins, error)(message)
+
+
+REQUIRE = OpaqueCall(_require, "require")
+
+
 @evaluates_call(_torch._check_with)
 def check_with(ctx: Context, error: VariableTracker, condition: VariableTracker, message: VariableTracker) -> None:
-    """``torch._check`` and its relatives: a condition on sizes becomes a guard."""
-    if condition.truth(ctx):
+    """``torch._check`` and its relatives: a condition on sizes becomes a guard, one on unbacked numbers a call in the graph."""
+    unknown = isinstance(condition, SymbolicVariable) and condition.value.node.expr.free_symbols & ctx.env.unbacked
+    if not unknown and condition.truth(ctx):
         return
-    if _is_none(message):
-        ctx.raise_error(error.as_constant(ctx), "Expected cond to be True, but got False")
-    ctx.raise_observed(error.as_constant(ctx), [ctx.call_known(str, [message.call(ctx, [], {})], {})])
+    text = UNCHECKED if _is_none(message) else ctx.call_known(str, [message.call(ctx, [], {})], {})
+    kind = error.as_constant(ctx)
+    if not unknown:
+        ctx.raise_observed(kind, [text])
+    ctx.env.expect_true(condition.value.node)  # pyright: ignore[reportAttributeAccessIssue]
+    written = ctx.constant_of(text, "the message of a check")
+    ctx.graph.add_call("call_function", REQUIRE, (condition.as_proxy(ctx), kind.__name__, written), {}, None)
+
+
+UNCHECKED = ConstantVariable("Expected cond to be True, but got False")
 
 
 def _is_none(value: VariableTracker) -> bool:

@@ -35,7 +35,7 @@ TORCHS = {cls: {name: value for base in reversed(cls.__mro__) for name, value in
 # Methods that hand values or storage to Python or to somebody else, with the id of the break.
 LEAVING = {
     "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004", "storage": "BD004",
-    "untyped_storage": "BD004", "tolist": "BD004", "backward": "BD018",
+    "untyped_storage": "BD004", "backward": "BD018",
     "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018", "set_": "BD018",
     "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004", "retain_grad": "BD018",
 }  # fmt: skip
@@ -245,6 +245,19 @@ class TensorMethodVariable(VariableTracker):
     def reconstruct(self, gen: Codegen) -> None:
         gen(self.base)
         gen.emitter.load_attr(self.name)
+
+
+def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
+    """``x.tolist()``: nested lists of numbers that only the running program knows."""
+    if not ctx.config.capture_scalar_outputs:
+        raise GraphBreak("BD004", f"{x.describe()}.tolist()", "set config.capture_scalar_outputs, or keep it a tensor")
+    if not x.fake.dim():
+        return x.call_method(ctx, "item", [], {})
+    rows = x.call_method(ctx, "unbind", [ConstantVariable(0)], {}).unpack(ctx)
+    return ctx.create_list([to_list(ctx, row) for row in rows])  # pyright: ignore[reportArgumentType]
+
+
+TENSOR_METHODS["tolist"] = to_list
 
 
 def _is_data_of(node: Node, tensor: Node) -> bool:
