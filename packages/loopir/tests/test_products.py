@@ -27,24 +27,26 @@ CASES = {
     "pointwise with bias": (1, 1, 0, 1, True, [True, True, True], 0),
     "pointwise in steps": (1, 2, 0, 1, False, [True, True, False], 2),
     "window": (3, 1, 1, 1, False, [True, True, False], 2),
-    "window in steps": (3, 2, 1, 2, True, [False, True, True], 2),
+    "window in steps": (3, 2, 1, 2, True, [False, True, True], 1),
     "depthwise": (5, 1, 2, 1, False, [True, True, False], 2),
     "depthwise in steps": (4, 2, 1, 1, False, [False, True, False], 1),
 }
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels last"])
 @pytest.mark.parametrize("name", CASES)
-def test_products_equal_convolutions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_equal_convolutions(name: str, layout: torch.memory_format, monkeypatch: pytest.MonkeyPatch) -> None:
     size, stride, padding, dilation, bias, wanted, calls = CASES[name]
     monkeypatch.setattr(products, "LARGE_WEIGHT", 1)
     torch.manual_seed(0)
     groups = 3 if "depthwise" in name else 1
     x, w = torch.randn(2, 3, 5, 6), torch.randn(3 if groups > 1 else 4, 3 // groups, size, size)
+    x = x.contiguous(memory_format=layout)
     y = torch.conv2d(x, w, None, stride, padding, dilation, groups)
     g = torch.randn_like(y).contiguous(memory_format=torch.channels_last)
     fn = step(stride, padding, dilation, bias, wanted, groups)
     host = compile_graph(trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()})
-    assert sum("convolution" in op for op in host.extern_ops) == (calls or int(bias))
+    assert sum("convolution" in op for op in host.extern_ops) == calls
     for result, expected in zip(host(x, w, g), fn(x, w, g), strict=True):
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
         assert result.stride() == expected.stride()

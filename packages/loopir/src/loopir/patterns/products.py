@@ -17,7 +17,7 @@ from primops import TensorMeta
 from torch import fx
 from torch._ops import OpOverload
 
-from loopir.patterns.match import add_call, arguments_of, in_format, meta_of, name_of
+from loopir.patterns.match import add_call, arguments_of, has_format, in_format, meta_of, name_of
 
 aten = torch.ops.aten
 POINTWISE_PLACES, GRADIENT_PLACES = 64, 256
@@ -81,8 +81,7 @@ def _forward(node: fx.Node) -> bool:
     if bias is not None or case is None or not case.is_pointwise:
         return False
     write = _Writer(node)
-    product = write(aten.mm.default, write.matrix(weight), write.columns(x))
-    node.replace_all_uses_with(write.images(product, case.result))
+    node.replace_all_uses_with(write.image(write.matrix(weight), write.columns(x), node))
     node.graph.erase_node(node)
     return True
 
@@ -94,14 +93,15 @@ def _backward(node: fx.Node) -> bool:
         return False
     write, replaced = _Writer(node), {}
     if wanted[0] and case.is_pointwise:
-        product = write(aten.mm.default, write.transposed(write.matrix(weight)), write.columns(gradient))
-        replaced[0] = write.images(product, case.image)
+        replaced[0] = write.image(write.transposed(write.matrix(weight)), write.columns(gradient), x)
     if wanted[1] and (case.is_pointwise or case.has_large_weight):
         columns = write.columns(x if case.is_pointwise else write.windows(x, case))
         product = write(aten.mm.default, write.columns(gradient), write.transposed(columns))
         replaced[1] = write(aten.view.default, product, list(case.weight))
     elif wanted[1] and case.is_wide_depthwise:
         replaced[1] = _depthwise_gradient(write, gradient, x, case)
+    if wanted[2] and 1 in replaced:  # the library computes it together with the weight's
+        replaced[2] = write(aten.sum.dim_IntList, gradient, [0, 2, 3])
     for user in list(node.users):
         if user.target is operator.getitem and user.args[1] in replaced:
             user.replace_all_uses_with(replaced[user.args[1]])  # type: ignore[index]
@@ -147,17 +147,29 @@ class _Writer:
     def columns(self, image: fx.Node) -> fx.Node:
         """Images as a matrix: a row per channel, a column per place."""
         shape = _example(image).shape
+        if _is_channels_last(image):
+            rows = self(aten.permute.default, image, [0, 2, 3, 1])
+            return self.transposed(self(aten.view.default, rows, [shape[0] * prod(shape[2:]), shape[1]]))
         turned = self.dense(self(aten.permute.default, image, [1, 0, *range(2, len(shape))]))
         return self(aten.view.default, turned, [shape[1], shape[0] * prod(shape[2:])])
 
-    def images(self, matrix: fx.Node, shape: tuple[int, ...]) -> fx.Node:
-        """The images whose ``columns`` are ``matrix``."""
-        by_channel = self(aten.view.default, matrix, [shape[1], shape[0], *shape[2:]])
-        return self.dense(self(aten.permute.default, by_channel, [1, 0, 2, 3]))
+    def image(self, weight: fx.Node, columns: fx.Node, like: fx.Node) -> fx.Node:
+        """The product as images shaped and laid out like others."""
+        count, channels, *places = _example(like).shape
+        if _is_channels_last(like):
+            rows = self(aten.mm.default, self.transposed(columns), self.transposed(weight))
+            return self(aten.permute.default, self(aten.view.default, rows, [count, *places, channels]), [0, 3, 1, 2])
+        product = self(aten.view.default, self(aten.mm.default, weight, columns), [channels, count, *places])
+        return self.dense(self(aten.permute.default, product, [1, 0, 2, 3]))
 
     def windows(self, x: fx.Node, case: _Case) -> fx.Node:
         """What each place of the result sees: images of channels times window, places in one dimension."""
         return self(aten.im2col.default, x, list(case.weight[2:]), case.dilation, case.padding, case.stride)
+
+
+def _is_channels_last(image: fx.Node) -> bool:
+    meta = meta_of(image)
+    return meta is not None and meta.ndim == 4 and has_format(meta, torch.channels_last)
 
 
 def _example(node: fx.Node) -> torch.Tensor:
