@@ -132,7 +132,7 @@ class EffectWriter:
 
     def _written(self, m: Mutation) -> str:
         """Text of the tensor to copy into; ``.data`` where eager writes without counting a version (batch norm)."""
-        return self.target(m.target) + (".data" if m.bumps == 0 else "")
+        return self.target(m.target) + (".data" if m.bumps <= (m.layout is not None) else "")
 
     def _meets_history(self, m: Mutation) -> bool:
         """Whether the write would be recorded: the target requires grad, or its new value is an input that does."""

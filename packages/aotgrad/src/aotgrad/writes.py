@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from .effects import TracedTensor
 from .errors import Unsupported
-from .functional import below_functionalisation, current_value, is_functional, size_hint
+from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
 from .functional_ops import call_functional, is_mutable_custom
 
 
@@ -41,6 +41,7 @@ class WriteRules(TorchFunctionMode):
         self._given = {id(t.wrapper): t for t in tensors}
         self._user_line = user_line
         self._backward_line = ""
+        self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._dense: dict[int, torch.Tensor] = {}  # lost their gaps, by id
 
     def check_gradients(self) -> None:
@@ -90,7 +91,15 @@ class WriteRules(TorchFunctionMode):
         out = func(*args, **kwargs)
         if name in _MOVES:
             self.moved.add(id(target))
-        elif target.stride() != strides and not _restore_layout(target, strides):
+            self._moved_views += [target] if target._is_view() else []
+            return out
+        if (
+            target.requires_grad
+            and torch.is_grad_enabled()
+            and any(storage_id(v) == storage_id(target) for v in self._moved_views)
+        ):
+            self._refuse("AG022", f"{name} writes to memory of a view whose sizes or strides were changed in place")
+        if target.stride() != strides and not _restore_layout(target, strides):
             self._dense[id(target)] = target
         return out
 
