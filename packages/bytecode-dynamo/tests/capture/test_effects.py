@@ -205,3 +205,20 @@ def test_an_argument_in_a_cell_is_read_before_the_cell_is_written(check):
         return x, holder.v
 
     check(f, lambda: (torch.ones(2),), fullgraph=False)
+
+
+def test_a_slot_is_deleted_once(check):
+    class Slotted:
+        __slots__ = ("p",)
+
+    def f(x):
+        held, texts = Slotted(), []
+        held.p = 1
+        for _ in range(2):
+            try:
+                del held.p
+            except AttributeError as error:
+                texts.append(str(error))
+        return x + 1, texts
+
+    check(f, lambda: (torch.ones(2),))

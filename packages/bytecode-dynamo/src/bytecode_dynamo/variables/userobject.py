@@ -182,7 +182,10 @@ class UserObjectVariable(VariableTracker):
                 ctx.wrap(found.fdel, AttrSource(source, "fdel")).call(ctx, [self], {})
             return
         if isinstance(found, types.MemberDescriptorType):
-            bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+            try:
+                bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+            except ObservedException:
+                ctx.raise_error(AttributeError, name)
             ctx.effects.write((self.key, name), DELETED)
             return
         if load_instance_attribute(ctx, self.key, name) is None:
