@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal
 
 import loopir
 import torch
-from loopir import ArtifactStore, Kernel, KernelSource, Run, Template
+from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Run, Template
 from torch._ops import OpOverload
 
 from inductor_triton.autotune import generate_any, slower_than_library, tuned_sources
 from inductor_triton.codegen import generate_sequence
+from inductor_triton.fallback import compilable
 from inductor_triton.launch import Launcher, build_launchers
 from inductor_triton.plan import link_runs, run_calls
 from inductor_triton.product import MATMULS, product_of, unprofitable
@@ -93,7 +94,13 @@ class TritonCodeGenerator:
         return tuned_sources(sources, store, self.lock) if self._measures else sources
 
     def _launchers(self, parts: Sequence[KernelSource], store: ArtifactStore, device: int | None = None) -> list[Launcher]:
-        return build_launchers(parts, store, synchronous_errors=self.synchronous_errors, device=device)
+        build = functools.partial(build_launchers, store=store, synchronous_errors=self.synchronous_errors, device=device)
+        try:
+            return build(parts)
+        except BuildError:
+            if not torch.cuda.is_available():
+                raise
+            return build(compilable(parts, lambda part: build([part])))
 
 
 def in_sequence(source: KernelSource, calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
