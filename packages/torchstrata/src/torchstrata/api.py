@@ -21,8 +21,8 @@ Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 MODES: dict[str, dict[str, object]] = {
     "default": {},
     "reduce-overhead": {"cuda_graph_copies": 8 << 30},
-    "max-autotune": {},
-    "max-autotune-no-cudagraphs": {"cuda_graphs": False},
+    "max-autotune": {"tune": True},
+    "max-autotune-no-cudagraphs": {"cuda_graphs": False, "tune": True},
 }
 """Options that a mode sets. On the CPU all modes compile alike; the names are accepted so that programs need no change."""
 

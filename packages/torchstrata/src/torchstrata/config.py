@@ -36,6 +36,10 @@ class Config:
     cuda_graph_copies: int = 32 << 20
     """Bytes of moving inputs, and of results that callers keep, that a replay may copy; beyond it a program runs launch by
     launch."""
+    tune: bool = False
+    """Choose configurations of CUDA kernels, and templates or the library for matrix products, by measuring them."""
+    tuning_lock: str | None = None
+    """A file with the choices of ``tune``: what is in it is taken without measuring, what is measured is added."""
     verify: bool = os.environ.get("STRATA_VERIFY") == "1"
     """Run every stage's contract checker on its output (STRATA_VERIFY=1)."""
     dump: str | None = os.environ.get("STRATA_DUMP")

@@ -128,7 +128,7 @@ def compile_captured(
     config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls). Raises CompileError."""
-    ctx = Context(config, open_store(config.cache_dir), code_generators(), Dump.for_graph(config.dump))
+    ctx = Context(config, open_store(config.cache_dir), code_generators(config), Dump.for_graph(config.dump))
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
     where = user_lines(graph)
@@ -152,9 +152,10 @@ def compile_captured(
         raise CompileError("aotgrad", where, error) from error
 
 
-def code_generators() -> dict[str, loopir.CodeGenerator]:
+def code_generators(config: Config) -> dict[str, loopir.CodeGenerator]:
     """The code generator of each device type."""
-    return {"cpu": inductor_cpp.CppCodeGenerator(), "cuda": inductor_triton.TritonCodeGenerator()}
+    cuda = inductor_triton.TritonCodeGenerator(tune=config.tune, lock=config.tuning_lock)
+    return {"cpu": inductor_cpp.CppCodeGenerator(), "cuda": cuda}
 
 
 def open_store(directory: str | None) -> loopir.ArtifactStore:
