@@ -75,3 +75,7 @@ def test_machine_code():
 def test_other_places_and_few_rows_use_atomics(old, new):
     source = TritonCodeGenerator().generate(parse_kernel(text_of(24, 100, "float32").replace(old, new)))
     assert "atomic_add" in source.text
+
+
+def test_source(golden):
+    golden(TritonCodeGenerator().generate(parse_kernel(text_of(1024, 768, "bfloat16"))).text)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import primops
 import pytest
 import torch
+import torch.nn.functional as F
 from inductor_triton import TritonCodeGenerator
-from loopir import ArtifactStore, parse_kernel
+from loopir import ArtifactStore, compile_graph, parse_kernel
 from loopir.testing import check_code_generator
+from primops.testing import trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -91,3 +94,28 @@ def test_an_index_out_of_range(tmp_path):
         later(table, indices.clamp(max=19), out)
     later(table, indices.clamp(max=19), out)
     assert torch.equal(out, table.reshape(20, 10)[indices.clamp(max=19)].reshape(-1))
+
+
+@pytest.mark.parametrize("size", [(8192, 4096, 4096), (2048, 768, 3072), (500, 776, 264)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_matrix_products_with_loops(size, dtype):
+    m, k, n = size
+    x, w, b = (torch.randn(*s, device="cuda").to(dtype) for s in ((m, k), (n, k), (n,)))
+    function = lambda x, w, b: F.gelu(F.linear(x, w / k**0.5, b))  # noqa: E731
+    graph = primops.decompose(trace(function, x, w, b))
+    host = compile_graph(graph, (x, w, b), codegens={"cuda": TritonCodeGenerator(templates="always")})
+    assert host.extern_count == 0
+    for _ in range(3):
+        (result,) = host(x, w, b)
+        torch.testing.assert_close(result, function(x.float(), w.float(), b.float()).to(dtype), rtol=2e-2, atol=2e-2)
+
+
+def test_tuning_measures_keeps_and_replays(tmp_path):
+    x = torch.randn(4096, 4096, device="cuda")
+    lock = tmp_path / "choices.lock"
+    graph = primops.decompose(trace(lambda x: x.softmax(1), x))
+    for _ in range(2):
+        generator = TritonCodeGenerator(tune=True, lock=str(lock))
+        host = compile_graph(graph, (x,), codegens={"cuda": generator}, store=ArtifactStore(tmp_path / "store"))
+        torch.testing.assert_close(host(x)[0], x.softmax(1))
+    assert torch.cuda.get_device_name() in lock.read_text()

@@ -127,3 +127,9 @@ def test_what_is_refused():
     assert "too small for a tile" in format_schedule(host.program)
     assert generator.templates == "model"
     check(lambda x, w: (x @ w).relu(), x.float(), w.float(), templates=0)
+
+
+def test_source(golden):
+    x, w, b = random(256, 512), random(256, 512), random(256)
+    (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :256], x, w, b)
+    golden(source.text)
