@@ -132,8 +132,9 @@ class _Source:
 
     def _sum_axes(self) -> None:
         whole = self.whole
-        whole.line(f"k = (kbase + tl.arange(0, KBLOCK)[None, :]){whole.index_cast}")
-        whole.line(f"j = (kbase + tl.arange(0, KBLOCK)[:, None]){whole.index_cast}")
+        start = f"kbase{whole.index_cast}"
+        whole.line(f"k = {start} + tl.arange(0, KBLOCK)[None, :]")
+        whole.line(f"j = {start} + tl.arange(0, KBLOCK)[:, None]")
         for name in (K, J):
             if self._masked(name):
                 whole.line(f"{name}mask = {name} < {self._text(self.product.k)}")
