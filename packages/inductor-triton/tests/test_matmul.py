@@ -10,6 +10,7 @@ from inductor_triton import Config, TritonCodeGenerator, autotune, compile_ptx
 from inductor_triton.spec import sequence_of
 from loopir import Options, Template, compile_graph, format_schedule
 from primops.testing import trace
+from symshapes import FakeTensorMode
 
 pytest.importorskip("triton")
 aten = torch.ops.aten
@@ -133,3 +134,17 @@ def test_source(golden):
     x, w, b = random(256, 512), random(256, 512), random(256)
     (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :256], x, w, b)
     golden(source.text)
+
+
+def test_symbolic_sizes():
+    mode = FakeTensorMode()
+    w, b = random(40, 48), random(40)
+    x = mode.from_real(random(20, 48), source="x", dynamic_dims=[0])
+    with mode:
+        graph = primops.decompose(trace(lambda x, w, b: F.linear(x, w, b).relu(), x, mode.from_real(w), mode.from_real(b)))
+    generator = TritonCodeGenerator(device="cpu", interpret=True, templates="always")
+    host = compile_graph(graph, (x, w, b), codegens={"cpu": generator}, options=Options(check=True))
+    assert any(isinstance(kernel, Template) for kernel in host.program.kernels)
+    for rows in (20, 3, 130):
+        x = random(rows, 48)
+        torch.testing.assert_close(host(x, w, b)[0], F.linear(x, w, b).relu(), rtol=1e-2, atol=1e-2)

@@ -132,9 +132,9 @@ class _Source:
 
     def _sum_axes(self) -> None:
         whole = self.whole
-        start = f"kbase{whole.index_cast}"
-        whole.line(f"k = {start} + tl.arange(0, KBLOCK)[None, :]")
-        whole.line(f"j = {start} + tl.arange(0, KBLOCK)[:, None]")
+        for name, place in ((K, "None, :"), (J, ":, None")):
+            text = f"kbase + tl.arange(0, KBLOCK)[{place}]"
+            whole.line(f"{name} = " + (f"({text}){whole.index_cast}" if whole.index_cast else text))
         for name in (K, J):
             if self._masked(name):
                 whole.line(f"{name}mask = {name} < {self._text(self.product.k)}")
