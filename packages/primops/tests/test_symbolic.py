@@ -21,56 +21,11 @@ from primops import (
     reading_with,
 )
 from primops.shapes import broadcast_shapes, concrete, larger, same_size, smaller
+from primops.testing.symbolic import Node
 from torch import fx
 
 aten = torch.ops.aten
 SIZE = sympy.Symbol("s0", integer=True, positive=True)
-RULES = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "mod": sympy.Mod, "eq": sympy.Eq, "ne": sympy.Ne,
-    "le": sympy.Le, "lt": sympy.Lt, "ge": sympy.Ge, "gt": sympy.Gt, "sym_min": sympy.Min, "sym_max": sympy.Max,
-    "int_floordiv": lambda a, b: sympy.floor(a / b),
-}  # fmt: skip
-
-
-class Node:
-    """What torch.SymInt needs of a node. A comparison that is not known raises: no rule may guard."""
-
-    def __init__(self, expr, hint):
-        self.expr, self.hint = sympy.sympify(expr), hint
-
-    def is_int(self):
-        return True
-
-    is_symbolic = is_int
-
-    def is_float(self):
-        return False
-
-    is_bool = is_nested_int = is_constant = is_float
-
-    def wrap_int(self, number):
-        return Node(number, number)
-
-    def statically_known_true(self, file, line):
-        return self.expr == sympy.true
-
-    def guard_int(self, file, line):
-        if not self.expr.is_Integer:
-            raise AssertionError(f"guard on {self.expr}")
-        return int(self.expr)
-
-    def str(self):
-        return str(self.expr)
-
-    __repr__ = _graph_repr = str
-
-    def int_(self):
-        return self.guard_int("", 0)
-
-    def __getattr__(self, name):
-        if name not in RULES:
-            raise AttributeError(name)
-        return lambda other: Node(RULES[name](self.expr, other.expr), None if self.hint is None else int(self.hint + 0))
 
 
 def size(expr=SIZE, hint=6):

@@ -18,6 +18,8 @@ from torch import fx
 from primops.errors import PrimError
 from primops.meta import TensorMeta, contiguous
 
+Layout = Callable[[tuple[Any, ...], list[TensorMeta]], list[TensorMeta]]
+
 
 class Interpreter(Protocol):
     """What a prim call does with operands that are not real tensors."""
@@ -169,9 +171,12 @@ class ExternPrim(Prim):
     tensors, whose sizes may be symbolic.
     """
 
-    def __init__(self, name: str, operators: Sequence[str], *, group: str, meaning: str, numerics: str) -> None:
-        """``operators`` without a namespace are ATen's."""
+    def __init__(
+        self, name: str, operators: Sequence[str], *, group: str, meaning: str, numerics: str, layout: Layout | None = None
+    ) -> None:
+        """``operators`` without a namespace are ATen's. ``layout`` corrects the meta kernel's strides."""
         self.operators = tuple(op if "::" in op else f"aten::{op}" for op in operators)
+        self._layout = layout
         super().__init__(
             f"{name}(*operands)", group=group, meaning=meaning, dtype_rule="the overload's", meta_rule=self._on_meta,
             reference=lambda *operands, **params: self.overload(*operands, **params), numerics=numerics,
@@ -180,9 +185,10 @@ class ExternPrim(Prim):
 
     @property
     def overload(self) -> Any:
-        """The default overload of the first operator."""
+        """The first overload of the first operator, the default one where there is one."""
         namespace, _, name = self.operators[0].partition("::")
-        return getattr(getattr(torch.ops, namespace), name).default
+        packet = getattr(getattr(torch.ops, namespace), name)
+        return getattr(packet, min(packet.overloads(), key=lambda overload: overload != "default"))
 
     def infer(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """See ``Prim.infer``."""
@@ -201,6 +207,8 @@ class ExternPrim(Prim):
             TensorMeta(tuple(r.shape), tuple(r.stride()), r.dtype, device)
             for r in (result if isinstance(result, tuple) else (result,))
         ]
+        if self._layout is not None:
+            metas = self._layout(operands, metas)
         return tuple(metas) if isinstance(result, tuple) else metas[0]
 
 

@@ -7,7 +7,14 @@ in what a backend must call.
 # ruff: noqa: E501, RUF100
 from __future__ import annotations
 
-from primops.prim import ExternPrim, define_extern
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from primops.meta import TensorMeta, contiguous_strides
+from primops.prim import ExternPrim, Layout, define_extern
+from primops.shapes import size_hint
 
 DOT = "products accumulate in float32 or wider (integers: the operand's dtype), in any order"
 SOLVER = "that of the library: backward stable in the operand's dtype"
@@ -83,6 +90,51 @@ collective | that of the reduction; order by the library
 """
 
 
+def _is_channels_last(meta: TensorMeta) -> bool:
+    """ATen's test on strides, under which dims of size 1 also order channels."""
+    least = 0
+    for dim in (1, *range(meta.ndim - 1, 1, -1), 0):
+        stride = size_hint(meta.strides[dim]) or 0
+        if stride < max(least, 1) or (dim == 0 and least == size_hint(meta.strides[1])):
+            return False
+        least = stride * max(size_hint(meta.shape[dim]) or 1, 1)
+    return True
+
+
+def _with_height(meta: TensorMeta) -> TensorMeta:
+    """The image of height 1 as which a 1-d convolution runs."""
+    if meta.ndim != 3:
+        return meta
+    (batch, channels, width), steps = meta.shape, meta.strides
+    strides = (*steps[:2], width * steps[2], steps[2])
+    return TensorMeta((batch, channels, 1, width), strides, meta.dtype, meta.device)
+
+
+def _convolved(operands: tuple[Any, ...], results: list[TensorMeta]) -> list[TensorMeta]:
+    """A convolution's result is channels last where x or w is; in float64 only that of images."""
+    (result,) = results
+    has_kernel = result.ndim == 4 or result.dtype is not torch.float64
+    if not has_kernel or not any(_is_channels_last(_with_height(x)) for x in operands[:2]):
+        return [replace(result, strides=contiguous_strides(result.shape))]
+    batch, *others, channels = contiguous_strides((result.shape[0], *result.shape[2:], result.shape[1]))
+    return [replace(result, strides=(batch, channels, *others))]
+
+
+def _by_columns(*positions: int) -> Layout:
+    """Results whose matrices are column-major on the CPU, as LAPACK writes them."""
+
+    def transposed(meta: TensorMeta) -> TensorMeta:
+        *batch, rows, columns = meta.shape
+        *steps, a, b = contiguous_strides((*batch, columns, rows))
+        return replace(meta, strides=(*steps, b, a)) if meta.device.type == "cpu" else meta
+
+    return lambda operands, results: [transposed(m) if i in positions else m for i, m in enumerate(results)]
+
+
+# Strides that the meta kernels do not know.
+LAYOUTS = {"convolution": _convolved, "svd": _by_columns(0, 2), "eig": _by_columns(1)}
+
+
 def _read() -> tuple[ExternPrim, ...]:
     made: list[ExternPrim] = []
     group = numerics = ""
@@ -92,7 +144,9 @@ def _read() -> tuple[ExternPrim, ...]:
             group, numerics = left, right
             continue
         name, _, operators = left.partition(":")
-        made.append(define_extern(name, operators.split(), group=group, meaning=right, numerics=numerics))
+        made.append(
+            define_extern(name, operators.split(), group=group, meaning=right, numerics=numerics, layout=LAYOUTS.get(name))
+        )
     return tuple(made)
 
 

@@ -47,7 +47,7 @@ def shapes(max_rank: int = 3, min_size: int = 0) -> st.SearchStrategy[tuple[int,
 
 @st.composite
 def tensors(draw: Draw, dtype: torch.dtype, shape: tuple[int, ...], positive: bool = False) -> torch.Tensor:
-    """Seeded values in [-4, 4] (never 0 when ``positive``), contiguous or transposed in memory."""
+    """Seeded values in [-4, 4] (never 0 when ``positive``), contiguous, transposed or strided in memory."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
     order = draw(st.permutations(range(len(shape))))
     stored = tuple(shape[dim] for dim in order)
@@ -59,7 +59,10 @@ def tensors(draw: Draw, dtype: torch.dtype, shape: tuple[int, ...], positive: bo
     values = values.to(dtype)
     if positive and dtype is not torch.bool:
         values = torch.where(values == 0, torch.ones_like(values), values).abs()
-    return values.permute([order.index(dim) for dim in range(len(shape))])
+    values = values.permute([order.index(dim) for dim in range(len(shape))])
+    if shape and draw(st.integers(0, 3)) == 0:  # every second element of a larger tensor
+        return values.repeat_interleave(2, dim=-1)[..., ::2]
+    return values
 
 
 def _elementwise_dtypes(name: str) -> list[torch.dtype]:
@@ -243,41 +246,69 @@ def _control(draw: Draw, name: str) -> PrimCall:
     return PrimCall(prims.scan, (torch.zeros_like(x[0]), x), {"body_graph": step, "carried": 1, "length": 3})
 
 
+def _convolution(draw: Draw, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Operands of a convolution of 1 to 3 dims, also transposed, grouped, and channels last."""
+    rank, groups, transposed = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.booleans())
+    batch, inner, outer, *kernel = (draw(st.integers(1, 3)) for _ in range(3 + rank))
+    sizes = [k * 2 + draw(st.integers(0, 2)) for k in kernel]
+    weight = (groups * (inner if transposed else outer), outer if transposed else inner, *kernel)
+    plain = torch.contiguous_format
+    image, weights = (draw(tensors(dtype, s)).clone(memory_format=plain) for s in ((batch, groups * inner, *sizes), weight))
+    if rank == 2 and draw(st.booleans()):
+        image = image.contiguous(memory_format=torch.channels_last)
+    bias = draw(tensors(dtype, (groups * outer,))) if draw(st.booleans()) else None
+    step, dilation = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    padding = draw(st.integers(0, 0 if transposed else 1))
+    return (image, weights, bias, [step] * rank, [padding] * rank, [dilation] * rank, transposed, [0] * rank, groups)
+
+
+def _square(a: torch.Tensor) -> torch.Tensor:
+    return a @ a.mT + torch.eye(len(a), dtype=a.dtype)
+
+
+_EXTERN: dict[str, Callable[[Draw, torch.Tensor], tuple[Any, ...]]] = {
+    "mm": lambda draw, a: (a, draw(tensors(a.dtype, (a.shape[1], draw(st.integers(0, 3)))))),
+    "bmm": lambda draw, a: (a.expand(2, *a.shape), draw(tensors(a.dtype, (2, a.shape[1], draw(st.integers(0, 3)))))),
+    "convolution": lambda draw, a: _convolution(draw, a.dtype),
+    "sort": lambda draw, a: (a, draw(st.integers(0, 1))),
+    "topk": lambda draw, a: (a, draw(st.integers(0, a.shape[1]))),
+    "kth": lambda draw, a: (a, draw(st.integers(1, len(a))), 0, draw(st.booleans())),
+    "mode": lambda draw, a: (a, draw(st.integers(0, 1)), draw(st.booleans())),
+    "search": lambda draw, a: (a.sort().values, draw(tensors(a.dtype, (len(a), draw(st.integers(0, 4)))))),
+    "logcumsumexp": lambda draw, a: (a, draw(st.integers(0, 1))),
+    "running_extreme": lambda draw, a: (a, draw(st.integers(0, 1))),
+    "masked_scatter": lambda draw, a: (a, draw(tensors(torch.bool, tuple(a.shape))), a + 1),
+    "fft_r2c": lambda draw, a: (a, [draw(st.integers(0, 1))], 0, draw(st.booleans())),
+    "fft_c2r": lambda draw, a: (torch.complex(a, a), [1], 2, 2 * a.shape[1] - 1),
+    "fft_c2c": lambda draw, a: (torch.complex(a, a), [0], 0, True),
+    "complex": lambda draw, a: (a, a),
+    "cholesky": lambda draw, a: (_square(a),),
+    "lu": lambda draw, a: (a,),
+    "ldl": lambda draw, a: (_square(a),),
+    "qr": lambda draw, a: (a, draw(st.sampled_from(["reduced", "complete"]))),
+    "svd": lambda draw, a: (a, draw(st.booleans())),
+    "eigh": lambda draw, a: (_square(a),),
+    "eig": lambda draw, a: (_square(a),),
+    "solve": lambda draw, a: (_square(a), a),
+    "det": lambda draw, a: (_square(a),),
+    "matrix_exp": lambda draw, a: (_square(a),),
+    "as_strided": lambda draw, a: (a, [draw(st.integers(1, len(a))), 2], [1, 0]),
+    "to_device": lambda draw, a: (a,),
+    "resample": lambda draw, a: (a[None, None], [draw(st.integers(1, 5)), 3], draw(st.booleans())),
+}
+
+
 @st.composite
-def _matrices(draw: Draw, name: str) -> PrimCall:
-    """Extern prims on matrices of float32 or float64."""
-    dtype = draw(st.sampled_from(FLOATS))
-    n, m, k, batch = (draw(st.integers(1, 4)) for _ in range(4))
-    a = draw(tensors(dtype, (n, k))).contiguous()
-    if name in ("mm", "bmm"):
-        lead = (batch,) if name == "bmm" else ()
-        return PrimCall(OPSET[name], (draw(tensors(dtype, (*lead, n, k))), draw(tensors(dtype, (*lead, k, m)))), {})
-    if name == "convolution":
-        image, kernel = (draw(tensors(dtype, s)).contiguous() for s in ((batch, k, n + 2, m + 2), (m, k, 3, 3)))
-        step, pad = draw(st.integers(1, 2)), draw(st.integers(0, 1))
-        return PrimCall(prims.convolution, (image, kernel, None, [step] * 2, [pad] * 2, [1, 1], False, [0, 0], 1), {})
-    if name == "cholesky":
-        return PrimCall(OPSET[name], (a @ a.mT + torch.eye(n, dtype=dtype),), {})
-    if name in ("sort", "logcumsumexp", "running_extreme"):
-        return PrimCall(OPSET[name], (a, draw(st.integers(0, 1))), {})
-    if name == "topk":
-        return PrimCall(OPSET[name], (a, draw(st.integers(0, k))), {})
-    if name == "fft_r2c":
-        return PrimCall(OPSET[name], (a, [1], 0, draw(st.booleans())), {})
-    if name == "fft_c2c":
-        return PrimCall(OPSET[name], (torch.complex(a, a), [0], 0, True), {})
-    return PrimCall(OPSET[name], (a @ a.mT if name in ("eigh", "lu", "det") else a,), {})
+def _extern(draw: Draw, name: str) -> PrimCall:
+    """Extern prims on a small matrix."""
+    a = draw(tensors(draw(st.sampled_from(FLOATS)), (draw(st.integers(1, 4)), draw(st.integers(1, 4)))))
+    return PrimCall(OPSET[name], _EXTERN[name](draw, a), {})
 
-
-MATRIX_PRIMS = (
-    *("mm", "bmm", "convolution", "cholesky", "sort", "topk", "logcumsumexp", "running_extreme", "fft_r2c", "fft_c2c"),
-    *("qr", "lu", "det"),
-)
 
 _BY_NAME: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
     "window": _window,
     "scatter_reduce": _scatter_reduce,
-    **dict.fromkeys(MATRIX_PRIMS, _matrices),
+    **dict.fromkeys(_EXTERN, _extern),
 }
 _BY_GROUP: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
     "elementwise unary": _elementwise,
