@@ -13,13 +13,14 @@ import torch
 from primops import prims
 from primops.meta import Size
 from primops.prim import Traced
-from primops.promotion import HALF_DTYPES, compute_dtype, is_number, result_dtype, to_float_dtype
+from primops.promotion import HALF_DTYPES, INTEGER_DTYPES, compute_dtype, is_number, result_dtype, to_float_dtype
 from primops.shapes import broadcast_shapes, same_shape, wrap_dims
 
 # A real tensor, a TensorMeta, or a graph value: anything with shape, dtype, device, ndim.
 Tensor = Any
 # A Python or symbolic number.
 Scalar = Any
+WIDE_INTEGERS = INTEGER_DTYPES - {torch.int8, torch.uint8}
 
 
 def full(shape: Sequence[Size], value: Scalar, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -86,6 +87,23 @@ def broadcast(*operands: Any) -> list[Any]:
     return [broadcast_to(x, common) for x in operands]
 
 
+def wrapped(number: Scalar, dtype: torch.dtype) -> Scalar:
+    """A number as an element of ``dtype``: integers wrap around, floats are truncated for integers."""
+    if dtype not in INTEGER_DTYPES or not isinstance(number, (int, float)):
+        return number
+    limits, number = torch.iinfo(dtype), int(number)
+    return number if limits.min <= number <= limits.max else (number - limits.min) % 2**limits.bits + limits.min
+
+
+def as_operand(a: Any, dtype: torch.dtype, compute: torch.dtype) -> Any:
+    """An operand of an operator whose result has ``dtype``, in the dtype that it computes in."""
+    if is_number(a):
+        return wrapped(a, dtype)
+    if dtype in HALF_DTYPES and a.ndim and a.dtype in WIDE_INTEGERS:
+        a = prims.convert(a, dtype=dtype)  # such integers are rounded first, as the operator's own operands are
+    return to_dtype(a, compute)
+
+
 def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = False) -> Tensor:
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
@@ -95,7 +113,7 @@ def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = Fa
     if to_float:
         dtype = to_float_dtype(dtype)
     compute = compute_dtype(dtype)
-    result = body(*broadcast(*[to_dtype(x, compute) for x in operands]))
+    result = body(*broadcast(*[as_operand(x, dtype, compute) for x in operands]))
     return result if result.dtype is torch.bool else round_to(result, dtype)
 
 

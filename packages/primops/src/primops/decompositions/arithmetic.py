@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, elementwise, full_like, to_dtype
+from primops.operand import Scalar, Tensor, elementwise, full_like, to_dtype, wrapped
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 
@@ -302,7 +302,8 @@ _register_bitwise()
 @rules.register("addcmul")
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``."""
-    return elementwise(lambda a, b, c: prims.add(a, prims.mul(times(b, value), c)), self, tensor1, tensor2)
+    factor = wrapped(value, result_dtype(self, tensor1, tensor2))
+    return elementwise(lambda a, b, c: prims.add(a, prims.mul(times(b, factor), c)), self, tensor1, tensor2)
 
 
 @rules.register("addcdiv")

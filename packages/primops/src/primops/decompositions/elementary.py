@@ -10,7 +10,7 @@ import torch
 
 from primops import prims
 from primops.decompositions.arithmetic import sign_bit
-from primops.operand import Scalar, Tensor, broadcast, elementwise, full_like, select, to_bool, to_dtype, widen
+from primops.operand import Scalar, Tensor, broadcast, elementwise, full_like, select, to_bool, to_dtype, widen, wrapped
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 
@@ -51,7 +51,8 @@ def _asinh(a: Tensor) -> Tensor:
 
 def _acosh(a: Tensor) -> Tensor:
     above = prims.sub(a, 1)
-    small = prims.log1p(prims.add(above, prims.sqrt(prims.mul(above, prims.add(above, 2)))))
+    root = prims.mul(prims.sqrt(above), prims.sqrt(prims.add(above, 2)))  # NaN below 1, as a whole would not be below -1
+    small = prims.log1p(prims.add(above, root))
     return prims.where(prims.gt(a, 1e10), prims.add(prims.log(a), math.log(2.0)), small)
 
 
@@ -221,7 +222,8 @@ def nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = No
 @rules.register("threshold")
 def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
     """``value`` where self <= threshold, else self."""
-    return elementwise(lambda a: prims.where(prims.le(a, threshold), value, a), self)
+    limit, other = wrapped(threshold, self.dtype), wrapped(value, self.dtype)
+    return elementwise(lambda a: prims.where(prims.le(a, limit), other, a), self)
 
 
 @rules.register("heaviside")

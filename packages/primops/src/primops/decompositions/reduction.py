@@ -28,6 +28,8 @@ def count(a: Tensor, dims: Sequence[int]) -> Size:
 def sum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Sum; integers as int64, half dtypes accumulated in float32."""
     result = dtype or sum_dtype(self.dtype)
+    if result is torch.bool:
+        return reduce(prims.any, to_bool(self), dim, keepdim)
     total = reduce(prims.sum, to_dtype(self, compute_dtype(result)), dim, keepdim)
     return round_to(total, result)
 
@@ -61,18 +63,22 @@ def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
     return round_to(prims.div(reduce(prims.sum, wide, dim, keepdim), count(self, dims)), result)
 
 
+def _truth(prim: Any, self: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    none = isinstance(dim, (list, tuple)) and not dim  # here an empty list means no dims
+    result = to_bool(self) if none else reduce(prim, to_bool(self), dim, keepdim)
+    return to_dtype(result, torch.uint8) if self.dtype is torch.uint8 else result
+
+
 @rules.register("any", "any.dim", "any.dims")
 def any(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether one element is not 0."""
-    result = reduce(prims.any, to_bool(self), dim, keepdim)
-    return to_dtype(result, torch.uint8) if self.dtype is torch.uint8 else result
+    return _truth(prims.any, self, dim, keepdim)
 
 
 @rules.register("all", "all.dim", "all.dims")
 def all(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether no element is 0."""
-    result = reduce(prims.all, to_bool(self), dim, keepdim)
-    return to_dtype(result, torch.uint8) if self.dtype is torch.uint8 else result
+    return _truth(prims.all, self, dim, keepdim)
 
 
 @rules.register("count_nonzero", "count_nonzero.dim_IntList")

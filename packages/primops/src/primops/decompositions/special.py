@@ -110,8 +110,8 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
 @rules.register("ldexp.Tensor")
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """``self * 2 ** other``."""
-    power = elementwise(lambda b: prims.pow(2, b), to_dtype(other, to_float_dtype(other.dtype)))
-    return elementwise(prims.mul, self, power)
+    dtype = to_float_dtype(result_dtype(self, other))
+    return elementwise(lambda a, b: prims.mul(a, prims.pow(2, b)), to_dtype(self, dtype), to_dtype(other, dtype))
 
 
 @rules.register("angle")

@@ -127,7 +127,7 @@ def main() -> int:
                 print(f"{batch.name}: {batch.error}", flush=True)
     failed = sorted({batch.name for batch in batches if batch.error})
     print(
-        f"{sum(b.calls for b in batches)} calls of {len(names)} prims, {sum(b.symbolic for b in batches)} of them symbolic, too: "
+        f"{sum(b.calls for b in batches)} calls of {len(names)} prims, {sum(b.symbolic for b in batches)} symbolic, too: "
         f"{len(failed)} prims with a mismatch {failed or ''}"
     )
     return int(bool(failed))
