@@ -6,6 +6,7 @@ from primops.decompositions import (
     batch_norm,
     creation,
     elementary,
+    embedding_bag,
     foreach,
     grid_sample,
     indexing,
@@ -15,6 +16,7 @@ from primops.decompositions import (
     margin,
     normalization,
     pooling,
+    quantization,
     random,
     reduction,
     scatter,
@@ -42,6 +44,8 @@ DEFAULT = arithmetic.rules.merged(
     linear.rules,
     margin.rules,
     foreach.rules,
+    embedding_bag.rules,
+    quantization.rules,
 )
 
 RANDOM_OPS = tuple(random.rules)

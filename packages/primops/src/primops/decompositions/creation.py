@@ -11,7 +11,7 @@ import torch
 from primops import prims
 from primops.meta import Size
 from primops.operand import Scalar, Tensor, full, iota, round_to, to_dtype
-from primops.promotion import HALF_DTYPES, compute_dtype, number_dtype
+from primops.promotion import HALF_DTYPES, compute_dtype, is_number, number_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -329,15 +329,16 @@ def efficient_zeros(size: Sequence[Size], **options: Any) -> Tensor:
     return empty(size, **options)
 
 
-@rules.register("logspace")
-def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
+@rules.register("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
     """``base`` to the power of equal steps."""
     dtype = dtype or torch.get_default_dtype()
-    exponents = linspace(start, end, steps, dtype=compute_dtype(dtype), **options)
+    line = linspace if is_number(start) and is_number(end) else linspace_of_tensors
+    exponents = line(start, end, steps, dtype=compute_dtype(dtype), **options)
     return exponents if exponents is NotImplemented else round_to(prims.pow(base, exponents), dtype)
 
 
-def _triangle_indices(row: int, col: int, offset: int, lower: bool, dtype: Dtype, device: torch.device) -> Tensor:
+def triangle_indices(row: int, col: int, offset: int, lower: bool, dtype: Dtype, device: torch.device) -> Tensor:
     """Rows and columns of a triangle's elements: the row of element i is the number of rows that end at or before i."""
     at = iota(row, torch.int64, device, offset)
     first = full((row,), 0, torch.int64, device) if lower else prims.minimum(prims.maximum(at, 0), col)
@@ -360,7 +361,7 @@ def _register_triangle_indices(name: str, lower: bool) -> None:
              pin_memory: Any = None) -> Tensor:  # fmt: skip
         if not is_strided(layout, pin_memory) or row == 0 or col == 0:
             return NotImplemented
-        return _triangle_indices(row, col, offset, lower, dtype, place(device))
+        return triangle_indices(row, col, offset, lower, dtype, place(device))
 
 
 _register_triangle_indices("tril_indices", True)

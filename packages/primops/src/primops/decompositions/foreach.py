@@ -66,6 +66,12 @@ def _ternary(name: str, rule: Callable[..., Tensor]) -> None:
         values = value if isinstance(value, (tuple, list)) else [value] * len(self)
         return [rule(a, b, c, value=v) for a, b, c, v in zip(self, tensor1, tensor2, values)]
 
+    @rules.register(f"{name}.Tensor")
+    def by_tensor(self: Tensors, tensor1: Tensors, tensor2: Tensors, scalars: Tensor) -> list[Tensor]:
+        parts = [prims.slice(scalars, dim=0, start=i, stop=i + 1, step=1) for i in range(len(self))]
+        values = [prims.reshape(v, shape=()) for v in parts]
+        return [rule(a, arithmetic.mul(b, v), c) for a, b, c, v in zip(self, tensor1, tensor2, values)]
+
 
 _ternary("_foreach_addcmul", arithmetic.addcmul)
 _ternary("_foreach_addcdiv", arithmetic.addcdiv)

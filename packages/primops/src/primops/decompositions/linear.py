@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops import prims
+from primops.decompositions.creation import triangle_indices
 from primops.decompositions.normalization import softmax
 from primops.decompositions.reduction import p_norm
-from primops.operand import Scalar, Tensor, broadcast_to, elementwise, reduce, round_to, spread, to_dtype, unsqueeze, widen
+from primops.operand import (
+    Scalar,
+    Tensor,
+    broadcast_to,
+    elementwise,
+    full,
+    reduce,
+    round_to,
+    spread,
+    to_dtype,
+    unsqueeze,
+    widen,
+)
 from primops.promotion import is_integral, is_number
 from primops.registry import DecompositionTable
 from primops.shapes import wrap_dim
@@ -119,6 +132,37 @@ def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor
         if p < 2:
             slope = prims.where(prims.eq(size, 0), 0.0, slope)
     return round_to(prims.sum(prims.mul(slope, grad), dims=(last - 1,)), x1.dtype)
+
+
+def _pairs(a: Tensor) -> list[Tensor]:
+    """Rows i < j of all pairs, as index tensors."""
+    upper = triangle_indices(a.shape[0], a.shape[0], 1, False, None, a.device)
+    flat = [prims.slice(upper, dim=0, start=k, stop=k + 1, step=1) for k in range(2)]
+    return [prims.reshape(x, shape=(x.shape[1],)) for x in flat]
+
+
+@rules.register("_pdist_forward")
+def pdist_forward(self: Tensor, p: float = 2) -> Tensor:
+    """p-norms of the differences of all pairs of rows."""
+    if not isinstance(self.shape[0], int):
+        return NotImplemented
+    i, j = (prims.index(self, at, dims=(0,)) for at in _pairs(self))
+    return p_norm(prims.sub(i, j), p, [1], False)
+
+
+@rules.register("_pdist_backward")
+def pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tensor:
+    """``cdist_backward`` of the symmetric matrix of distances."""
+    if not isinstance(self.shape[0], int):
+        return NotImplemented
+    i, j = _pairs(self)
+    zeros = full((self.shape[0], self.shape[0]), 0, self.dtype, self.device)
+
+    def square(a: Tensor) -> Tensor:
+        above = prims.index_put(zeros, a, i, j, dims=(0, 1), accumulate=False)
+        return prims.index_put(above, a, j, i, dims=(0, 1), accumulate=False)
+
+    return cdist_backward(square(grad), self, self, p, square(pdist))
 
 
 # Weight normalisation --------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, r
         difference = prims.sub(a, b)
         if beta == 0:
             return prims.sign(difference)
-        return prims.where(prims.lt(prims.abs(difference), beta), prims.div(difference, beta), prims.sign(difference))
+        return prims.where(prims.ge(prims.abs(difference), beta), prims.sign(difference), prims.div(difference, beta))
 
     return _pairs_backward(slope, reduction, grad_output, self, target)
 

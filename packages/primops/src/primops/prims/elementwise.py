@@ -136,7 +136,7 @@ def _floor_div_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 neg = _elementwise("neg(a)", "-a", NUMBERS)
 abs = _elementwise("abs(a)", "|a|", NUMBERS)
-sign = _elementwise("sign(a)", "-1, 0 or 1; NaN stays NaN", NUMBERS, aten="sgn")
+sign = _elementwise("sign(a)", "-1, 0 or 1; 0 for NaN", NUMBERS, aten="sgn")
 floor = _elementwise("floor(a)", "largest integer <= a", FLOATS)
 ceil = _elementwise("ceil(a)", "smallest integer >= a", FLOATS)
 trunc = _elementwise("trunc(a)", "a rounded toward zero", FLOATS)

@@ -22,12 +22,12 @@ ORDER = "exact"
 
 _TABLE = f"""
 matmul | {DOT}
-  mm: mm addmm _addmm_activation linear mkldnn_linear _int_mm _scaled_mm _scaled_mm_v2 _mixed_dtypes_linear | a @ b of matrices, with c * beta + alpha * (a @ b) in the variants that take c
+  mm: mm addmm _addmm_activation linear mkldnn_linear _int_mm _scaled_mm _scaled_mm_v2 _mixed_dtypes_linear _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu | a @ b of matrices, with c * beta + alpha * (a @ b) in the variants that take c
   bmm: bmm baddbmm | mm for each matrix of a batch
   grouped_mm: _grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2 _foreach_mm | mm for each group of rows
 convolution | {DOT}
-  convolution: convolution _convolution convolution_overrideable mkldnn_convolution mkldnn_rnn_layer _slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d slow_conv_transpose3d conv_depthwise3d _conv_depthwise2d _nnpack_spatial_convolution conv_tbc miopen_rnn cudnn_convolution | sum over channels and window of x[n, c, o*stride - padding + k*dilation] * w[m, c, k] + b[m], or its transpose
-  convolution_backward: convolution_backward convolution_backward_overrideable mkldnn_rnn_layer_backward | gradients of x, w and b of convolution
+  convolution: convolution _convolution convolution_overrideable mkldnn_convolution mkldnn_rnn_layer _slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d slow_conv_transpose3d conv_depthwise3d _conv_depthwise2d _nnpack_spatial_convolution conv_tbc miopen_rnn cudnn_convolution cudnn_convolution_transpose cudnn_convolution_relu cudnn_convolution_add_relu _cudnn_rnn | sum over channels and window of x[n, c, o*stride - padding + k*dilation] * w[m, c, k] + b[m], or its transpose
+  convolution_backward: convolution_backward convolution_backward_overrideable mkldnn_rnn_layer_backward _cudnn_rnn_backward miopen_rnn_backward | gradients of x, w and b of convolution
 attention | {DOT}
   attention: _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable _flash_attention_forward _efficient_attention_forward _transformer_encoder_layer_fwd _native_multi_head_attention | softmax(q @ k.T * scale + mask) @ v per head
   attention_backward: _scaled_dot_product_flash_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_fused_attention_overrideable_backward _flash_attention_backward _efficient_attention_backward | gradients of q, k and v of attention
@@ -50,7 +50,7 @@ data-dependent | {ORDER}
   segment_reduce: segment_reduce _segment_reduce_backward | reduction of runs whose lengths data gives
   embedding_bag: _embedding_bag _embedding_bag_forward_only _embedding_bag_backward _embedding_bag_per_sample_weights_backward | sum, mean or max of the rows of each bag
   embedding_bag_backward: _embedding_bag_dense_backward | the gradient of embedding_bag's table
-  ctc_loss: _ctc_loss | negative log probability of all alignments of target and sequence
+  ctc_loss: _ctc_loss _cudnn_ctc_loss | negative log probability of all alignments of target and sequence
   ctc_loss_backward: _ctc_loss_backward | its gradient
 random | {ORDER}
   sample: multinomial poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad randperm normal | draws that counters do not express

@@ -1,0 +1,54 @@
+"""Fake quantisation: rounding to a grid of integers in float, with the mask through which gradients pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primops import prims
+from primops.operand import Tensor, full_like, round_to, to_bool, to_dtype, widen
+from primops.registry import DecompositionTable
+
+rules = DecompositionTable()
+
+
+def _quantized(a: Tensor, scale: Any, inverse: Any, zero: Any, least: int, most: int) -> tuple[Tensor, Tensor]:
+    wide = widen(a)
+    level = prims.add(prims.round(prims.mul(wide, inverse)), zero)
+    inside = prims.bitwise_and(prims.ge(level, least), prims.le(level, most))
+    level = prims.where(prims.ne(level, level), least, prims.minimum(prims.maximum(level, least), most))
+    return round_to(prims.mul(prims.sub(level, zero), scale), a.dtype), inside
+
+
+def _by_tensors(a: Tensor, scale: Tensor, zero: Tensor, dims: tuple[int, ...], least: int, most: int) -> tuple[Tensor, Tensor]:
+    wide = widen(a).dtype
+    inverse, steps, offset = (
+        prims.broadcast_in_dim(prims.reshape(x, shape=x.shape if dims else ()), shape=a.shape, dims=dims)
+        for x in (prims.div(1.0, to_dtype(scale, wide)), to_dtype(scale, wide), to_dtype(zero, wide))
+    )
+    return _quantized(a, steps, inverse, offset, least, most)
+
+
+@rules.register("fake_quantize_per_tensor_affine_cachemask")
+def per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
+    """``(clamp(round(x / scale) + zero_point) - zero_point) * scale``; also where nothing was clamped."""
+    spread = full_like(self, scale, widen(self).dtype)  # 1 / scale rounds in the tensor's dtype
+    return _quantized(self, spread, prims.div(1.0, spread), float(zero_point), quant_min, quant_max)
+
+
+@rules.register("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
+def per_tensor_of_tensors(
+    self: Tensor, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """``per_tensor``, or nothing where it is switched off."""
+    found, inside = _by_tensors(self, scale, zero_point, (), quant_min, quant_max)
+    enabled = prims.reshape(to_bool(fake_quant_enabled), shape=())
+    enabled = prims.broadcast_in_dim(enabled, shape=self.shape, dims=())
+    return prims.where(enabled, found, self), prims.bitwise_or(inside, prims.bitwise_not(enabled))
+
+
+@rules.register("fake_quantize_per_channel_affine_cachemask")
+def per_channel(
+    self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """``per_tensor`` with a scale and a zero point per channel."""
+    return _by_tensors(self, scale, zero_point, (axis % self.ndim,), quant_min, quant_max)
