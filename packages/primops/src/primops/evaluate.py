@@ -15,6 +15,7 @@ from primops.meta import TensorMeta
 from primops.prim import Prim
 
 Symbols = dict[Any, int]
+OnNode = Callable[[fx.Node, Any], None]
 
 
 def evaluate(
@@ -22,7 +23,7 @@ def evaluate(
     inputs: Sequence[Any],
     *,
     promote_to: torch.dtype | None = None,
-    on_node: Callable[[fx.Node, Any], None] | None = None,
+    on_node: OnNode | None = None,
 ) -> tuple[Any, ...]:
     """Runs ``gm`` on real inputs, in placeholder order, and returns its outputs.
 
@@ -32,11 +33,11 @@ def evaluate(
         gm: a prim graph; sizes in its parameters may be symbolic, bound by the inputs.
         inputs: tensors, and numbers for size placeholders.
         promote_to: compute floating point values in this dtype throughout (``torch.float64``: the numerics oracle).
-        on_node: called with every node and its value, in order.
+        on_node: called with every node and its value, in order; also inside the graphs of control flow.
 
     Raises PrimopsError that names the node when a call fails or an input is missing.
     """
-    run = _Run(gm, promote_to)
+    run = _Run(gm, promote_to, on_node)
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     if len(placeholders) != len(inputs):
         raise PrimopsError(f"the graph has {len(placeholders)} inputs, got {len(inputs)}")
@@ -54,7 +55,8 @@ def evaluate(
 
 
 class _Run:
-    def __init__(self, gm: fx.GraphModule, promote_to: torch.dtype | None) -> None:
+    def __init__(self, gm: fx.GraphModule, promote_to: torch.dtype | None, on_node: OnNode | None) -> None:
+        self.on_node = on_node
         self.gm = gm
         self.promote_to = promote_to
         self.env: dict[fx.Node, Any] = {}
@@ -71,7 +73,7 @@ class _Run:
         if isinstance(leaf, SYMBOLIC):
             return substitute(leaf, self.symbols)
         if isinstance(leaf, fx.GraphModule):
-            return lambda *inputs: evaluate(leaf, inputs, promote_to=self.promote_to)
+            return lambda *inputs: evaluate(leaf, inputs, promote_to=self.promote_to, on_node=self.on_node)
         if self.promote_to is not None and isinstance(leaf, torch.dtype) and leaf.is_floating_point:
             return self.promote_to
         return leaf

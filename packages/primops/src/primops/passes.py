@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch._ops import OpOverload
 
 from primops import prims
 from primops.builder import SYMBOLIC, GraphBuilder, GraphValue, map_values
+from primops.control import Decompose, is_control, lower_control
 from primops.decompositions import DEFAULT, RANDOM_OPS, seeded_rule
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
 from primops.externs import is_declared_extern
@@ -48,16 +50,21 @@ def decompose(
     """
     if numerics not in NUMERICS:
         raise PrimopsError(f"numerics is {numerics!r}; choose one of {NUMERICS}")
+    keep = tuple(keep)
     kept = [*keep, *(RANDOM_OPS if fallback_random else ())]
     builder = GraphBuilder(fast=numerics == "fast")
+    options: dict[str, Any] = {"keep": keep, "strict": strict, "numerics": numerics, "fallback_random": fallback_random}
+    inner = partial(decompose, table=table, **options)
     with reading_with(builder):
-        return _Pass(gm, table, table.without(kept) if kept else table, builder, strict).run()
+        return _Pass(gm, table, table.without(kept) if kept else table, builder, strict, inner).run()
 
 
 class _Pass:
     def __init__(
-        self, gm: fx.GraphModule, known: DecompositionTable, table: DecompositionTable, builder: GraphBuilder, strict: bool
-    ) -> None:
+        self, gm: fx.GraphModule, known: DecompositionTable, table: DecompositionTable, builder: GraphBuilder, strict: bool,
+        inner: Decompose,
+    ) -> None:  # fmt: skip
+        self.inner = inner  # decomposes the graphs of control flow
         self.gm = gm
         self.known = known
         self.table = table
@@ -86,6 +93,8 @@ class _Pass:
             return self.operator(node, node.target)
         if isinstance(node.target, Prim):
             return self.prim(node, node.target)
+        if is_control(node.target):
+            return lower_control(node, map_values(self.lookup, node.args), self.inner)
         args = map_values(self.lookup, node.args)
         if getattr(node.target, "__name__", "") == "getitem":
             return self.getitem(args[0], args[1])
@@ -100,6 +109,8 @@ class _Pass:
         value = node.meta.get("val")
         if node.op == "get_attr" and value is None:
             value = _attribute(self.gm, str(node.target))
+        if isinstance(value, fx.GraphModule):  # a branch, which becomes a parameter
+            return value
         if value is None and "val" not in node.meta:
             raise ContractError("C2.3", 'no meta["val"]', node)
         self.inputs[node] = self.builder.input(node, metas_of(value))
@@ -115,6 +126,8 @@ class _Pass:
         args, params = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
         if prim is prims.convert and args[0].dtype is params["dtype"]:
             return self.builder.copy(args[0], node.meta["val"])
+        if "control" in prim.tags:
+            params = {name: self.inner(x) if isinstance(x, fx.GraphModule) else x for name, x in params.items()}
         first = len(self.builder.values)
         value = prim(*args, **params)
         self.adopt(value, node.meta["val"], first)

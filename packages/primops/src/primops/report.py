@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import fx
@@ -35,14 +36,25 @@ class Report:
         return "\n".join(rows)
 
 
+def _nodes(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    for node in gm.graph.nodes:
+        yield node
+        for value in node.kwargs.values():
+            if isinstance(value, fx.GraphModule):
+                yield from _nodes(value)
+
+
 def decomposition_report(gm: fx.GraphModule) -> Report:
-    """Counts the prims and extern calls of a prim graph, most frequent first; ``lines`` has the first user line per extern."""
+    """Counts the prims and extern calls of a prim graph (those of branches and loops too), most frequent first.
+
+    ``lines`` has the first user line per extern.
+    """
     prims: Counter[str] = Counter()
     externs: Counter[str] = Counter()
     extern_prims: Counter[str] = Counter()
     undeclared: set[str] = set()
     lines: dict[str, str] = {}
-    for node in gm.graph.nodes:
+    for node in _nodes(gm):
         if isinstance(node.target, Prim):
             prims[node.target.name] += 1
         elif isinstance(node.target, OpOverload):

@@ -70,6 +70,8 @@ def _check_operands(node: fx.Node, prim: Prim) -> None:
     for name, value in node.kwargs.items():
         if any(_nodes_in(value)):
             raise ContractError("C3.5", f"parameter {name} of {prim.name} holds a node", node)
+        if isinstance(value, fx.GraphModule):
+            check_prims(value)
 
 
 def _check_half(node: fx.Node, prim: Prim) -> None:

@@ -1,6 +1,6 @@
 """torch's operator database, decomposed and evaluated against eager, printed as a table.
 
-    python -m primops.testing.opinfo [--ops add,sum] [--dtypes float32,int64] [--samples 3] [--markdown FILE] [--check]
+    python -m primops.testing.opinfo [--ops add,sum] [--dtypes float32,int64] [--samples 3] [--jobs 2] [--markdown FILE]
 
 Every operator x dtype pair that eager supports on the CPU; forward, and backward where autograd has one. A pair passes when all
 samples do by the rule of ``testing.oracle``. Random operators are compared as ATen calls with equal seeds, then decomposed for
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
+import multiprocessing
 import signal
 import sys
 import types
@@ -20,7 +20,10 @@ import unittest.mock as mock
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,7 @@ class Outcome:
     overloads: dict[str, str] = field(default_factory=dict)
 
 
+@cache
 def database() -> list[Any]:
     """The entries. torch's module wants a test library as a base class that nothing here uses."""
     if importlib.util.find_spec("expecttest") is None:
@@ -259,23 +263,31 @@ def check_pair(op: Any, dtype: torch.dtype, count: int) -> Outcome:
     return outcome
 
 
-def sweep(names: Sequence[str], dtypes: Sequence[str], count: int, log: Path | None = None, part: str = "0/1") -> list[Outcome]:
-    """All pairs, in the database's order."""
+def check_operator(name: str, dtypes: Sequence[str], count: int) -> list[Outcome]:
+    """One operator in all dtypes; runs in a process of its own pool."""
 
     def stop(*_: Any) -> None:
         raise TimeoutError(f"took more than {SECONDS} s")
 
     signal.signal(signal.SIGALRM, stop)
     warnings.simplefilter("ignore")
-    found = []
-    first, step = map(int, part.split("/"))
-    for op in database()[first::step]:
-        for dtype in DTYPES:
-            if (not names or full_name(op) in names) and (not dtypes or short(dtype) in dtypes):
-                found.append(outcome := check_pair(op, dtype, count))
-                if log and outcome.status != "skip":
-                    with log.open("a") as file:
-                        file.write(json.dumps({k: sorted(v) if k == "prims" else v for k, v in vars(outcome).items()}) + "\n")
+    torch.set_num_threads(1)
+    op = next(op for op in database() if full_name(op) == name)
+    return [check_pair(op, dtype, count) for dtype in DTYPES if not dtypes or short(dtype) in dtypes]
+
+
+def sweep(names: Sequence[str], dtypes: Sequence[str], count: int, jobs: int = 1) -> list[Outcome]:
+    """All pairs, in the database's order, in ``jobs`` processes. One that dies ends the sweep with an error."""
+    chosen = [full_name(op) for op in database() if not names or full_name(op) in names]
+    found: list[Outcome] = []
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for done, outcomes in enumerate(pool.map(check_operator, chosen, repeat(dtypes), repeat(count)), 1):
+            found += outcomes
+            for outcome in outcomes:
+                if outcome.status in ("fail", "known"):
+                    print(f"{outcome.status:5} {outcome.dtype:10} {outcome.op:40} {outcome.reason[:200]}", flush=True)
+            if done % 100 == 0:
+                print(f"{done} of {len(chosen)} operators", file=sys.stderr, flush=True)
     return found
 
 
@@ -318,23 +330,10 @@ def main() -> int:
     parser.add_argument("--dtypes", default="", help="comma-separated (default: all)")
     parser.add_argument("--samples", type=int, default=3, help="samples per pair")
     parser.add_argument("--markdown", type=Path, help="write the table there")
-    parser.add_argument("--log", type=Path, help="append each outcome there as JSON")
-    parser.add_argument("--part", default="0/1", help="k/n: every n-th operator only, from the k-th")
-    parser.add_argument("--logs", type=Path, nargs="*", help="print the outcomes of earlier runs instead")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()
-    split = [list(filter(None, text.split(","))) for text in (options.ops, options.dtypes)]
-    if options.logs:
-        lines = [json.loads(line) for path in options.logs for line in path.read_text().splitlines()]
-        order = {full_name(op): i for i, op in enumerate(database())}
-        last = {(line["op"], line["dtype"]): line for line in lines}
-        outcomes = [Outcome(**{**o, "prims": set(o["prims"])}) for o in sorted(last.values(), key=lambda o: order[o["op"]])]
-        for outcome in outcomes:
-            outcome.overloads = {name: kind_of(name) for name in outcome.overloads}
-    else:
-        outcomes = sweep(split[0], split[1], options.samples, options.log, options.part)
-    for outcome in outcomes:
-        if outcome.status in ("fail", "known"):
-            print(f"{outcome.status:5} {outcome.dtype:10} {outcome.op:40} {outcome.reason[:200]}")
+    names, dtypes = (list(filter(None, text.split(","))) for text in (options.ops, options.dtypes))
+    outcomes = sweep(names, dtypes, options.samples, options.jobs)
     print(figures(outcomes))
     if options.markdown:
         options.markdown.write_text(table(outcomes))
