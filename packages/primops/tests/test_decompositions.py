@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from primops import DEFAULT, MetaReading, TensorMeta, check_prims, decompose, evaluate, reading_with
+from primops import (
+    DEFAULT,
+    MetaReading,
+    TensorMeta,
+    check_prims,
+    decompose,
+    decomposition_report,
+    evaluate,
+    reading_with,
+)
 from primops.builder import map_values
 from primops.decompositions import RANDOM_OPS
-from primops.testing import assert_matches, trace
+from primops.testing import assert_matches, check_against_eager, trace
 from primops.testing.cases import CASES, calls
 
 # No CPU kernel to compare with, or random (test_random.py).
@@ -132,3 +141,56 @@ def test_rms_norm_backward_is_the_derivative():
     rstd = (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()
     actual = DEFAULT.get("_fused_rms_norm_backward")(grad, x, [4], rstd, w, [True, True])
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("padding", [None, 1])
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_of_embeddings(mode, ends, padding):
+    rows, offsets = torch.tensor([3, 1, 1, 0, 4]), torch.tensor([0, 2, 2, 4] + [5] * ends)
+    weights = torch.rand(5) if mode == "sum" else None
+
+    def step(table, *given):
+        leaves = [x.detach().requires_grad_() for x in (table, *given)]
+        scale = leaves[1] if given else None
+        bags = torch.nn.functional.embedding_bag(
+            rows, leaves[0], offsets, mode=mode, per_sample_weights=scale, include_last_offset=ends, padding_idx=padding
+        )
+        return (bags.detach(), *torch.autograd.grad(bags, leaves, bags.detach() + 1))
+
+    gm = check_against_eager(step, torch.randn(5, 3), *([] if weights is None else [weights]))
+    assert not decomposition_report(gm).externs
+    with pytest.raises(IndexError):  # bags start with the first row
+        evaluate(decompose(trace(lambda t, o: torch.nn.functional.embedding_bag(rows, t, o), torch.ones(5, 3), offsets)),
+                 [torch.ones(5, 3), offsets + 1])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32])
+@pytest.mark.parametrize("number", [-129, 300, 2**40, 7])
+def test_integer_numbers_wrap(dtype, number):
+    x = torch.arange(5).to(dtype)
+    check_against_eager(lambda x: (x + number, number - x, x * number, x == number, x.bitwise_xor(number)), x)
+
+
+def test_integers_round_as_the_half_operand_does():
+    x, wide = torch.tensor([1.0, 0.5, 0.0], dtype=torch.float16), torch.tensor([2049, 70000, 2**40])
+    gm = trace(lambda x, wide: (x + wide, x * wide), x, wide)
+    for numerics in ("fast", "eager"):
+        for got, wanted in zip(evaluate(decompose(gm, numerics=numerics), [x, wide]), (x + wide, x * wide)):
+            assert torch.equal(got.nan_to_num(7), wanted.nan_to_num(7))
+
+
+EDGES = {
+    "no dims": lambda x: (x.any(dim=()), x.all(dim=())),
+    "sum as bool": lambda x: x.sum(dtype=torch.bool),
+    "acosh below 1": lambda x: torch.acosh(x.to(torch.int64) - 2**62),
+    "smooth l1 of nan": lambda x: torch.ops.aten.smooth_l1_loss_backward(x, x * float("nan"), x, 0, 1.0),
+    "threshold of integers": lambda x: torch.threshold(x.int(), 1, 7),
+    "addcmul of integers": lambda x: torch.addcmul(x.int(), x.int(), x.int(), value=2.7),
+    "ldexp of integers": lambda x: torch.ldexp(x.half(), x.int()),
+}
+
+
+@pytest.mark.parametrize("case", EDGES)
+def test_edge_equals_eager(case):
+    check_against_eager(EDGES[case], torch.tensor([[0.0, 1.0, 3.0]]))

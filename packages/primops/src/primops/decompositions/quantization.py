@@ -6,33 +6,36 @@ from typing import Any
 
 from primops import prims
 from primops.operand import Tensor, full_like, round_to, to_bool, to_dtype, widen
+from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
 
 
-def _quantized(a: Tensor, scale: Any, inverse: Any, zero: Any, least: int, most: int) -> tuple[Tensor, Tensor]:
-    wide = widen(a)
-    level = prims.add(prims.round(prims.mul(wide, inverse)), zero)
+def _quantized(a: Tensor, scale: Any, zero: Any, least: int, most: int, whole: bool) -> tuple[Tensor, Tensor]:
+    """``whole``: the zero point is an integer, added after rounding."""
+    levels = prims.mul(widen(a), prims.div(1.0, scale))
+    level = prims.add(prims.round(levels), zero) if whole else prims.round(prims.add(levels, zero))
     inside = prims.bitwise_and(prims.ge(level, least), prims.le(level, most))
     level = prims.where(prims.ne(level, level), least, prims.minimum(prims.maximum(level, least), most))
     return round_to(prims.mul(prims.sub(level, zero), scale), a.dtype), inside
 
 
 def _by_tensors(a: Tensor, scale: Tensor, zero: Tensor, dims: tuple[int, ...], least: int, most: int) -> tuple[Tensor, Tensor]:
-    wide = widen(a).dtype
-    inverse, steps, offset = (
-        prims.broadcast_in_dim(prims.reshape(x, shape=x.shape if dims else ()), shape=a.shape, dims=dims)
-        for x in (prims.div(1.0, to_dtype(scale, wide)), to_dtype(scale, wide), to_dtype(zero, wide))
+    steps, offset = (
+        prims.broadcast_in_dim(
+            prims.reshape(to_dtype(x, widen(a).dtype), shape=x.shape if dims else ()), shape=a.shape, dims=dims
+        )
+        for x in (scale, zero)
     )
-    return _quantized(a, steps, inverse, offset, least, most)
+    return _quantized(a, steps, offset, least, most, is_integral(zero.dtype))
 
 
 @rules.register("fake_quantize_per_tensor_affine_cachemask")
 def per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
     """``(clamp(round(x / scale) + zero_point) - zero_point) * scale``; also where nothing was clamped."""
     spread = full_like(self, scale, widen(self).dtype)  # 1 / scale rounds in the tensor's dtype
-    return _quantized(self, spread, prims.div(1.0, spread), float(zero_point), quant_min, quant_max)
+    return _quantized(self, spread, float(zero_point), quant_min, quant_max, True)
 
 
 @rules.register("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")

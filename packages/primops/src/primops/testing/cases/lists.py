@@ -27,6 +27,7 @@ case("_foreach_lerp.ScalarList", lambda m: (_list(m), _list(m), [0.3, 0.7]))
 case("_foreach_lerp.List", lambda m: (_list(m), _list(m), _list(m)))
 case("_foreach_addcmul.Scalar _foreach_addcdiv.Scalar", lambda m: (_list(m), _list(m), _list(m), 0.3))
 case("_foreach_addcmul.ScalarList _foreach_addcdiv.ScalarList", lambda m: (_list(m), _list(m), _list(m), [0.3, -2.0]))
+case("_foreach_addcmul.Tensor _foreach_addcdiv.Tensor", lambda m: (_list(m), _list(m), _list(m), torch.tensor([0.5, -2.0])))
 case("_foreach_max", lambda m: (_list(m),))
 case("_foreach_copy", lambda m: (_list(m), [x.double() for x in _list(m)]))
 case("_foreach_norm.Scalar", lambda m: (_list(m),), lambda m: (_list(m), 1))
@@ -73,6 +74,16 @@ case("hamming_window.periodic_alpha_beta", lambda m: (7, True, 0.5, 0.4))
 case("linspace.Tensor_Tensor", lambda m: (torch.tensor(1.0), torch.tensor(2.0), 5))
 case("linspace.Tensor_Scalar", lambda m: (torch.tensor(1.0), 2, 5))
 case("linspace.Scalar_Tensor", lambda m: (1, torch.tensor(2.0), 1))
+case("logspace.Tensor_Tensor", lambda m: (torch.tensor(0.0), torch.tensor(2.0), 5))
+case("logspace.Tensor_Scalar", lambda m: (torch.tensor(0.0), 2, 5, 2.0))
+case("logspace.Scalar_Tensor", lambda m: (0, torch.tensor(2.0), 5))
+case("fake_quantize_per_tensor_affine_cachemask", lambda m: (m.f(5, 4), 0.1, 3, -8, 7))
+case("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", *[
+    lambda m, on=on: (m.f(5, 4), torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), torch.tensor([on]), -8, 7)
+    for on in (0, 1)])  # fmt: skip
+case("fake_quantize_per_channel_affine_cachemask",
+     lambda m: (m.f(5, 4), torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([0, 1, 2, 3], dtype=torch.int32), 1, -8, 7),
+     lambda m: (m.f(2, 4), torch.tensor([0.1, 0.2]), torch.tensor([0.5, 1.0]), 0, -8, 7))  # fmt: skip
 case("empty_permuted", lambda m: ([2, 3], [1, 0]))
 case("_efficientzerotensor", lambda m: ([2, 3],))
 case("isin.Tensor_Scalar", lambda m: (m.i(3, 4), 1))
