@@ -44,7 +44,8 @@ def write_columns(kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lan
     _emit(inside, kernel.bodies[:number])
     write_inner(inside, body)
     for step in results:
-        inside.levels[1].add(f"{_state(step.result)}.merge<W>({lane}, {identifier(str(step.result))}, n);")
+        total = inside.as_vector(inside.bindings[str(step.result)])  # a sum of numbers is one for all columns
+        inside.levels[1].add(f"{_state(step.result)}.merge<W>({lane}, {total}, n);")
     inside.levels[1].add("return 0;")
     last = Block()
     unit.add(last)

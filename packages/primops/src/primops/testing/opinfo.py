@@ -54,6 +54,8 @@ KNOWN: dict[str, tuple[str, str]] = {
     "masked.prod": ("NaN at other places", "prod_backward divides 0 by 0 in eager; traced, it takes the path without division"),
     "float64:nn.functional.layer_norm": CANCELS,
     "float32:masked.softmax": CANCELS,
+    "bfloat16:nn.functional.normalize": CANCELS,
+    "float16:nn.functional.normalize": CANCELS,
     "complex64:cov": ("error", "a product of complex matrices whose strides the graph keeps and eager's autograd does not"),
 }
 
