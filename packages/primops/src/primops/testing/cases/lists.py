@@ -103,6 +103,7 @@ case("affine_grid_generator", lambda m: (m.f(2, 2, 3), [2, 1, 4, 5], True), lamb
      lambda m: (m.f(1, 3, 4), [1, 1, 2, 3, 4], False))  # fmt: skip
 case("_stack", lambda m: ([m.f(2), m.f(2)], 1))
 case("detach_copy lift", lambda m: (m.f(4),))
+case("scatter.reduce", lambda m: with_options(m.p(4, 3), 0, torch.tensor([[3, 1, 0]]), m.p(1, 3), reduce="multiply"))
 case("scatter.value_reduce", lambda m: with_options(m.p(4, 3), 0, torch.tensor([[3, 1, 0]]), 2.0, reduce="multiply"))
 case("_masked_softmax", lambda m: (m.f(2, 3, 2, 4), m.i(2, 2, 3, 2, 4) > 1, 3))
 case("upsample_linear1d", lambda m: (m.f(1, 2, 5), [9], True))
