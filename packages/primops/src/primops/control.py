@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx
 from torch._ops import HigherOrderOperator
+from torch.fx.node import map_arg
 
 from primops import prims
 from primops.errors import ContractError
@@ -76,7 +77,7 @@ def _reordered(gm: fx.GraphModule, order: list[int], carried: int, constant: int
     for node in gm.graph.nodes:
         if node.op not in ("placeholder", "output"):
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    results = fx.node.map_arg(gm.graph.output_node().args[0], copies.__getitem__)
+    results = map_arg(gm.graph.output_node().args[0], copies.__getitem__)
     graph.output((*results[:carried], *constants, *results[carried:]))
     return fx.GraphModule(gm, graph)
 
