@@ -26,7 +26,7 @@ from .attribute import (
     load_instance_attribute,
 )
 from .base import Args, Kwargs, VariableTracker
-from .constant import ConstantVariable
+from .constant import ConstantVariable, is_constant_value
 from .iterator import UserIterator
 from .wrap import tracker_for
 
@@ -50,7 +50,9 @@ class ObjectKey:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectKey) and self.ctx.alike(self.value, other.value)
+        if isinstance(other, ObjectKey):
+            return self.ctx.alike(self.value, other.value)
+        return is_constant_value(other) and self.ctx.alike(self.value, ConstantVariable(other))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -102,6 +102,17 @@ class Operand:
         return "b" * self.v
 
 
+class Key:
+    v = 2
+
+    def __hash__(self):
+        return self.v
+
+    def __eq__(self, other):
+        return self.v == other
+
+
+KEY = Key()
 DATA, READING, HOLDER, OPERAND = Data(), Reading(), Holder(), Operand()
 QUEUE, BYTES, NUMBERS, ARRAY = collections.deque([1, 2, 3]), bytearray(b"ab"), np.ones(3, "f4"), array.array("i", [1, 2])
 PLAIN, CHAIN, ORDERED = {"a": 1}, collections.ChainMap({"a": 1}, {"b": 2}), collections.OrderedDict(a=1, b=2)
@@ -248,6 +259,7 @@ rows(
     dtype_of_torch=on(torch, lambda x: x.to(torch.float64), float64=torch.int32),
     availability=on(torch.cuda, lambda x: x + torch.cuda.is_available(), is_available=lambda: True),
     weak_dictionary=lambda: dying(),
+    key_by_hash=on(KEY, lambda x: x * {2: 1, 5: 3}.get(KEY, 7), v=5),
 )
 for name, program, new in (
     ("__add__", lambda x: OPERAND + 3, lambda s, o: 50),
