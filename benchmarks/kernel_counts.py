@@ -187,6 +187,8 @@ class Incumbent:
         self.config = config
         AsyncCompile.cpp_pybinding = lambda *args, **options: lambda *arguments: None  # type: ignore[method-assign, assignment]
         AsyncCompile.wait = lambda *args: None  # type: ignore[method-assign, assignment]
+        # Library calls read what no kernel wrote: indices and offsets must be valid.
+        torch._C._dynamo.guards._empty_strided_cpu = lambda *given: torch.empty_strided(*given[:2], dtype=given[2]).zero_()
         codegen = GraphLowering.codegen
 
         def counted(graph: Any) -> Any:
@@ -205,11 +207,7 @@ class Incumbent:
         self.bytes, self.fused, self.codes = 0, 0, []
         model, inputs = build(name, training)
         with torch.set_grad_enabled(training):
-            try:
-                cpu_models.one_step(torch.compile(model), inputs, training)
-            except (RuntimeError, IndexError):  # a library call given what a kernel should have written
-                if len(self.codes) < 1 + training:
-                    raise
+            cpu_models.one_step(torch.compile(model), inputs, training)
         calls = sum(len(re.findall(r"^\s+cpp_fused\w*\(", code, re.MULTILINE)) for code in self.codes)
         nests = self.metrics.generated_kernel_count
         return {"kernels": self.fused, "nests": nests, "calls": calls, "KiB": self.bytes >> 10}
