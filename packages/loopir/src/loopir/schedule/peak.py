@@ -9,7 +9,7 @@ from loopir.schedule.dag import Dag
 from loopir.schedule.group import Group
 from loopir.simplify import product
 
-GAIN = 0.95
+GAIN = 0.85
 """How much less memory than in program order another order must need, for launches not to be kept together."""
 NEAR = 16
 """How many ready groups, in program order, are compared."""
