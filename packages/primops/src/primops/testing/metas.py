@@ -117,8 +117,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     names = list(filter(None, options.names.split(","))) or GENERATED
-    rounds = -(-options.calls // (BATCH * len(names)))
-    tasks = [(name, BATCH, options.seed * rounds + i) for i in range(rounds) for name in names]
+    each = -(-options.calls // len(names))
+    rounds = -(-each // BATCH)
+    tasks = [(name, -(-each // rounds), options.seed * rounds + i) for i in range(rounds) for name in names]
     batches: list[Batch] = []
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
         for batch in pool.map(run_batch, *zip(*tasks)):
