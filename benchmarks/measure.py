@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import platform
+import shutil
 import statistics
 import subprocess
 import time
@@ -65,8 +67,10 @@ def save_rows(suite: str, context: Mapping[str, str], rows: Sequence[Mapping[str
 
 
 def environment() -> dict[str, str]:
-    """Commit, versions and device of a result row."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    """Commit (``STRATA_COMMIT`` where there is no repository), versions and device of a result row."""
+    commit = os.environ.get("STRATA_COMMIT", "")
+    if not commit and shutil.which("git"):
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     return {
         "commit": commit or "unknown",
         "python": platform.python_version(),
