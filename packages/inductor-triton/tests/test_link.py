@@ -1,0 +1,133 @@
+"""From runs to launches without a device: places, sizes, variants, scratch memory of sequences; the plan in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from inductor_triton import Binary, Launcher, TritonCodeGenerator, launch_spec
+from inductor_triton import launch as launch_module
+from inductor_triton.plan import Plan, PythonPlan, Resolver, expand, run_calls
+from inductor_triton.spec import sequence_of
+from loopir import ArtifactStore, KernelSource, Place, Run, RunCall, parse_kernel
+from loopir.expr import symbol
+
+SCALE = """
+@kernel(device='cuda')
+def scale(in0: In('float32', 8*s0), out: Out('float32', 8*s0), s0: Size(hint=32)):
+    for i in range(8*s0):
+        a = load(in0, [i], 'float32')
+        b = add(a, a)
+        store(out, [i], b)
+"""
+COLUMNS = """
+@kernel(device='cuda')
+def columns(x: In('float32', 4194304), out: Out('float32', 64)):
+    for i in range(64):
+        for r in reduce(65536):
+            a = load(x, [64*r + i], 'float32')
+            s = reduce('sum', a, 'float32')
+        store(out, [i], s)
+"""
+S0 = symbol("s0")
+CUDA = torch.device("cuda", 0)
+
+
+class Function:
+    """A loaded kernel that keeps its launches."""
+
+    def __init__(self, binary: Binary, device: int) -> None:
+        self.launches: list[tuple[int, tuple[int, ...]]] = []
+
+    def launch(self, programs: int, stream: int, values: list[int]) -> None:
+        self.launches.append((programs, tuple(values)))
+
+
+@pytest.fixture
+def launchers(tmp_path, monkeypatch):
+    """``launchers(sources)``: one launcher per part of each, with nothing compiled."""
+    monkeypatch.setattr(launch_module, "load_or_compile", lambda *args: Binary("kernel", b"", 0, 4))
+    monkeypatch.setattr(launch_module, "capability_of", lambda device: 90)
+
+    def make(sources: list[KernelSource]) -> list[list[Launcher]]:
+        store: Any = ArtifactStore(tmp_path)
+        return [[Launcher(part, store, loader=Function) for part in sequence_of(source).parts] for source in sources]
+
+    return make
+
+
+def scale_twice() -> Run:
+    """t1 = scale(scale(t0)) through 32 * s0 bytes of a slab, behind 64 that something else uses."""
+    inner = Place(2, sympy.Integer(64))
+    calls = (RunCall(0, (Place(0, sympy.S.Zero), inner), (S0,)), RunCall(0, (inner, Place(1, sympy.S.Zero)), (S0,)))
+    return Run(3, (S0,), calls, CUDA, 64 + 32 * S0)
+
+
+def generated(text: str) -> KernelSource:
+    return TritonCodeGenerator().generate(parse_kernel(text))
+
+
+def test_places_and_sizes(launchers):
+    source = generated(SCALE)
+    plan = expand(scale_twice(), [source], launchers([source]))
+    assert (plan.tensors, len(plan.calls)) == (2, 2)
+    resolver = Resolver(scale_twice(), plan, 0, lambda operations, memory: (operations, memory))
+    (first, second), memory = resolver(b"\1\1", (100,))  # type: ignore[misc]
+    assert memory == 64 + 3200
+    assert first.arguments == ((0, 0), (2, 64), (-1, 100))
+    assert second.arguments == ((2, 64), (1, 0), (-1, 100))
+    assert first.programs == -(-800 // launch_spec(source).config.x)
+    assert resolver(b"\1\1", (100,)) is resolver(b"\1\1", (100,))
+    (empty, _), _ = resolver(b"\1\1", (0,))  # type: ignore[misc]
+    assert empty.programs == 0
+
+
+def test_variants_of_a_run(launchers):
+    source = generated(SCALE)
+    made = launchers([source])
+    plan = expand(scale_twice(), [source], made)
+    resolver = Resolver(scale_twice(), plan, 0, lambda operations, memory: operations)
+    first, second = resolver(b"\0\1", (16,))  # type: ignore[misc]
+    assert first.function is not second.function
+    variants = [variant.divisible for _, variant in made[0][0]._functions]
+    assert variants == [(False, True, True), (True, True, True)]
+
+
+def test_sequences_share_scratch_memory(launchers):
+    source = generated(COLUMNS)
+    assert len(sequence_of(source).parts) > 1
+    run = Run(2, (), (RunCall(0, (Place(0, sympy.S.Zero), Place(1, sympy.S.Zero)), ()),) * 2, CUDA, sympy.S.Zero)
+    plan = expand(run, [source], launchers([source]))
+    need = sum(int(buffer.numel) * buffer.dtype.itemsize for buffer in sequence_of(source).scratch)
+    assert len(plan.calls) == 2 * len(sequence_of(source).parts)
+    assert plan.tensors == 2
+    assert need <= int(plan.memory) < need + 1024
+    used = {place.parameter for call in plan.calls for place in call.places}
+    assert used == {0, 1, 2}
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_the_plan_in_python(launchers, monkeypatch, size):
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    slab, empty = torch.zeros(4096, dtype=torch.uint8), torch.empty
+    monkeypatch.setattr(torch, "empty", lambda n, **options: slab if "device" in options else empty(n, **options))
+    source = generated(SCALE)
+    made = launchers([source])
+    plan: Plan = expand(scale_twice(), [source], made)
+    call = PythonPlan("scale", 2, Resolver(scale_twice(), plan, 0, lambda operations, memory: (operations, memory)), 0, None)
+    x, y = torch.zeros(8 * size), torch.zeros(8 * size)
+    call(x, y, size)
+    launches = [launch for function in made[0][0]._functions.values() for launch in function.launches]  # type: ignore[attr-defined]
+    inner = slab.data_ptr() + 64
+    assert launches == ([] if size == 0 else [(1, (x.data_ptr(), inner, size)), (1, (inner, y.data_ptr(), size))])
+
+
+def test_runs_in_the_interpreter(tmp_path):
+    pytest.importorskip("triton")
+    source = generated(SCALE.replace("cuda", "cpu"))
+    calls = TritonCodeGenerator(device="cpu", interpret=True).build([source], ArtifactStore(tmp_path))
+    x, y = torch.randn(80), torch.zeros(80)
+    run_calls(scale_twice(), [source], calls)(x, y, 10)
+    assert torch.equal(y, 4 * x)
