@@ -43,7 +43,7 @@ DEVICE_SHARE = 0.5
 
 counters: Counter[str] = Counter()
 """``recorded``, ``replayed``, ``ran`` (without a recording), ``held`` (a replay would have overwritten results), ``refused`` (a
-recording failed), ``over_budget``, ``bytes`` (recordings keep)."""
+recording failed), ``over_budget``, ``bytes`` (recordings keep), ``unrecordable`` (programs)."""
 
 Metadata = dict[str, object]
 _capturing = threading.RLock()
@@ -390,6 +390,8 @@ def accelerate(host: HostProgram, copy_limit: int = LARGEST_COPY) -> HostProgram
     """Puts a :class:`Replay` in the place of the host function of a program for one CUDA device; ``copy_limit``: bytes of
     inputs, and of results, that a replay may copy."""
     device = recordable(host)
+    on_cuda = any(buffer.device.type == "cuda" for buffer in host.program.buffers.values())
+    counters["unrecordable"] += device is None and on_cuda and host.extern_count > 0
     if device is not None:
         host.function = Replay(host, device, copy_limit)
     return host
