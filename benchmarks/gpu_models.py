@@ -177,7 +177,9 @@ def _turn(exclusive: bool) -> Iterator[None]:
         yield
         return
     with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        with open(f"{path}.gate", "w") as gate:  # who waits to measure keeps others from starting to compile
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
 
 

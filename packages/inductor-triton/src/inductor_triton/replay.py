@@ -289,11 +289,11 @@ class Replay:
             copied.append((position, own))
         pool = situation.pool or Pool(self._index)
         torch.cuda.synchronize()
+        # Workspaces of libraries belong to the stream: they come from the pool, and go back to it.
+        _clear_workspaces()
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved(self._index)
         graph = torch.cuda.CUDAGraph()
-        # Workspaces of libraries belong to the stream: they come from the pool, and go back to it.
-        _clear_workspaces()
         mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
         try:
             with torch.no_grad(), mode:
