@@ -11,8 +11,7 @@ from inductor_triton import Binary, Launcher, TritonCodeGenerator, launch_spec
 from inductor_triton import launch as launch_module
 from inductor_triton.plan import Plan, PythonPlan, Resolver, expand, run_calls
 from inductor_triton.spec import sequence_of
-from loopir import ArtifactStore, KernelSource, Place, Run, RunCall, parse_kernel
-from loopir.expr import symbol
+from loopir import ArtifactStore, KernelSource, Place, Run, RunCall, parse_kernel, symbol
 
 SCALE = """
 @kernel(device='cuda')

@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 import torch
-from loopir import ArtifactStore, KernelBuffer, KernelSource, Place, Run
+from loopir import ArtifactStore, FloorDiv, KernelBuffer, KernelSource, Place, Run
 
 from inductor_triton.driver import DeviceFunction, functions_table, primary_context
 from inductor_triton.extension import load_extension
@@ -151,19 +151,21 @@ def expand(run: Run, sources: Sequence[KernelSource], launchers: Sequence[Sequen
     """The launches of a run, kernels that are sequences taken apart; these share scratch memory behind the slab."""
     calls: list[Call] = []
     tensors = run.tensors - (run.slab != 0)
+    units: sympy.Expr = FloorDiv(run.slab + SCRATCH_ALIGNMENT - 1, sympy.Integer(SCRATCH_ALIGNMENT))  # type: ignore[assignment]
+    start = units * SCRATCH_ALIGNMENT
     most = 0
     for call in run.calls:
         source, sequence = sources[call.source], sequence_of(sources[call.source])
         places = dict(zip((buffer.name for buffer in source.kernel.buffers), call.places, strict=True))
         top = 0
         for buffer in sequence.scratch:
-            places[buffer.name] = Place(tensors, run.slab + top)
+            places[buffer.name] = Place(tensors, start + top)
             top += -(-_nbytes(buffer) // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
         most = max(most, top)
         for part, launcher in zip(sequence.parts, launchers[call.source], strict=True):
             own = tuple(places[buffer.name] for buffer in part.kernel.buffers)
             calls.append(Call(launcher, own, call.sizes))
-    return Plan(tuple(calls), tensors, run.slab + most)
+    return Plan(tuple(calls), tensors, start + most if most else run.slab)
 
 
 def _nbytes(buffer: KernelBuffer) -> int:
