@@ -74,6 +74,13 @@ def _cross_entropy(grad: bool) -> Callable[[torch.dtype], Any]:
     return make
 
 
+def _matmul_gelu(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+    def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.gelu(F.linear(x, weight, bias))
+
+    return linear, tuple(_random(*shape, dtype=dtype) / 8 for shape in ((8192, 4096), (4096, 4096), (4096,)))
+
+
 def _embedding_bag(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     def bag(indices: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         return F.embedding_bag(indices, table, mode="sum")
@@ -114,6 +121,7 @@ MICROS = [
     Micro("cumsum", _unary(lambda x: x.cumsum(1), 8192, 8192)),
     Micro("embedding_bag", _embedding_bag),
     Micro("index_add", _index_add),
+    Micro("matmul_gelu", _matmul_gelu),
 ]
 
 
@@ -161,6 +169,8 @@ def run(micro: Micro, dtype: torch.dtype, timer: Timer, copy_rate: float, alone:
             steps[name] = lambda call=call, tangent=tangent: _training_step(call, inputs, tangent)
         else:
             steps[name] = lambda call=call: call(*inputs)
+    if micro.name == "matmul_gelu":
+        steps["library"] = lambda: torch.mm(inputs[0], inputs[1].t())
     times = timer.samples(steps)
     results = steps["ours"]()
     tensors = [*inputs, *(results if isinstance(results, tuple) else (results,))]
@@ -172,6 +182,8 @@ def run(micro: Micro, dtype: torch.dtype, timer: Timer, copy_rate: float, alone:
         moved = inputs[0].numel() * (8 + 64 * inputs[1].element_size())
     if micro.name == "index_add":
         moved += 2 * inputs[2].numel() * inputs[2].element_size()
+    if "library" in times:
+        moved = times["library"] * 1e6 * copy_rate  # the share of the library's speed without bias and gelu
     return {
         "kernel": micro.name,
         "dtype": str(dtype).removeprefix("torch."),

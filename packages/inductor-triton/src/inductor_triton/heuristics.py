@@ -11,6 +11,7 @@ from dataclasses import dataclass
 MULTIPROCESSORS = 132
 LONG_ARITHMETIC = 15
 PERSISTENT_BYTES = 32768
+STREAM_BYTES = 8192
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
 SHORT_COLUMN = 1024
@@ -21,8 +22,7 @@ class Config:
     """A choice of blocks: elements per program along the point axes (``y``, ``x``) and the reduction (``r``), and warps.
 
     ``persistent`` means that one block holds the whole reduction, so that inner values stay in registers between bodies;
-    ``grid`` programs then walk over all points (0: a program per block); ``tma``: tiles are
-    fetched by Hopper's copy engine.
+    ``grid`` programs then walk over all points (0: a program per block); ``tma``: tiles are fetched by Hopper's copy engine.
     """
 
     x: int
@@ -37,9 +37,8 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type
-    that is moved along the rows; ``online``: the first pass takes softmax's maximum and sum; ``scans``: along
-    the rows."""
+    """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type that is moved
+    along the rows; ``scans`` along the rows; ``adds`` to sums over the rows; ``passes`` over a row that does not fit a block."""
 
     points: int
     reduction: int
@@ -48,8 +47,8 @@ class Workload:
     inner_contiguous: bool = True
     static: bool = True
     passes: int = 1
-    online: bool = False
     scans: bool = False
+    adds: bool = False
 
 
 def next_power_of_two(value: int) -> int:
@@ -86,9 +85,11 @@ def reduction(work: Workload) -> Config:
 def _row_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
-    if not persistent:
+    # What is read once need not stay in registers: few warps with several blocks in flight are faster.
+    is_stream = work.passes == 1 and not work.scans and not work.adds and length * work.itemsize >= STREAM_BYTES
+    if not persistent or is_stream:
         # More warps per row mean fewer rows at a time, which a second pass finds in the cache.
-        warps = 32 if work.points < MULTIPROCESSORS or work.passes > 1 else 4 if work.online else 8
+        warps = 32 if work.points < MULTIPROCESSORS or work.passes > 1 else 4
         block = warps * 32 * (1 if work.points < MULTIPROCESSORS else 4 if work.passes > 1 else max(1, 16 // work.itemsize))
         block = max(min(length, block), 16)
         return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -79,13 +80,23 @@ def _unit(task: tuple[int, int, bool]) -> tuple[int, list[str]]:
         return len(drawn), check_kernels(drawn, TritonCodeGenerator(device, interpret), ArtifactStore(directory))
 
 
+def _stay_on_one_core(cores: Any) -> None:
+    """Each process compiles one kernel at a time; there are enough processes."""
+    available = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {available[cores.get() % len(available)]})
+
+
 def sweep(programs: int, jobs: int, first: int, interpret: bool) -> Iterator[tuple[int, list[str]]]:
     """Counts and failures, unit by unit. Processes are spawned: a CUDA context does not survive a fork."""
     tasks = [(first + start // UNIT, min(UNIT, programs - start), interpret) for start in range(0, programs, UNIT)]
     if jobs == 0:
         yield from map(_unit, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    context = multiprocessing.get_context("spawn")
+    cores = context.Queue()
+    for number in range(jobs):
+        cores.put(number)
+    with context.Pool(jobs, _stay_on_one_core, (cores,)) as pool:
         yield from pool.imap_unordered(_unit, tasks)
 
 

@@ -145,8 +145,8 @@ def describe(kernel: Kernel) -> Workload:
         inner_contiguous=contiguous,
         static=all(integer(item.extent) is not None for item in kernel.reduction),
         passes=_passes(kernel),
+        adds=any(step.op == "store" and step.args[3] == "add" for step in steps(kernel)),
         scans=any(step.op == "scan" for step in steps(kernel)),
-        online=any(isinstance(part, OnlinePair) for part in one_pass(kernel.bodies)),
     )
 
 
