@@ -38,7 +38,7 @@ class Config:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type that is moved
-    along the rows; ``scans`` along the rows; ``adds`` to sums over the rows; ``passes`` over a row that does not fit a block."""
+    along the rows; ``scans`` along the rows; ``adds`` to sums over the rows; ``passes`` over a row beyond one block."""
 
     points: int
     reduction: int
