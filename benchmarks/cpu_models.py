@@ -1,6 +1,6 @@
 """Models on the CPU: ours and torch.compile over eager, inference and training, with cold and warm compile times and memory.
 
-usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--no-peer] [--save]
+usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--save] [--resume]
 
 Every case runs in a process of its own with empty caches; a second process compiles again with the caches that the first left.
 """
@@ -8,6 +8,7 @@ Every case runs in a process of its own with empty caches; a second process comp
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -219,6 +220,13 @@ def measure(name: str, dtype: str, mode: str, peer: bool, compile_times: bool) -
     return row
 
 
+def saved_rows(commit: str) -> list[dict[str, Any]]:
+    """Rows without failures that an earlier run of a commit saved."""
+    path = Path(__file__).parent / "results" / "cpu_models.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    return [row for row in rows if row.get("commit") == commit and not any("failed" in name for name in row)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=[])
@@ -227,6 +235,7 @@ def main() -> None:
     parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-compile-times", action="store_true")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/cpu_models.json")
+    parser.add_argument("--resume", action="store_true", help="leave out rows that are saved for this commit")
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -235,19 +244,22 @@ def main() -> None:
         return
     from benchmarks.measure import environment, save_rows
 
-    context, rows = environment(), []
-    print("  ".join(f"{key} {value}" for key, value in context.items()))
-    for name in arguments.models or MODELS:
-        for dtype in arguments.dtypes:
-            for mode in arguments.modes:
-                rows.append(measure(name, dtype, mode, not arguments.no_peer, not arguments.no_compile_times))
-                print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
-                if arguments.save:
-                    save_rows("cpu_models", context, rows, ("case", "dtype", "mode"))
-    for key in ("ours over eager", "torch.compile over eager"):
-        values = [row[key] for row in rows if key in row]
+    context, key = environment(), ("case", "dtype", "mode")
+    print("  ".join(f"{name} {value}" for name, value in context.items()))
+    rows = saved_rows(context["commit"]) if arguments.resume else []
+    done = {tuple(row[part] for part in key) for row in rows}
+    for case in itertools.product(arguments.models or MODELS, arguments.dtypes, arguments.modes):
+        if case in done:
+            continue
+        row = measure(*case, not arguments.no_peer, not arguments.no_compile_times)
+        rows.append(row | {"commit": context["commit"]})
+        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+        if arguments.save:
+            save_rows("cpu_models", context, rows, key)
+    for ratio in ("ours over eager", "torch.compile over eager"):
+        values = [row[ratio] for row in rows if ratio in row]
         if values:
-            print(f"geomean {key}: {statistics.geometric_mean(values):.2f} of {len(values)}")
+            print(f"geomean {ratio}: {statistics.geometric_mean(values):.2f} of {len(values)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import stat
+import subprocess
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from inductor_cpp import CppCodeGenerator, doctor, find_toolchain
 from inductor_cpp import build as build_module
 from inductor_cpp.toolchain import FLAGS, find_compiler
 from loopir import ArtifactStore, BuildError, parse_kernel
+from loopir.testing import CASES
 
 TEXT = """
 @kernel(device='cpu', vector='p0')
@@ -189,3 +192,14 @@ def test_translation_unit_includes_nothing():
     generator = CppCodeGenerator()
     (source,) = sources(generator, 2.0)
     assert "#include" not in build_module.unit_text([source.text])
+
+
+@pytest.mark.parametrize("compiler", ["clang++", "aarch64-linux-gnu-g++"])
+def test_other_compilers_take_the_text(compiler, tmp_path):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    cases = [parse_kernel(case.text) for case in CASES[::8]]
+    text = build_module.unit_text([build_module._nameless(CppCodeGenerator().generate(kernel)) for kernel in cases])
+    (tmp_path / "unit.cpp").write_text(text)
+    flags = [flag for flag in FLAGS if flag != "-Wno-ignored-attributes"]
+    subprocess.run([compiler, *flags, "-fsyntax-only", str(tmp_path / "unit.cpp")], check=True)

@@ -95,7 +95,7 @@ def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -
     other = TensorInput(BINARY) if taken.other else None
     operands = (TensorInput(0), TensorInput(1), TensorInput(2))
     if x.dtype is torch.float32:
-        if is_intel() or x.stride()[-1] != 1:
+        if is_intel() or not _is_one(x.stride()[-1]):
             return None
         if other is not None:
             return Offer(mkldnn._linear_pointwise.binary, (operands[0], other, *operands[1:], "add"), taken.count)
@@ -133,6 +133,10 @@ def _pair(value: object) -> list[int]:
 
 def _hint(size: object) -> int:
     return size if isinstance(size, int) else size.node.hint or 0  # type: ignore[attr-defined]
+
+
+def _is_one(stride: object) -> bool:
+    return isinstance(stride, int) and stride == 1
 
 
 def _rows(x: TensorMeta) -> int:

@@ -27,6 +27,7 @@ from inductor_cpp.toolchain import ISAS, Toolchain, detect_features, find_toolch
 UNIT = 200
 SANITIZERS = ("libasan.so", "libubsan.so")
 RELAXED: dict[str, Any] = {"database": None, "deadline": None, "suppress_health_check": list(HealthCheck)}
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 SIZE = 5  # of the symbols in drawn kernels
 
 
@@ -44,9 +45,7 @@ def random_kernels(count: int, number: int, max_extent: int = 40) -> list[Kernel
     found: list[Kernel] = []
 
     @seed(number)
-    @settings(
-        max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=QUIET)
     @given(kernels(max_extent=max_extent))
     def collect(kernel: Kernel) -> None:
         found.append(kernel)
