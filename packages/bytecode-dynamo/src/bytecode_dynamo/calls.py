@@ -17,11 +17,13 @@ from . import hook_policy
 from .builtins import (
     autograd,
     autograd_function,
+    branching,
     construct,
     copying,
     objects,
     operators,
     optimizers,
+    overrides,
     references,
     torch_functions,
     transforms,
@@ -194,10 +196,13 @@ class Calls:
             return self.construct(function, args, kwargs)
         if torch_functions.is_graph_function(function):
             return torch_functions.call(self, "call_function", function, list(args), dict(kwargs))
+        receiver = getattr(function, "__self__", None)
+        if isinstance(receiver, (types.GetSetDescriptorType, property)) and function.__name__ == "__get__":
+            getter: Any = receiver
+            return self.get_attr(args[0], str(getattr(getter, "__name__", None) or getter.fget.__name__))
         owner = getattr(function, "__objclass__", None)
         if owner is not None and args:
             return self._call_descriptor(function, owner, args, kwargs)
-        receiver = getattr(function, "__self__", None)
         if isinstance(receiver, type):
             return construct.call_class_method(self, receiver, function, args, kwargs)
         module = (getattr(function, "__module__", None) or "").partition(".")[0]
@@ -234,6 +239,12 @@ class Calls:
     ) -> VariableTracker:
         """Record a torch function or tensor method."""
         return torch_functions.call(self, op, target, list(args), dict(kwargs))
+
+    def dispatch_override(
+        self: Context, op: str, target: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker | None:
+        """What ``__torch_function__`` makes of a torch call; None when nobody has one."""
+        return overrides.dispatch(self, op, target, args, kwargs)
 
     def construct(
         self: Context, cls: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
@@ -345,6 +356,7 @@ __all__ = [
     "autograd",
     "autograd_function",
     "bind_arguments",
+    "branching",
     "copying",
     "objects",
     "optimizers",

@@ -187,7 +187,7 @@ class Compilation:
     def run(self) -> Any:
         """Evaluate, then compile what was captured."""
         try:
-            with compiling(), quiet:
+            with compiling(), quiet, torch._C.DisableTorchFunctionSubclass():
                 outcome = self._evaluate_twice()
             self.ctx.check_marks()
         except UnsupportedCode:
@@ -323,6 +323,8 @@ class Compilation:
     def _begin(self, gen: Codegen) -> None:
         """Load what is written to, and enter the context managers that are active here."""
         ctx = self.ctx
+        if ctx.modes.function_modes(ctx) or ctx.modes.subclasses_off(ctx):
+            raise GraphBreak("BD017", "a torch function mode is active here")
         gen.begin()
         enabled = ctx.modes.entry_grad
         for manager in ctx.modes.active(ctx):

@@ -322,12 +322,17 @@ class Codegen:
         self.keep(value.key)
         self._fill_attributes(value.key)
 
-    def build_tensor(self, key: Identity, node: Node) -> None:
-        """Push a tensor that the graph computes; attributes that the program gave it are set later."""
+    def build_tensor(self, key: Identity, node: Node, cls: type | None = None) -> None:
+        """Push a tensor that the graph computes, as one of a subclass; attributes that the program gave it are set later."""
         if key in self._built:
             self.emitter.load_fast(self._built[key])
             return
+        if cls is not None:
+            self.emitter.load_callee_const(rebuilding.of_class)
         self.load_graph_value(node)
+        if cls is not None:
+            self.load_const(cls)
+            self.emitter.call(2)
         self.keep(key)
         self._fill_attributes(key)
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import torch
+from torch.utils import _pytree as pytree
+
 
 def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     """``torch.cond``."""
@@ -21,7 +24,30 @@ def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
     return carried_inputs
 
 
-_POLYFILLS = {"cond.py": cond, "while_loop.py": while_loop}
+def map(f: Any, xs: Any, *args: Any) -> Any:
+    """``torch._higher_order_ops.map``."""
+    leaves, spec = pytree.tree_flatten(xs)
+    rows = [f(pytree.tree_unflatten([leaf[k] for leaf in leaves], spec), *args) for k in range(leaves[0].shape[0])]
+    return _stacked(rows, 0)
+
+
+def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
+    """``torch._higher_order_ops.scan``."""
+    leaves, spec = pytree.tree_flatten(xs)
+    count, carry, rows = leaves[0].shape[dim], init, []
+    for k in reversed(range(count)) if reverse else range(count):
+        carry, row = combine_fn(carry, pytree.tree_unflatten([leaf.select(dim, k) for leaf in leaves], spec))
+        rows.append(row)
+    return carry, _stacked(rows[::-1] if reverse else rows, 0)
+
+
+def _stacked(rows: list[Any], dim: int) -> Any:
+    flat = [pytree.tree_flatten(row) for row in rows]
+    columns = zip(*(leaves for leaves, _ in flat))
+    return pytree.tree_unflatten([torch.stack(column, dim) for column in columns], flat[0][1])
+
+
+_POLYFILLS = {"cond.py": cond, "while_loop.py": while_loop, "map.py": map, "scan.py": scan}
 
 
 def polyfill_of(code: types.CodeType) -> types.FunctionType | None:

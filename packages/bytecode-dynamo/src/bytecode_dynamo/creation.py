@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import enum
 import types
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -284,6 +284,8 @@ class Creation:
             result = function(*values, **named)
         except Exception as error:
             self.raise_error(type(error), *error.args)
+        if isinstance(result, Iterator):
+            return self.iterator([self.create(item) for item in result])  # the object itself would be used up once
         return self.create(result)
 
     def constant_of(self: Context, value: VariableTracker, what: str) -> Any:

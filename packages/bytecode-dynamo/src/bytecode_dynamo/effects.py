@@ -29,7 +29,7 @@ _NO_SLOT: Any = _Missing()
 class Identity:
     """One mutable object: an existing one (``value`` and ``source``), or one created while evaluating."""
 
-    __slots__ = ("cls", "shell", "source", "value")
+    __slots__ = ("cls", "raised", "shell", "source", "value")
 
     def __init__(self, cls: type, value: Any = MISSING, source: Source | None = None) -> None:
         self.cls = cls
@@ -37,6 +37,8 @@ class Identity:
         self.source = source
         self.shell: Any = None
         """The tracker of the object whose built-in part this is (of a subclass of a built-in type)."""
+        self.raised = False
+        """Whether it is an exception that was raised while evaluating."""
 
     @property
     def exists(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,9 +12,10 @@ from .stance import breaks_are_errors
 
 if TYPE_CHECKING:
     from .context import Context
+    from .variables.base import VariableTracker
     from .variables.context import ModeContextVariable, TorchModeVariable
 
-_GRAD, _ACTIVE, _ENTERED, _STRICT = object(), object(), object(), object()
+_GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_SUBCLASS = (object() for _ in range(6))
 
 
 class Modes:
@@ -25,6 +28,8 @@ class Modes:
         ctx.effects.set_initial(_ACTIVE, ())
         ctx.effects.set_initial(_ENTERED, ())
         ctx.effects.set_initial(_STRICT, breaks_are_errors())
+        ctx.effects.set_initial(_FUNCTION, ())
+        ctx.effects.set_initial(_NO_SUBCLASS, False)
 
     # -- traced changes ---------------------------------------------------------------------------------------------
 
@@ -86,6 +91,39 @@ class Modes:
     def note_grad(self, ctx: Context, enabled: bool) -> None:
         """Grad mode as entering or leaving another mode has set it."""
         ctx.effects.write(_GRAD, enabled)
+
+    def function_modes(self, ctx: Context) -> tuple[VariableTracker, ...]:
+        """Objects whose ``__torch_function__`` sees each torch call at this point of the program, outermost first."""
+        return ctx.effects.read(_FUNCTION)
+
+    def push_function_mode(self, ctx: Context, mode: VariableTracker) -> None:
+        """Enter such a mode."""
+        ctx.effects.write(_FUNCTION, (*self.function_modes(ctx), mode))
+
+    def pop_function_mode(self, ctx: Context) -> VariableTracker:
+        """Leave the innermost one."""
+        *outer, mode = self.function_modes(ctx)
+        ctx.effects.write(_FUNCTION, tuple(outer))
+        return mode
+
+    @contextmanager
+    def outer_function_modes(self, ctx: Context) -> Iterator[None]:
+        """As inside a mode's own method: without the innermost mode."""
+        mode = self.pop_function_mode(ctx)
+        try:
+            yield
+        finally:
+            self.push_function_mode(ctx, mode)
+
+    def subclasses_off(self, ctx: Context) -> bool:
+        """Whether tensor subclasses do not see torch calls at this point of the program."""
+        return ctx.effects.read(_NO_SUBCLASS)
+
+    def set_subclasses_off(self, ctx: Context, off: bool) -> bool:
+        """Say so from here on; returns what it was."""
+        before = self.subclasses_off(ctx)
+        ctx.effects.write(_NO_SUBCLASS, off)
+        return before
 
     def _enter(self, manager: TorchModeVariable) -> None:
         self._real.append((manager.mode.leave, manager.mode.enter(*manager.settings)))

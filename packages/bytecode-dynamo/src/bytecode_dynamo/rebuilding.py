@@ -9,6 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 
 def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: Any, closure: Any) -> types.FunctionType:
     """A function object."""
@@ -86,3 +88,9 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     collections.defaultdict: replace_dict,
     set: replace_set,
 }
+
+
+def of_class(value: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
+    """A tensor as one of a subclass."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(cls)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .source import ChainedSource, SourceEmitter, hashed_once
 
 
@@ -66,3 +68,27 @@ class StorageOffsetSource(ChainedSource):
         self.base.emit(emitter)
         emitter.load_method("storage_offset")
         emitter.call(0)
+
+
+@hashed_once
+@dataclass(frozen=True)
+class PlainTensorSource(ChainedSource):
+    """A tensor of a subclass as one of torch.Tensor."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.as_subclass(Tensor)"
+
+    def step(self, value: Any) -> torch.Tensor:
+        return as_plain(value)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_callee_const(as_plain)
+        self.base.emit(emitter)
+        emitter.call(1)
+
+
+def as_plain(value: torch.Tensor) -> torch.Tensor:
+    """The tensor without its class."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(torch.Tensor)

@@ -313,6 +313,24 @@ def make_tensor(ctx: Context, *args: VariableTracker, **named: VariableTracker) 
     return torch_functions.call(ctx, "call_function", torch.Tensor, list(args), named)
 
 
+def _make_typed_tensor(cls: Any) -> Constructor:
+    """``torch.FloatTensor(data)`` or ``torch.FloatTensor(*sizes)``."""
+
+    def rule(ctx: Context, *args: VariableTracker) -> VariableTracker:
+        is_data = len(args) == 1 and isinstance(args[0], SequenceVariable) and args[0].python_type() is not torch.Size
+        dtype = {"dtype": ConstantVariable(cls.dtype)}
+        return ctx.call_known(torch.tensor if is_data else torch.empty, args or [ConstantVariable(0)], dtype)
+
+    return rule
+
+
+for _cls in (
+    *(torch.FloatTensor, torch.DoubleTensor, torch.HalfTensor, torch.BFloat16Tensor, torch.ByteTensor),
+    *(torch.CharTensor, torch.ShortTensor, torch.IntTensor, torch.LongTensor, torch.BoolTensor),
+):
+    constructs(_cls)(_make_typed_tensor(_cls))
+
+
 @constructs(property, staticmethod, classmethod)
 def make_descriptor(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
     raise GraphBreak("BD019", "a property or method object")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import types
 from typing import TYPE_CHECKING
 
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
-from bytecode_dynamo.variables.userobject import ExceptionVariable, OpaqueVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
 from . import operators
 from .registry import evaluates_call
@@ -96,8 +95,7 @@ def exc_info(ctx: Context) -> Value:
     handled = ctx.handled_exception()
     if handled is None:
         return ctx.create_tuple([ctx.none] * 3)
-    traceback = OpaqueVariable(types.TracebackType, "the traceback of an exception")
-    return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, traceback])
+    return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, TRACEBACK])
 
 
 @evaluates_call(sys.exception)

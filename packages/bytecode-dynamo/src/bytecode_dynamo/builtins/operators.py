@@ -132,10 +132,10 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
         return left.call_method(ctx, f"__{BINARY[symbol][2]}__", [right], {})
     if isinstance(right, UserObjectVariable):
         return _special(ctx, BINARY[symbol][2], left, right, in_place)
-    return ctx.raise_error(
-        TypeError,
-        f"unsupported operand type(s) for {symbol}: {left.python_type().__name__!r} and {right.python_type().__name__!r}",
-    )
+    kind, other = left.python_type().__name__, right.python_type().__name__
+    if symbol == "+" and kind in ("list", "tuple"):
+        return ctx.raise_error(TypeError, f'can only concatenate {kind} (not "{other}") to {kind}')
+    return ctx.raise_error(TypeError, f"unsupported operand type(s) for {symbol}{'=' * in_place}: {kind!r} and {other!r}")
 
 
 _SET_UPDATES = {"&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
@@ -167,9 +167,11 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
             result = owner.call_method(ctx, method, [other], {})
             if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
                 return result
+    symbol = next(symbol for symbol, entry in BINARY.items() if entry[2] == name)
+    text = f"{symbol}{'=' * in_place}" if name != "pow" or in_place else "** or pow()"
     return ctx.raise_error(
         TypeError,
-        f"unsupported operand type(s) for {name}: {left.python_type().__name__!r} and {right.python_type().__name__!r}",
+        f"unsupported operand type(s) for {text}: {left.python_type().__name__!r} and {right.python_type().__name__!r}",
     )
 
 
@@ -194,6 +196,10 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
             result = owner.call_method(ctx, name, [other], {})
             if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
                 return result
+        elif symbol == "!=" and isinstance(owner, UserObjectVariable) and owner.python_type().__eq__ is not object.__eq__:
+            result = owner.call_method(ctx, "__eq__", [other], {})
+            if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
+                return ConstantVariable(not result.truth(ctx))
     if isinstance(left, SetVariable) and symbol not in ("==", "!="):
         return ConstantVariable(function(set(left.members(ctx)), set(members_of(ctx, right))))
     if symbol in ("==", "!="):
@@ -276,6 +282,15 @@ def getitem(ctx: Context, container: VariableTracker, key: VariableTracker) -> V
 @evaluates_call(operator.setitem)
 def setitem(ctx: Context, container: VariableTracker, key: VariableTracker, value: VariableTracker) -> None:
     container.set_item(ctx, key, value)
+
+
+@evaluates_call(operator.delitem)
+def delitem(ctx: Context, container: VariableTracker, key: VariableTracker) -> None:
+    container.del_item(ctx, key)
+
+
+evaluates_call(operator.concat)(_binary_rule("+"))
+evaluates_call(operator.iconcat)(_binary_rule("+="))
 
 
 @evaluates_call(operator.is_)

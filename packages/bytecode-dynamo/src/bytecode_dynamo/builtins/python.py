@@ -288,11 +288,16 @@ def divmod_(ctx: Context, left: Value, right: Value) -> Value:
     for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
         if isinstance(owner, UserObjectVariable) and hasattr(owner.python_type(), name):
             return owner.call_method(ctx, name, [other], {})
+    if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
+        names = left.python_type().__name__, right.python_type().__name__
+        ctx.raise_error(TypeError, f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}")
     return ctx.create_tuple([operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)])
 
 
 @evaluates_call(pow)
 def pow_(ctx: Context, base: Value, exponent: Value, *modulus: Value) -> Value:
+    if modulus and isinstance(base, UserObjectVariable):
+        return base.call_method(ctx, "__pow__", [exponent, *modulus], {})
     if modulus:
         return ctx.fold(pow, [base, exponent, *modulus], {})
     return operators.binary(ctx, "**", base, exponent)

@@ -275,6 +275,9 @@ def call(
     ctx: Context, op: str, target: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
 ) -> VariableTracker:
     """Evaluate a torch call on fake values, and record it if its result is a tensor or it has an effect."""
+    handled = ctx.dispatch_override(op, target, args, kwargs)
+    if handled is not None:
+        return handled
     fakes = [arg.as_fake(ctx) for arg in args]
     named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
     with_unbacked = len(ctx.env.unbacked)

@@ -53,6 +53,8 @@ def reraise(ctx: Context, frame: Frame, instruction: Instruction) -> NoReturn:
 @evaluates(Op.PUSH_EXC_INFO)
 def push_exc_info(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     error = frame.stack.pop()
+    if isinstance(error, ExceptionVariable):
+        error.key.raised = True
     frame.stack += [frame.handled[-1] if frame.handled else ctx.none, error]
     frame.handled.append(error)
 

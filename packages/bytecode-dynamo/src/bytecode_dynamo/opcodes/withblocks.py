@@ -8,7 +8,7 @@ from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
-from bytecode_dynamo.variables.userobject import ExceptionVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
 from .table import evaluates
 
@@ -53,4 +53,4 @@ def with_except_start(ctx: Context, frame: Frame, instruction: Instruction) -> N
     exit_, error = frame.stack[-4], frame.stack[-1]
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "leaving a with block by an exception from outside of the graph")
-    frame.push(exit_.call(ctx, [ClassVariable(error.python_type()), error, ctx.none], {}))
+    frame.push(exit_.call(ctx, [ClassVariable(error.python_type()), error, TRACEBACK], {}))

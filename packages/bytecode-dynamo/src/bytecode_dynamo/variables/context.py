@@ -326,6 +326,17 @@ class LabelVariable(ModeContextVariable):
         gen.emitter.call(len(self.args))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SubclassesOffVariable(ModeContextVariable):
+    """``torch._C.DisableTorchFunctionSubclass()``."""
+
+    def enter(self, ctx: Context) -> None:
+        ctx.effects.write((self.key, "before"), ctx.modes.set_subclasses_off(ctx, True))
+
+    def exit(self, ctx: Context) -> None:
+        ctx.modes.set_subclasses_off(ctx, ctx.effects.read((self.key, "before")))
+
+
 def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker | None:
     """A new mode context, or None when the class is not one."""
     if cls in (torch.no_grad, torch.enable_grad):
@@ -348,6 +359,8 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         values = [arg.as_constant(ctx) for arg in (*args, *kwargs.values())]
         settings = tuple(values) if cls is torch.autograd.set_detect_anomaly else (True, *values)
         return TorchModeVariable(Identity(cls), ANOMALY, settings)
+    if cls is torch._C.DisableTorchFunctionSubclass:
+        return SubclassesOffVariable(Identity(cls))
     if cls is torch.autograd.profiler.record_function:
         return LabelVariable(Identity(cls), tuple(ctx.constant_of(arg, "a label") for arg in args))
     if cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):

@@ -52,6 +52,8 @@ class IteratorVariable(VariableTracker):
             return self
         if name == "__next__":
             return ctx.next_or_raise(self)
+        if name == "__length_hint__":
+            raise GraphBreak("BD007", "__length_hint__ of an iterator")
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
     def position(self, ctx: Context) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
 
@@ -187,6 +188,16 @@ class DictViewVariable(VariableTracker):
         if self.kind == "keys":
             return self.base.contains(ctx, item)
         return VariableTracker.contains(self, ctx, item)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return ctx.bound_rule(self, name) if hasattr(self.python_type(), name) else VariableTracker.get_attr(self, ctx, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name == "isdisjoint":
+            return ConstantVariable(not any(self.contains(ctx, item) for item in args[0].unpack(ctx)))
+        if name.startswith("__") and name != "__class__":
+            return ctx.special_method(self, name, args)
+        raise GraphBreak("BD007", f"{name} of {self.describe()}")
 
     def reconstruct(self, gen: Codegen) -> None:
         gen(self.base)

@@ -16,7 +16,8 @@ from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import ABSENT, GuardKind
 from bytecode_dynamo.source import AttrSource, ItemSource, Source
-from bytecode_dynamo.tensor_source import SizeSource
+from bytecode_dynamo.tensor_facts import TensorFacts
+from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plain
 
 from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
@@ -89,6 +90,16 @@ class TensorVariable(VariableTracker):
     def python_type(self) -> type:
         return self.cls
 
+    @property
+    def torch_class(self) -> type:
+        """Its class, or the class of torch's that it extends."""
+        return next(cls for cls in self.cls.__mro__ if cls in TENSOR_TYPES)
+
+    @property
+    def overrides(self) -> bool:
+        """Whether its class has a ``__torch_function__``."""
+        return self.cls not in TENSOR_TYPES and self.cls.__torch_function__ is not torch._C._disabled_torch_function_impl  # pyright: ignore
+
     def describe(self) -> str:
         return f"tensor {self.source.name if self.source is not None else self.node.name}"
 
@@ -130,12 +141,19 @@ class TensorVariable(VariableTracker):
         ctx.torch_call("call_function", operator.setitem, [self, key, value], {})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if self.cls not in TENSOR_TYPES and _is_own(self.cls, name):
+            return self._own_attribute(ctx, name)
         found = ctx.require_class_attribute(self.cls, name)
-        if found is not TORCHS[self.cls].get(name, ABSENT):
+        if found is not TORCHS[self.torch_class].get(name, ABSENT):
             return self._replaced_attribute(ctx, name, found)
+        seen = self.overrides or ctx.modes.function_modes(ctx)
+        if seen and hasattr(torch.Tensor, name) and not callable(getattr(torch.Tensor, name)):
+            handled = ctx.dispatch_override("get_attr", name, [self], {})
+            if handled is not None:
+                return handled
         if name == "_version" and ctx.examples:
             raise GraphBreak("BD014", f"{self.describe()}._version: how often inputs were written is not known")
-        if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name)):
+        if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name, callable)):
             return ctx.create(getattr(self.fake, name) if name != "is_leaf" else self.fake.is_leaf and was_leaf(ctx, self))
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
@@ -156,6 +174,12 @@ class TensorVariable(VariableTracker):
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}: the program changed it on the class")
         index, _ = find_in_class(self.cls, name)
         return bind(ctx, self, self.cls, found, class_source(ctx, self.cls, index, name), name)
+
+    def _own_attribute(self, ctx: Context, name: str) -> VariableTracker:
+        """What a subclass defines; an attribute of the object comes before a method."""
+        value = ctx.example_of(self)
+        held = ctx.effects.read((self.key(ctx), name)) is not MISSING or (value is not None and name in value.__dict__)
+        return self._custom_attribute(ctx, name) if held else ctx.class_attribute(self, self.cls, name)
 
     def key(self, ctx: Context) -> Identity:
         """What attributes of the object are written to."""
@@ -203,8 +227,10 @@ class TensorVariable(VariableTracker):
         ctx.effects.write((self.key(ctx), name), DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if self.cls not in TENSOR_TYPES and _is_own(self.cls, name):
+            return self._own_attribute(ctx, name).call(ctx, args, kwargs)
         found = ctx.require_class_attribute(self.cls, name)
-        if found is not TORCHS[self.cls].get(name, ABSENT):
+        if found is not TORCHS[self.torch_class].get(name, ABSENT):
             return self._replaced_attribute(ctx, name, found).call(ctx, args, kwargs)
         rule = TENSOR_METHODS.get(name)
         if rule is not None:
@@ -217,16 +243,20 @@ class TensorVariable(VariableTracker):
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
         if name == "item" and not ctx.config.capture_scalar_outputs:
             raise GraphBreak("BD004", f"{self.describe()}.item()", "set config.capture_scalar_outputs, or keep it a tensor")
+        if name == "type" and args and issubclass(args[0].python_type(), type):
+            wanted = args[0].as_constant(ctx)
+            args = [ConstantVariable(f"{wanted.__module__}.{wanted.__name__}"), *args[1:]]  # as FX can write it
         if name in ("__getitem__", "__setitem__", "__len__", "__iter__"):
             return ctx.special_method(self, name, args)
         return ctx.torch_call("call_method", name, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
-        key = gen.ctx.identities.get(id(self.fake))
-        if key is None or not gen.ctx.effects.attributes(key):
+        plain = self.cls in TENSOR_TYPES
+        key = gen.ctx.identities.get(id(self.fake)) if plain else gen.ctx.tensor_identity(self)
+        if key is None or (plain and not gen.ctx.effects.attributes(key)):
             gen.load_graph_value(self.node)
         else:
-            gen.build_tensor(key, self.node)
+            gen.build_tensor(key, self.node, None if plain else self.cls)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -367,12 +397,33 @@ def is_static(value: torch.Tensor, source: Source) -> bool:
     return isinstance(source, ItemSource) and isinstance(base, AttrSource) and base.attribute in ("_buffers", "_parameters")
 
 
+def _is_own(cls: type, name: str) -> bool:
+    """Whether a tensor subclass defines an attribute that torch's classes do not, or otherwise."""
+    own = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
+    return name != "__torch_function__" and any(name in base.__dict__ for base in own if base not in TENSOR_TYPES)
+
+
+def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
+    """A tensor of a class that is written in Python and sees torch calls: graphs get it as a plain tensor."""
+    plain, facts, cls = as_plain(value), TensorFacts.of(value), type(value)
+    fake = ctx.mode.from_real(plain, source=source.name, symbols={})
+    ctx.guards.require(source, GuardKind.TYPE_IS, cls)
+    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and TensorFacts.of(now) == facts)
+    node = ctx.graph.add_input(PlainTensorSource(source), plain, fake)
+    tracker = TensorVariable(node, fake, cls, source=source)
+    ctx.remember_tensor(tracker, value)
+    return ctx.effects.remember(value, tracker)
+
+
 @tracker_for(torch.Tensor)
 def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
-    if type(value) not in TENSOR_TYPES:
-        return wrap_opaque(ctx, value, source, f"a {type(value).__name__}: tensor subclasses are not captured")
+    cls: Any = type(value)
+    if cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return wrap_opaque(ctx, value, source, f"a {cls.__name__}: it has __torch_dispatch__")
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")
+    if cls not in TENSOR_TYPES and cls.__torch_function__ is not torch._C._disabled_torch_function_impl:
+        return wrap_subclass(ctx, value, source)
     static = is_static(value, source)
     symbols: dict[int, torch.SymInt] = {}
     dims = ctx.dynamic.dims(value, source, static)

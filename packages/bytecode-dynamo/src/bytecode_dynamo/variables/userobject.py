@@ -334,6 +334,8 @@ class ExceptionVariable(UserObjectVariable):
             return ctx.create_tuple(self.arguments(ctx))
         if name in ("__cause__", "__context__", "__traceback__", "__suppress_context__"):
             held = ctx.effects.read((self.key, name))
+            if name == "__traceback__" and self.key.raised:
+                return TRACEBACK
             if held is MISSING and self.key.exists:
                 raise GraphBreak("BD014", f"{name} of {self.describe()}")
             return held if held is not MISSING else ConstantVariable(False if name == "__suppress_context__" else None)
@@ -353,6 +355,8 @@ class ExceptionVariable(UserObjectVariable):
         return UserObjectVariable.call_method(self, ctx, name, args, kwargs)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if name == "__traceback__" and (value is TRACEBACK or not self.key.exists):
+            return  # it is made anew where the exception is raised
         if name in ("__cause__", "__context__", "__suppress_context__", "__traceback__", "args"):
             ctx.effects.write((self.key, name), value)
             return
@@ -380,6 +384,17 @@ class OpaqueVariable(VariableTracker):
 
     def describe(self) -> str:
         return self.what
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracebackVariable(OpaqueVariable):
+    """The traceback of an exception raised while evaluating: that there is one is all that is known."""
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+
+TRACEBACK = TracebackVariable(types.TracebackType, "the traceback of an exception")
 
 
 def wrap_opaque(ctx: Context, value: object, source: Source, what: str) -> VariableTracker:

@@ -1,0 +1,124 @@
+"""``torch.cond`` and ``while_loop`` on tensors: their functions are graphs of their own, called as the data says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._higher_order_ops.while_loop import while_loop as torch_while_loop
+from torch.utils import _pytree as pytree
+
+from bytecode_dynamo import control_flow
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.graph import is_in_place
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.subgraph import Subgraph, capture_subgraph, without_effects
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.tensor import TensorVariable
+
+from . import torch_functions
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+
+@evaluates_call(torch.cond)
+def cond(
+    ctx: Context, pred: VariableTracker, true_fn: VariableTracker, false_fn: VariableTracker,
+    operands: VariableTracker | None = None,
+) -> VariableTracker:  # fmt: skip
+    given = [] if operands is None else operands.unpack(ctx)
+    if not isinstance(pred, TensorVariable):
+        return (true_fn if pred.truth(ctx) else false_fn).call(ctx, given, {})
+    branches = [_captured(ctx, function, given, "a branch of torch.cond") for function in (true_fn, false_fn)]
+    _require_alike(ctx, branches[0].outputs, branches[1].outputs, "the branches of torch.cond")
+    count, split = len(given), len(branches[0].lifted)
+
+    def run(chosen: Any, *values: Any) -> Any:
+        args, lifted = values[:count], values[count:]
+        if chosen:
+            return branches[0].bind(lifted[:split])(*args)
+        return branches[1].bind(lifted[split:])(*args)
+
+    return _record(ctx, "cond", run, [pred, *given], branches, branches[0].outputs)
+
+
+@evaluates_call(torch_while_loop)
+def while_loop(
+    ctx: Context, cond_fn: VariableTracker, body_fn: VariableTracker, carried_inputs: VariableTracker
+) -> VariableTracker:
+    carried = carried_inputs.unpack(ctx)
+    if not all(isinstance(value, TensorVariable) for value in carried):
+        return ctx.polyfill(control_flow.while_loop, [cond_fn, body_fn, carried_inputs], {})
+    graphs = [_captured(ctx, function, carried, "a function of while_loop") for function in (cond_fn, body_fn)]
+    _require_alike(ctx, tuple(value.as_proxy(ctx) for value in carried), graphs[1].outputs, "what while_loop carries")
+    count, split = len(carried), len(graphs[0].lifted)
+
+    def run(*values: Any) -> Any:
+        state, lifted = values[:count], values[count:]
+        go_on, body = graphs[0].bind(lifted[:split]), graphs[1].bind(lifted[split:])
+        while go_on(*state):
+            state = body(*state)
+        return tuple(state)
+
+    return _record(ctx, "while_loop", run, carried, graphs, graphs[1].outputs)
+
+
+def _captured(ctx: Context, function: VariableTracker, args: list[VariableTracker], what: str) -> Subgraph:
+    """One of the functions; it must not change anything."""
+    fakes = pytree.tree_map(lambda value: _like(ctx, value), [arg.as_fake(ctx) for arg in args])
+    with without_effects(ctx, what):
+        graph = capture_subgraph(ctx, function, args, fakes, {})
+    if any(map(is_in_place, graph.module.graph.nodes)):
+        raise GraphBreak("BD020", f"{what} writes to a tensor in place")
+    return graph
+
+
+def _like(ctx: Context, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    with ctx.mode:
+        return value.detach().requires_grad_(value.requires_grad)
+
+
+def _require_alike(ctx: Context, left: Any, right: Any, what: str) -> None:
+    def fact(leaf: Any) -> Any:
+        value = leaf.meta["val"] if isinstance(leaf, torch.fx.Node) else leaf
+        return (value.dtype, value.requires_grad, value.dim()) if isinstance(value, torch.Tensor) else value
+
+    (a, spec), (b, other) = pytree.tree_flatten(left), pytree.tree_flatten(right)
+    if spec != other or [fact(leaf) for leaf in a] != [fact(leaf) for leaf in b]:
+        raise GraphBreak("BD018", f"{what} differ in number, kind, dtype or gradients")
+    for one, two in zip(a, b):
+        if isinstance(one, torch.fx.Node) and isinstance(one.meta["val"], torch.Tensor):
+            sizes = zip(one.meta["val"].shape, two.meta["val"].shape)
+            if not all(ctx.decide(lambda m=m, n=n: bool(m == n), "a size") for m, n in sizes):
+                raise GraphBreak("BD018", f"{what} differ in sizes")
+
+
+def _record(
+    ctx: Context, name: str, run: Callable[..., Any], args: list[VariableTracker], graphs: list[Subgraph], outputs: Any
+) -> VariableTracker:
+    """A call whose results are like ``outputs``: which function makes them is known when it runs."""
+    target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
+    lifted = [node for graph in graphs for node in graph.lifted]
+    if any(not isinstance(node.meta["val"], torch.Tensor) for node in lifted):
+        raise GraphBreak("BD018", f"a symbolic size inside of {name}")
+    with ctx.mode:
+        result = pytree.tree_map(lambda leaf: _result_like(leaf), outputs)
+    node = ctx.graph.add_call("call_function", target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result)
+    return torch_functions.wrap_result(ctx, node, result)
+
+
+def _result_like(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.fx.Node):
+        return leaf
+    value = leaf.meta["val"]
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    with torch.enable_grad():
+        return made.requires_grad_().view_as(made) if value.requires_grad else made
+
+
+__all__ = ["cond", "while_loop"]

@@ -1,0 +1,262 @@
+"""``__torch_function__``: of objects, of tensor subclasses, and of modes entered inside; evaluated as torch calls it.
+
+Graphs compute on plain tensors: an input of a subclass is passed as an alias without it, and a result gets its class
+where it leaves the graph.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.overrides
+from torch.overrides import TorchFunctionMode
+
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
+from bytecode_dynamo.variables.mapping import DictVariable
+from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
+from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+Args = list[VariableTracker]
+Kwargs = dict[str, VariableTracker]
+_DEFAULT: Any = torch.Tensor.__torch_function__
+_Tensor: Any = torch.Tensor
+
+
+def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
+    """The values, also in lists and tuples, whose classes want to see torch calls."""
+    for value in values:
+        if isinstance(value, TensorVariable):
+            if value.overrides and not ctx.modes.subclasses_off(ctx):
+                yield value
+        elif isinstance(value, UserObjectVariable):
+            if hasattr(value.python_type(), "__torch_function__"):
+                yield value
+        elif isinstance(value, (ListVariable, TupleVariable)):
+            yield from overriding(ctx, map(ctx.real, value.elements(ctx)))
+
+
+def dispatch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker | None:
+    """What modes and classes make of a torch call; None when nobody has a say in it."""
+    found = list(overriding(ctx, (*args, *kwargs.values())))
+    modes = ctx.modes.function_modes(ctx)
+    if not found and not modes:
+        return None
+    classes = _in_order([value.python_type() for value in found])
+    if not modes and len(classes) == 1 and issubclass(classes[0], torch.Tensor) and _is_default(classes[0]):
+        if op == "get_attr":
+            return _converted(ctx, classes[0], lambda: args[0].get_attr(ctx, target))
+        return _converted(ctx, classes[0], lambda: ctx.torch_call(op, target, args, kwargs))
+    function, given, named = _recorded(ctx, op, target, args, kwargs)
+    rest = [ctx.create_tuple([ClassVariable(cls) for cls in classes]), given, named]
+    if modes:
+        with ctx.modes.outer_function_modes(ctx):
+            return modes[-1].call_method(ctx, "__torch_function__", [function, *rest], {})
+    for cls in classes:
+        result = ctx.get_attr(ClassVariable(cls), "__torch_function__").call(ctx, [function, *rest], {})
+        if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
+            return result
+    names = ", ".join(cls.__qualname__ for cls in classes)
+    return ctx.raise_error(TypeError, f"Multiple dispatch failed for {function.describe()}: {names} gave NotImplemented")
+
+
+def _in_order(classes: list[type]) -> list[type]:
+    """Each class once; a subclass comes before the classes that it extends."""
+    order: list[type] = []
+    for cls in dict.fromkeys(classes):
+        place = next((k for k, other in enumerate(order) if issubclass(cls, other)), len(order))
+        order.insert(place, cls)
+    return order
+
+
+def _is_default(cls: Any) -> bool:
+    return cls.__torch_function__.__func__ is _DEFAULT.__func__
+
+
+# -- which function a call names, and with what arguments --------------------------------------------------------------------
+
+
+class _Found(BaseException):
+    """Carries what a torch call tells its overrides."""
+
+
+class _Recorder(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise _Found(func, args, kwargs or {})
+
+
+class _Stand:
+    """Stands for an object with ``__torch_function__``."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise _Found(func, args, kwargs or {})
+
+
+def _recorded(
+    ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
+) -> tuple[VariableTracker, VariableTracker, VariableTracker]:
+    """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins tells."""
+    known: dict[int, tuple[Any, VariableTracker]] = {}
+
+    def stand_in(value: VariableTracker) -> Any:
+        if isinstance(value, (ListVariable, TupleVariable)) and not isinstance(value, UserObjectVariable):
+            made: Any = [stand_in(ctx.real(item)) for item in value.elements(ctx)]
+            return made if isinstance(value, ListVariable) else tuple(made)
+        if isinstance(value, SliceVariable):
+            return slice(*(stand_in(part) for part in value.parts))
+        if isinstance(value, TensorVariable):
+            made = torch.empty(0, dtype=value.fake.dtype)
+        elif isinstance(value, UserObjectVariable):
+            made = _Stand()
+        elif isinstance(value, SymbolicVariable):
+            made = value.value
+        else:
+            return value.as_constant(ctx)
+        known[id(made)] = (made, value)
+        return made
+
+    def tracker(value: Any) -> VariableTracker:
+        if id(value) in known:
+            return known[id(value)][1]
+        if type(value) in (tuple, list, torch.Size):
+            items = [tracker(item) for item in value]
+            return ctx.create_list(items) if type(value) is list else ctx.create_tuple(items, type(value))
+        if isinstance(value, slice):
+            return SliceVariable((tracker(value.start), tracker(value.stop), tracker(value.step)))
+        return ctx.create(value)
+
+    given, named = [stand_in(arg) for arg in args], {name: stand_in(value) for name, value in kwargs.items()}
+    try:
+        with torch._C._EnableTorchFunction(), _Recorder():
+            if op == "get_attr":
+                getattr(given[0], target)
+            elif op == "call_method":
+                getattr(given[0], target)(*given[1:], **named)
+            else:
+                target(*given, **named)
+    except _Found as found:
+        function, given, named = found.args
+        pairs: list[tuple[VariableTracker, VariableTracker]] = [
+            (ConstantVariable(name), tracker(value)) for name, value in named.items()
+        ]
+        return _callee(ctx, function), ctx.create_tuple([tracker(value) for value in given]), ctx.create_dict(pairs)
+    except Exception as error:
+        raise GraphBreak("BD018", f"{target} under __torch_function__: {type(error).__name__}: {error}") from None
+    raise GraphBreak("BD018", f"{target} does not ask __torch_function__")
+
+
+def _callee(ctx: Context, function: Any) -> VariableTracker:
+    if isinstance(function, types.MethodWrapperType):
+        return CallableVariable(function)  # ``torch.Tensor.shape.__get__``
+    return ctx.wrap(function, ConstSource(function))
+
+
+# -- the default ------------------------------------------------------------------------------------------------------------
+
+
+@evaluates_call(_DEFAULT.__func__)
+def default_torch_function(
+    ctx: Context, cls: VariableTracker, func: VariableTracker, types: VariableTracker, args: VariableTracker | None = None,
+    kwargs: VariableTracker | None = None,
+) -> VariableTracker:  # fmt: skip
+    wanted: Any = cls.as_constant(ctx)
+    if not all(issubclass(wanted, one.as_constant(ctx)) for one in types.unpack(ctx)):
+        return ConstantVariable(NotImplemented)
+    given = [] if args is None else args.unpack(ctx)
+    none = kwargs is None or isinstance(kwargs, ConstantVariable)
+    named = {} if none else {key.as_constant(ctx): ctx.real(held) for key, held in ctx.pairs_of(cast("Any", kwargs))}
+    return _converted(ctx, wanted, lambda: func.call(ctx, given, named), func)
+
+
+def _converted(ctx: Context, cls: type, call: Any, func: VariableTracker | None = None) -> VariableTracker:
+    """The result of a call without overrides by subclasses; new tensors in it are of the class."""
+    before = set(ctx.tensors)
+    with _without_subclasses(ctx):
+        result = call()
+    if isinstance(func, CallableVariable) and func.value in torch.overrides.get_default_nowrap_functions():
+        return result
+    return _of_class(ctx, result, cls, before)
+
+
+@contextmanager
+def _without_subclasses(ctx: Context) -> Iterator[None]:
+    old = ctx.modes.set_subclasses_off(ctx, True)
+    try:
+        yield
+    finally:
+        ctx.modes.set_subclasses_off(ctx, old)
+
+
+def _of_class(ctx: Context, result: VariableTracker, cls: type, before: set[int]) -> VariableTracker:
+    if cls is torch.Tensor:
+        return result
+    if isinstance(result, TensorVariable) and not issubclass(result.cls, cls):
+        return with_class(ctx, alias(ctx, result) if id(result.fake) in before else result, cls)
+    if isinstance(result, TupleVariable):
+        return TupleVariable(tuple(_of_class(ctx, ctx.real(item), cls, before) for item in result.items), result.cls)
+    if isinstance(result, ListVariable):
+        return ctx.create_list([_of_class(ctx, item, cls, before) for item in result.unpack(ctx)])
+    return result
+
+
+def alias(ctx: Context, value: TensorVariable) -> TensorVariable:
+    """Another tensor object over the same data."""
+    with _without_subclasses(ctx):
+        return cast("TensorVariable", ctx.torch_call("call_function", torch.ops.aten.alias.default, [value], {}))
+
+
+def with_class(ctx: Context, value: TensorVariable, cls: type) -> TensorVariable:
+    """A new tensor as one of a subclass."""
+    made = TensorVariable(value.node, value.fake, cls)
+    ctx.remember_tensor(made)
+    return made
+
+
+def as_subclass(ctx: Context, value: TensorVariable, cls: VariableTracker) -> VariableTracker:
+    """``value.as_subclass(cls)``."""
+    wanted = cls.as_constant(ctx)
+    if wanted.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
+        raise GraphBreak("BD019", f"{wanted.__qualname__} has __torch_dispatch__")
+    return with_class(ctx, alias(ctx, value), wanted)
+
+
+TENSOR_METHODS["as_subclass"] = as_subclass
+
+
+@evaluates_call(_Tensor._make_subclass)
+def make_subclass(
+    ctx: Context, cls: VariableTracker, data: VariableTracker, require_grad: VariableTracker | None = None
+) -> VariableTracker:
+    with _without_subclasses(ctx):
+        made = data.call_method(ctx, "detach", [], {})
+        if require_grad is not None and require_grad.truth(ctx):
+            made = made.call_method(ctx, "requires_grad_", [], {})
+    assert isinstance(made, TensorVariable)
+    return as_subclass(ctx, made, cls) if not made.fake.requires_grad else with_class(ctx, made, cls.as_constant(ctx))
+
+
+@evaluates_call(torch.overrides._push_mode)
+def push_mode(ctx: Context, mode: VariableTracker) -> None:
+    ctx.modes.push_function_mode(ctx, mode)
+
+
+@evaluates_call(torch.overrides._pop_mode)
+def pop_mode(ctx: Context) -> VariableTracker:
+    return ctx.modes.pop_function_mode(ctx)
+
+
+__all__ = ["DictVariable", "alias", "dispatch", "with_class"]
