@@ -15,11 +15,13 @@ import torch
 
 from . import hook_policy
 from .builtins import (
+    arrays,
     autograd,
     autograd_function,
     branching,
     construct,
     copying,
+    getters,
     objects,
     operators,
     optimizers,
@@ -353,11 +355,13 @@ __all__ = [
     "Calls",
     "ConstSource",
     "NotConstant",
+    "arrays",
     "autograd",
     "autograd_function",
     "bind_arguments",
     "branching",
     "copying",
+    "getters",
     "objects",
     "optimizers",
     "references",

@@ -187,7 +187,7 @@ class Compilation:
     def run(self) -> Any:
         """Evaluate, then compile what was captured."""
         try:
-            with compiling(), quiet, torch._C.DisableTorchFunctionSubclass():
+            with compiling(), quiet:
                 outcome = self._evaluate_twice()
             self.ctx.check_marks()
         except UnsupportedCode:
@@ -232,7 +232,8 @@ class Compilation:
             LazyVariable(cell, source=ClosureCellSource(name)) for name, cell in zip(view.code.co_freevars, view.closure or ())
         )
         frame = Frame(self.decoded, self.ctx.root_names, slots, closure=cells)
-        return run_root(self.ctx, frame, stop)
+        with torch._C.DisableTorchFunctionSubclass():
+            return run_root(self.ctx, frame, stop)
 
     def _scope(self) -> Scope:
         view = self.view
@@ -323,7 +324,7 @@ class Compilation:
     def _begin(self, gen: Codegen) -> None:
         """Load what is written to, and enter the context managers that are active here."""
         ctx = self.ctx
-        if ctx.modes.function_modes(ctx) or ctx.modes.subclasses_off(ctx):
+        if ctx.modes.function_modes(ctx) or ctx.modes.subclasses_off(ctx) != ctx.modes.entry_subclasses_off:
             raise GraphBreak("BD017", "a torch function mode is active here")
         gen.begin()
         enabled = ctx.modes.entry_grad

@@ -285,7 +285,9 @@ class Codegen:
         self.load_const(cls)
         if isinstance(value.contents, TupleVariable):
             self.build_tuple(value.contents.items)
-        self.emitter.call(1 + isinstance(value.contents, TupleVariable))
+        elif isinstance(value.contents, ConstantVariable):
+            self(value.contents)
+        self.emitter.call(1 + isinstance(value.contents, (TupleVariable, ConstantVariable)))
         self.keep(value.key)
         self._fill_attributes(value.key)
         name, held = self._built[value.key], value.contents.identity()

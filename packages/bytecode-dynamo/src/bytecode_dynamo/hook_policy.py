@@ -12,14 +12,13 @@ from typing import Any
 
 import symshapes
 
-from . import control_flow
 from .errors import GraphBreak
 from .source import ConstSource, MappingSource, Source
 from .trace import TORCH_ROOT
 
 DISABLED = "_bytecode_dynamo_disabled"
 _OWN_ROOTS = (str(Path(__file__).parent) + os.sep, str(Path(symshapes.__file__).parent) + os.sep)
-_POLYFILLS = control_flow.__file__
+_POLYFILLS = tuple(os.path.join(os.path.dirname(__file__), name) for name in ("control_flow.py", "polyfills.py"))
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = (sysconfig.get_paths()["purelib"] + os.sep, sysconfig.get_paths()["platlib"] + os.sep)
 # Parts of torch that are ordinary Python around tensors; frames of the rest run as they are.
@@ -84,7 +83,7 @@ def check_inlining(function: types.FunctionType) -> None:
         return
     if filename.startswith(_TORCH_OPAQUE):
         raise GraphBreak("BD018", f"call of {function.__module__}.{function.__qualname__}")
-    if filename.startswith(_OWN_ROOTS) and filename != _POLYFILLS:
+    if filename.startswith(_OWN_ROOTS) and filename not in _POLYFILLS:
         raise GraphBreak("BD002", f"call of {function.__module__}.{function.__qualname__}")
     for site in _SITE:
         if filename.startswith(site) and filename[len(site) :].split(os.sep)[0] in _NOT_CAPTURED_PACKAGES:

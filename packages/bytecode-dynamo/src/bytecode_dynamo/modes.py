@@ -23,13 +23,14 @@ class Modes:
 
     def __init__(self, ctx: Context) -> None:
         self.entry_grad = torch.is_grad_enabled()
+        self.entry_subclasses_off = not torch._C._is_torch_function_enabled()
         self._real: list[Any] = []
         ctx.effects.set_initial(_GRAD, self.entry_grad)
         ctx.effects.set_initial(_ACTIVE, ())
         ctx.effects.set_initial(_ENTERED, ())
         ctx.effects.set_initial(_STRICT, breaks_are_errors())
         ctx.effects.set_initial(_FUNCTION, ())
-        ctx.effects.set_initial(_NO_SUBCLASS, False)
+        ctx.effects.set_initial(_NO_SUBCLASS, self.entry_subclasses_off)
 
     # -- traced changes ---------------------------------------------------------------------------------------------
 

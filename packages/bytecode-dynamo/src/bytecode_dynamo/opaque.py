@@ -16,6 +16,8 @@ class OpaqueCall:
         self.function = function
         self.graphs = graphs
         """The captured functions that it calls, for reading."""
+        self.branches = False
+        """Whether the data decide which of the functions run, and so what has a gradient."""
         self.__name__ = name
         self.__qualname__ = name
         self.__module__ = "bytecode_dynamo"

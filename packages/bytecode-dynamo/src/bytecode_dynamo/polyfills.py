@@ -143,3 +143,24 @@ def iterate_sequence(sequence: Any) -> Iterator[Any]:
 def count_elements(mapping: dict[Any, int], iterable: Iterable[Any]) -> None:
     for element in iterable:
         mapping[element] = mapping.get(element, 0) + 1
+
+
+class ComparisonKey:
+    """What ``functools.cmp_to_key`` makes of a value."""
+
+    def __init__(self, compare: Callable[[Any, Any], int], obj: Any) -> None:
+        self.compare = compare
+        self.obj = obj
+
+    def __lt__(self, other: ComparisonKey) -> bool:
+        return self.compare(self.obj, other.obj) < 0
+
+    def __gt__(self, other: ComparisonKey) -> bool:
+        return self.compare(self.obj, other.obj) > 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ComparisonKey) and self.compare(self.obj, other.obj) == 0
+
+
+def cmp_to_key(mycmp: Callable[[Any, Any], int]) -> Callable[[Any], ComparisonKey]:
+    return lambda obj: ComparisonKey(mycmp, obj)

@@ -17,6 +17,7 @@ from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.subgraph import capture_subgraph, inner_fake, without_effects
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 
 from . import torch_functions
@@ -29,14 +30,91 @@ if TYPE_CHECKING:
 
 @evaluates_call(torch.autograd.grad)
 def autograd_grad(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    _require_whole_history(ctx, "torch.autograd.grad")
+    return torch_functions.call(ctx, "call_function", torch.autograd.grad, list(args), kwargs)
+
+
+def _require_whole_history(ctx: Context, what: str) -> None:
+    """A compiler sees only what happens inside: paths that lead through what made an input would be lost."""
     if isinstance(ctx.graph, NestedGraph):
-        raise GraphBreak("BD018", "torch.autograd.grad inside a function under a torch transform")
+        raise GraphBreak("BD018", f"{what} inside a function under a torch transform")
     for node in ctx.graph.inputs:
         val = node.meta["val"]
         if isinstance(val, FakeTensor) and val.requires_grad and not val.is_leaf:
-            # A compiler sees only what happens inside: paths that lead through what made an input would be lost.
-            raise GraphBreak("BD018", f"torch.autograd.grad in a graph with input {node.meta['source']}, which is not a leaf")
-    return torch_functions.call(ctx, "call_function", torch.autograd.grad, list(args), kwargs)
+            raise GraphBreak("BD018", f"{what} in a graph with input {node.meta['source']}, which is not a leaf")
+    if any(isinstance(node.target, OpaqueCall) and node.target.branches for node in ctx.graph.graph.nodes):
+        raise GraphBreak("BD018", f"{what} after torch.cond or while_loop, which decide what has a gradient")
+
+
+@evaluates_call(torch.autograd.backward)
+def autograd_backward(
+    ctx: Context, tensors: VariableTracker, grad_tensors: VariableTracker | None = None,
+    retain_graph: VariableTracker | None = None, create_graph: VariableTracker | None = None,
+    grad_variables: VariableTracker | None = None, inputs: VariableTracker | None = None,
+) -> None:  # fmt: skip
+    """Gradients of all leaves by ``torch.autograd.grad``, which are then added to what the leaves hold."""
+    _require_whole_history(ctx, "backward()")
+    if grad_variables is not None or (create_graph is not None and create_graph.truth(ctx)):
+        raise GraphBreak("BD018", "backward() with create_graph or grad_variables")
+    given = [] if inputs is None or _is_none(inputs) else _listed(ctx, inputs)
+    leaves = given or [value for value in ctx.tensors.values() if _is_leaf_of(ctx, value)]
+    if not leaves or any(_has_hooks(ctx, leaf) for leaf in leaves):
+        raise GraphBreak("BD018", "backward() that calls hooks of a leaf, or finds none")
+    options: Kwargs = {"allow_unused": ConstantVariable(True)}
+    if grad_tensors is not None:
+        options["grad_outputs"] = grad_tensors if _is_none(grad_tensors) else ctx.create_tuple(_listed(ctx, grad_tensors))
+    if retain_graph is not None:
+        options["retain_graph"] = retain_graph
+    sources = ctx.create_tuple(_listed(ctx, tensors))
+    found = ctx.torch_call("call_function", torch.autograd.grad, [sources, ctx.create_tuple(leaves)], options)
+    before = ctx.modes.grad_enabled(ctx)
+    ctx.modes.set_grad(ctx, False)
+    for leaf, gradient in zip(leaves, found.unpack(ctx)):
+        if not _is_none(gradient):
+            _accumulate(ctx, leaf, gradient)
+    ctx.modes.set_grad(ctx, before)
+
+
+def _is_leaf_of(ctx: Context, value: TensorVariable) -> bool:
+    return value.fake.requires_grad and value.fake.is_leaf and ctx.graph.sees(value.node)
+
+
+def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) -> None:
+    held = ctx.get_attr(leaf, "grad")
+    if not _is_none(held):
+        held.call_method(ctx, "add_", [gradient], {})
+        return
+    # With the layout of the leaf, and not shared with anything.
+    made = ctx.torch_call("call_function", torch.empty_like, [leaf], {})
+    leaf.set_attr(ctx, "grad", made.call_method(ctx, "copy_", [gradient], {}))
+
+
+def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:
+    example: Any = ctx.example_of(leaf) if isinstance(leaf, TensorVariable) else None
+    registered = any(isinstance(held, HookHandleVariable) for held in ctx.deferred.calls(ctx))
+    return registered or bool(
+        getattr(example, "_post_accumulate_grad_hooks", None) or getattr(example, "_backward_hooks", None)
+    )
+
+
+def _listed(ctx: Context, value: VariableTracker) -> list[VariableTracker]:
+    return [value] if isinstance(value, TensorVariable) else value.unpack(ctx)
+
+
+def _is_none(value: VariableTracker) -> bool:
+    return isinstance(value, ConstantVariable) and value.value is None
+
+
+def backward(
+    ctx: Context, tensor: TensorVariable, gradient: VariableTracker | None = None, retain_graph: VariableTracker | None = None,
+    create_graph: VariableTracker | None = None, inputs: VariableTracker | None = None,
+) -> VariableTracker:  # fmt: skip
+    """``tensor.backward(...)``."""
+    autograd_backward(ctx, tensor, gradient, retain_graph, create_graph, None, inputs)
+    return ctx.none
+
+
+TENSOR_METHODS["backward"] = backward
 
 
 # -- checkpoints --------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops.while_loop import while_loop as torch_while_loop
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo import control_flow
@@ -45,7 +44,7 @@ def cond(
     return _record(ctx, "cond", run, [pred, *given], branches, branches[0].outputs)
 
 
-@evaluates_call(torch_while_loop)
+@evaluates_call(control_flow.while_loop)
 def while_loop(
     ctx: Context, cond_fn: VariableTracker, body_fn: VariableTracker, carried_inputs: VariableTracker
 ) -> VariableTracker:
@@ -103,6 +102,7 @@ def _record(
 ) -> VariableTracker:
     """A call whose results are like ``outputs``: which function makes them is known when it runs."""
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
+    target.branches = True
     lifted = [node for graph in graphs for node in graph.lifted]
     if any(not isinstance(node.meta["val"], torch.Tensor) for node in lifted):
         raise GraphBreak("BD018", f"a symbolic size inside of {name}")

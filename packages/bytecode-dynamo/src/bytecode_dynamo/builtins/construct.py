@@ -6,10 +6,8 @@ import collections
 import enum
 import functools
 import itertools
-import operator
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,10 +51,9 @@ from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from . import torch_functions
 from .python import text_rule
-from .registry import apply_rule
+from .registry import apply_rule, evaluates_call
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
 
 Constructor = Callable[..., VariableTracker]
@@ -122,12 +119,13 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
         if not issubclass(made.python_type(), cls):
             return made
     elif base in (int, float, str) and not isinstance(cls.__init__, types.FunctionType):
-        return ctx.fold(cls, args, kwargs)
+        return new_object(ctx, cls, args) if not kwargs else ctx.fold(cls, args, kwargs)
     elif maker is base.__new__:
         made = new_object(ctx, cls, args)
     else:
         raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
-    if isinstance(cls.__init__, types.FunctionType) or isinstance(made, DerivedVariable):
+    immutable = isinstance(made, DerivedVariable) and isinstance(made.contents, ConstantVariable)
+    if isinstance(cls.__init__, types.FunctionType) or (isinstance(made, DerivedVariable) and not immutable):
         ctx.get_attr(made, "__init__").call(ctx, args, kwargs)
     elif (args or kwargs) and base is object and maker is object.__new__:
         ctx.raise_error(TypeError, f"{cls.__name__}() takes no arguments")
@@ -176,6 +174,19 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
         else:
             ctx.raise_error(TypeError, f"{cls.__name__}: missing argument {field!r}")
     return TupleVariable(tuple(items), cls)
+
+
+@evaluates_call(collections.namedtuple)
+def make_named_tuple_class(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    values = [arg.as_constant(ctx) for arg in args]
+    options = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+    assert ctx.frame is not None
+    make: Any = collections.namedtuple
+    options.setdefault("module", ctx.frame.names.mapping.get("__name__"))
+    try:
+        return ClassVariable(make(*values, **options))
+    except (TypeError, ValueError) as error:
+        return ctx.raise_error(type(error), *error.args)
 
 
 # -- built-in types ---------------------------------------------------------------------------------------------------------
@@ -453,49 +464,6 @@ for _name in (
 ):
     if hasattr(itertools, _name):
         constructs(getattr(itertools, _name))(_polyfill(getattr(polyfills, _name)))
-
-
-# -- small callable objects -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GetterVariable(VariableTracker):
-    """``operator.itemgetter``, ``attrgetter`` or ``methodcaller``."""
-
-    cls: type
-    args: tuple[VariableTracker, ...]
-    keywords: tuple[tuple[str, VariableTracker], ...] = ()
-
-    def python_type(self) -> type:
-        return self.cls
-
-    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        (owner,) = args
-        if self.cls is operator.methodcaller:
-            name, *rest = self.args
-            return owner.call_method(ctx, name.as_constant(ctx), rest, dict(self.keywords))
-        found = [self._get(ctx, owner, key) for key in self.args]
-        return found[0] if len(found) == 1 else ctx.create_tuple(found)
-
-    def _get(self, ctx: Context, owner: VariableTracker, key: VariableTracker) -> VariableTracker:
-        if self.cls is operator.itemgetter:
-            return owner.get_item(ctx, key)
-        for name in key.as_constant(ctx).split("."):
-            owner = ctx.get_attr(owner, name)
-        return owner
-
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(self.cls)
-        gen.push_all((*self.args, *(value for _, value in self.keywords)))
-        gen.emitter.call(len(self.args) + len(self.keywords), [name for name, _ in self.keywords])
-
-
-def _make_getter(cls: type) -> Constructor:
-    return lambda ctx, *args, **named: GetterVariable(cls, args, tuple(named.items()))
-
-
-for _getter in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
-    constructs(_getter)(_make_getter(_getter))
 
 
 @constructs(types.MappingProxyType)

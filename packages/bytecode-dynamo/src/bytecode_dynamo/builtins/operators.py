@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import collections
 import operator
+import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
+from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable
-from bytecode_dynamo.variables.derived import native, native_base
+from bytecode_dynamo.variables.derived import DerivedVariable, native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
@@ -62,6 +64,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
             return ctx.create(not value.truth(ctx))
         return ConstantVariable(not value.truth(ctx))
     function, method = UNARY[symbol]
+    value = _plain_value(value, method)
     if isinstance(value, TensorVariable):
         return ctx.torch_call("call_function", function, [value], {})
     if isinstance(value, FloatVariable):
@@ -78,6 +81,7 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     base = symbol.removesuffix("=")
     in_place = base != symbol
     function, in_place_function, name = BINARY[base]
+    left, right = (_plain_value(value, f"__{name}__", f"__r{name}__", f"__i{name}__") for value in (left, right))
     if type(left) is ConstantVariable and type(right) is ConstantVariable:
         return ctx.fold(function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
@@ -96,6 +100,14 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
     return ctx.fold(function, [left, right], {})
+
+
+def _plain_value(value: VariableTracker, *names: str) -> VariableTracker:
+    """The number or text in an object of a class that extends it and leaves these methods alone."""
+    if not isinstance(value, DerivedVariable) or not isinstance(value.contents, ConstantVariable):
+        return value
+    own = any(isinstance(find_in_class(value.python_type(), name)[1], types.FunctionType) for name in names)
+    return value if own else value.contents
 
 
 def is_number(value: VariableTracker) -> bool:
@@ -181,6 +193,7 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
 def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
     """``left symbol right``."""
     function, method, reflected = COMPARE[symbol]
+    left, right = (_plain_value(value, method, reflected) for value in (left, right))
     if isinstance(left, NumberOfVariable) is not isinstance(right, NumberOfVariable):
         raise GraphBreak("BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known")
     if type(left) is ConstantVariable and type(right) is ConstantVariable:
@@ -191,20 +204,35 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
         if any(isinstance(side, FloatVariable) and len(side.roots) and side.source is None for side in (left, right)):
             return ctx.fold(function, [left, right], {})
         return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
-    for owner, name, other in ((left, method, right), (right, reflected, left)):
-        if isinstance(owner, UserObjectVariable) and getattr(owner.python_type(), name, None) is not getattr(object, name):
-            result = owner.call_method(ctx, name, [other], {})
-            if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
-                return result
-        elif symbol == "!=" and isinstance(owner, UserObjectVariable) and owner.python_type().__eq__ is not object.__eq__:
-            result = owner.call_method(ctx, "__eq__", [other], {})
-            if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
-                return ConstantVariable(not result.truth(ctx))
-    if isinstance(left, SetVariable) and symbol not in ("==", "!="):
-        return ConstantVariable(function(set(left.members(ctx)), set(members_of(ctx, right))))
+    asked = _compared_by_objects(ctx, symbol, left, right)
+    if asked is not None:
+        return asked
+    if isinstance(left, (SetVariable, DictViewVariable)) and symbol not in ("==", "!="):
+        return ConstantVariable(function(set(members_of(ctx, left)), set(members_of(ctx, right))))
     if symbol in ("==", "!="):
         return ConstantVariable(same_value(ctx, left, right) == (symbol == "=="))
+    if _family(left) is _family(right) and _family(left) in (list, tuple, collections.deque):
+        a, b = left.unpack(ctx), right.unpack(ctx)
+        pair = next((pair for pair in zip(a, b) if not ctx.alike(*pair)), None)
+        return compare(ctx, symbol, *pair) if pair is not None else ConstantVariable(function(len(a), len(b)))
     return ctx.fold(function, [left, right], {})
+
+
+def _compared_by_objects(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker | None:
+    """What the comparison methods of the operands say; ``!=`` is the opposite of ``__eq__`` where there is no ``__ne__``."""
+    _, method, reflected = COMPARE[symbol]
+    for owner, name, other in ((left, method, right), (right, reflected, left)):
+        if not isinstance(owner, UserObjectVariable):
+            continue
+        cls, opposite = owner.python_type(), False
+        if getattr(cls, name, None) is getattr(object, name):
+            if symbol != "!=" or cls.__eq__ is object.__eq__:
+                continue
+            name, opposite = "__eq__", True
+        result = owner.call_method(ctx, name, [other], {})
+        if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
+            return ConstantVariable(not result.truth(ctx)) if opposite else result
+    return None
 
 
 def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
@@ -282,6 +310,11 @@ def getitem(ctx: Context, container: VariableTracker, key: VariableTracker) -> V
 @evaluates_call(operator.setitem)
 def setitem(ctx: Context, container: VariableTracker, key: VariableTracker, value: VariableTracker) -> None:
     container.set_item(ctx, key, value)
+
+
+@evaluates_call(operator.call)
+def call(ctx: Context, function: VariableTracker, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    return function.call(ctx, list(args), kwargs)
 
 
 @evaluates_call(operator.delitem)

@@ -6,8 +6,9 @@ where it leaves the graph.
 
 from __future__ import annotations
 
+import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +17,7 @@ import torch.overrides
 from torch.overrides import TorchFunctionMode
 
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
@@ -40,6 +42,9 @@ def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
     """The values, also in lists and tuples, whose classes want to see torch calls."""
     for value in values:
         if isinstance(value, TensorVariable):
+            if value.overrides:
+                same = _is_off if ctx.modes.entry_subclasses_off else _is_on
+                ctx.guards.require(ConstSource(torch._C._is_torch_function_enabled), GuardKind.CUSTOM, same)
             if value.overrides and not ctx.modes.subclasses_off(ctx):
                 yield value
         elif isinstance(value, UserObjectVariable):
@@ -47,6 +52,14 @@ def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
                 yield value
         elif isinstance(value, (ListVariable, TupleVariable)):
             yield from overriding(ctx, map(ctx.real, value.elements(ctx)))
+
+
+def _is_on(enabled: Callable[[], bool]) -> bool:
+    return enabled()
+
+
+def _is_off(enabled: Callable[[], bool]) -> bool:
+    return not enabled()
 
 
 def dispatch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker | None:
@@ -106,54 +119,61 @@ class _Stand:
         raise _Found(func, args, kwargs or {})
 
 
-def _recorded(
-    ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
-) -> tuple[VariableTracker, VariableTracker, VariableTracker]:
-    """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins tells."""
-    known: dict[int, tuple[Any, VariableTracker]] = {}
+class _StandIns:
+    """Values in place of the arguments of a call, and what they stand for."""
 
-    def stand_in(value: VariableTracker) -> Any:
-        if isinstance(value, (ListVariable, TupleVariable)) and not isinstance(value, UserObjectVariable):
-            made: Any = [stand_in(ctx.real(item)) for item in value.elements(ctx)]
-            return made if isinstance(value, ListVariable) else tuple(made)
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.known: dict[int, tuple[Any, VariableTracker]] = {}
+
+    def of(self, value: VariableTracker) -> Any:
+        """What the call gets for an argument."""
+        if isinstance(value, (ListVariable, TupleVariable)):
+            items = [self.of(self.ctx.real(item)) for item in value.elements(self.ctx)]
+            return items if isinstance(value, ListVariable) else tuple(items)
         if isinstance(value, SliceVariable):
-            return slice(*(stand_in(part) for part in value.parts))
+            return slice(*map(self.of, value.parts))
         if isinstance(value, TensorVariable):
-            made = torch.empty(0, dtype=value.fake.dtype)
+            made: Any = torch.empty(0, dtype=value.fake.dtype)
         elif isinstance(value, UserObjectVariable):
             made = _Stand()
         elif isinstance(value, SymbolicVariable):
             made = value.value
         else:
-            return value.as_constant(ctx)
-        known[id(made)] = (made, value)
+            return value.as_constant(self.ctx)
+        self.known[id(made)] = (made, value)
         return made
 
-    def tracker(value: Any) -> VariableTracker:
-        if id(value) in known:
-            return known[id(value)][1]
+    def tracker(self, value: Any) -> VariableTracker:
+        """The argument again."""
+        if id(value) in self.known:
+            return self.known[id(value)][1]
         if type(value) in (tuple, list, torch.Size):
-            items = [tracker(item) for item in value]
-            return ctx.create_list(items) if type(value) is list else ctx.create_tuple(items, type(value))
+            items = [self.tracker(item) for item in value]
+            return self.ctx.create_list(items) if type(value) is list else self.ctx.create_tuple(items, type(value))
         if isinstance(value, slice):
-            return SliceVariable((tracker(value.start), tracker(value.stop), tracker(value.step)))
-        return ctx.create(value)
+            return SliceVariable((self.tracker(value.start), self.tracker(value.stop), self.tracker(value.step)))
+        return self.ctx.create(value)
 
-    given, named = [stand_in(arg) for arg in args], {name: stand_in(value) for name, value in kwargs.items()}
+
+def _recorded(
+    ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs
+) -> tuple[VariableTracker, VariableTracker, VariableTracker]:
+    """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins tells."""
+    stand_ins = _StandIns(ctx)
+    given, named = [stand_ins.of(arg) for arg in args], {name: stand_ins.of(value) for name, value in kwargs.items()}
+    if op != "call_function":
+        function, given = functools.partial(getattr, given[0], target), given[1:]
+        call = function if op == "get_attr" else lambda *rest, **named: function()(*rest, **named)
+    else:
+        call = target
     try:
         with torch._C._EnableTorchFunction(), _Recorder():
-            if op == "get_attr":
-                getattr(given[0], target)
-            elif op == "call_method":
-                getattr(given[0], target)(*given[1:], **named)
-            else:
-                target(*given, **named)
+            call(*given, **named)
     except _Found as found:
         function, given, named = found.args
-        pairs: list[tuple[VariableTracker, VariableTracker]] = [
-            (ConstantVariable(name), tracker(value)) for name, value in named.items()
-        ]
-        return _callee(ctx, function), ctx.create_tuple([tracker(value) for value in given]), ctx.create_dict(pairs)
+        pairs: list[Any] = [(ConstantVariable(name), stand_ins.tracker(value)) for name, value in named.items()]
+        return _callee(ctx, function), ctx.create_tuple(list(map(stand_ins.tracker, given))), ctx.create_dict(pairs)
     except Exception as error:
         raise GraphBreak("BD018", f"{target} under __torch_function__: {type(error).__name__}: {error}") from None
     raise GraphBreak("BD018", f"{target} does not ask __torch_function__")
@@ -229,7 +249,7 @@ def with_class(ctx: Context, value: TensorVariable, cls: type) -> TensorVariable
 def as_subclass(ctx: Context, value: TensorVariable, cls: VariableTracker) -> VariableTracker:
     """``value.as_subclass(cls)``."""
     wanted = cls.as_constant(ctx)
-    if wanted.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
+    if wanted.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # pyright: ignore
         raise GraphBreak("BD019", f"{wanted.__qualname__} has __torch_dispatch__")
     return with_class(ctx, alias(ctx, value), wanted)
 

@@ -145,6 +145,16 @@ def single_dispatch(ctx: Context, function: FunctionVariable, args: list[Value],
     return ctx.wrap(chosen, ConstSource(chosen)).call(ctx, args, kwargs)
 
 
+@evaluates_code(functools.singledispatch(len).dispatch)
+def dispatched(ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The implementation for a class, as ``functools.singledispatchmethod`` asks for it."""
+    if function.value is None:
+        raise GraphBreak("BD002", f"call of {function.describe()}, which dispatches on a type")
+    ctx.real(function.closure[function.code.co_freevars.index("registry")]).get_attr(ctx, "cell_contents")
+    chosen = function.value(*(arg.as_constant(ctx) for arg in args))
+    return ctx.wrap(chosen, ConstSource(chosen))
+
+
 @evaluates_call(inspect.isclass)
 def isclass(ctx: Context, value: Value) -> Value:
     return ConstantVariable(issubclass(value.python_type(), type))
@@ -256,6 +266,11 @@ def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Val
     if not values:
         return ctx.raise_error(TypeError, "reduce() of empty iterable with no initial value")
     return functools.reduce(lambda a, b: function.call(ctx, [a, b], {}), values)
+
+
+@evaluates_call(functools.cmp_to_key)
+def cmp_to_key(ctx: Context, mycmp: Value) -> Value:
+    return ctx.polyfill(polyfills.cmp_to_key, [mycmp], {})
 
 
 # -- numbers and strings --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ class ReferenceVariable(VariableTracker):
 
     def truth(self, ctx: Context) -> bool:
         return True
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return ("reference", self.referent.hash_key(ctx))
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.referent

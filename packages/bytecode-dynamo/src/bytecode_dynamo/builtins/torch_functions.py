@@ -46,7 +46,7 @@ EXCLUDED = frozenset(
     import_ir_module import_ir_module_from_buffer merge_type_from_type_comment read_vitals set_vital vitals_enabled
     classproperty from_dlpack to_dlpack init_num_threads set_autocast_enabled set_autocast_cache_enabled
     set_autocast_dtype set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_gpu_dtype set_autocast_ipu_enabled
-    set_autocast_xla_enabled clear_autocast_cache autocast_increment_nesting autocast_decrement_nesting _assert_async
+    set_autocast_xla_enabled clear_autocast_cache autocast_increment_nesting autocast_decrement_nesting
     resize_as_ resize_as_sparse_ set_ get_device_module handle_torch_function has_torch_function
     has_torch_function_unary has_torch_function_variadic has_torch_function_single boolean_dispatch assert_int_or_pair
     is_anomaly_enabled
@@ -118,10 +118,12 @@ QUERIES: tuple[Callable[..., Any], ...] = (
     torch.promote_types, torch.result_type, torch.can_cast, torch.cuda.is_available, torch.cuda.device_count,
     torch.backends.mps.is_available, torch._C._get_cudnn_enabled, torch.get_float32_matmul_precision,
     torch.cuda.is_initialized, torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
+    torch.get_num_threads, torch.get_num_interop_threads, torch._C._get_warnAlways,
 )  # fmt: skip
 
 # Those that the guard on torch's state says nothing of.
-SETTINGS = (torch.get_float32_matmul_precision, torch._C._get_cudnn_enabled, torch.cuda.is_initialized)
+SETTINGS = (torch.get_float32_matmul_precision, torch._C._get_cudnn_enabled, torch.cuda.is_initialized,
+            torch.get_num_threads, torch.get_num_interop_threads, torch._C._get_warnAlways)  # fmt: skip
 
 # Constant while a frame is captured.
 ANSWERS: dict[Callable[..., Any], Any] = {

@@ -26,6 +26,11 @@ def wrapped(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Variable
     return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
 
 
+@evaluates_code(torch.jit.script_if_tracing(lambda: None))
+def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    return ctx.get_attr(function, "__original_fn").call(ctx, args, kwargs)
+
+
 def original_of(function: types.FunctionType) -> types.FunctionType | None:
     """What to evaluate in place of a function that would start another compiler, or that one has wrapped."""
     if function.__qualname__.endswith("patched_init") and function.__code__.co_filename.endswith("mutation_guard.py"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 import types
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -30,9 +31,12 @@ BY_IDENTITY = (
 CONSTANT_TYPES = frozenset({*BY_VALUE, *BY_IDENTITY, torch.device, types.CodeType})
 
 
+_SCALAR: Any = getattr(sys.modules.get("numpy"), "generic", enum.Enum)  # torch has imported it where it is there
+
+
 def is_constant_value(value: object) -> bool:
     """Whether a value is represented by itself."""
-    return type(value) in CONSTANT_TYPES or isinstance(value, enum.Enum)
+    return type(value) in CONSTANT_TYPES or isinstance(value, (enum.Enum, _SCALAR))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,10 +56,13 @@ class ConstantVariable(VariableTracker):
 
     def as_proxy(self, ctx: Context) -> Any:
         value = self.value
-        if isinstance(value, (float, complex)) and not isinstance(value, enum.Enum):
-            # NumPy's are subclasses, which the text of a graph does not know.
-            return float(value) if isinstance(value, float) else complex(value)
-        return self.value
+        if isinstance(value, _SCALAR) and not isinstance(value, enum.Enum):
+            value = value.item()
+        kinds: Any = (int, float, complex, str)
+        for kind in kinds:  # the text of a graph does not know their subclasses
+            if isinstance(value, kind) and type(value) not in (kind, bool):
+                return kind.__new__(kind, value)
+        return value
 
     def as_fake(self, ctx: Context) -> Any:
         return self.value
@@ -88,6 +95,13 @@ class ConstantVariable(VariableTracker):
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
             args = [ctx.create_list(args[0].unpack(ctx))]
         return ctx.fold(getattr(self.value, name), args, kwargs)
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if isinstance(self.value, enum.Enum) and callable(self.value):
+            return ctx.class_attribute(self, type(self.value), "__call__").call(ctx, args, kwargs)
+        if not callable(self.value):
+            return ctx.raise_error(TypeError, f"{type(self.value).__name__!r} object is not callable")
+        return VariableTracker.call(self, ctx, args, kwargs)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         return ctx.fold(lambda value, index: value[index], [self, key], {})

@@ -35,6 +35,8 @@ class DerivedVariable(UserObjectVariable):
     def as_constant(self, ctx: Context) -> Any:
         if self.key.exists and isinstance(self.contents, (ConstantVariable, TupleVariable)):
             return self.key.value
+        if isinstance(self.contents, ConstantVariable):
+            return self.contents.value
         return VariableTracker.as_constant(self, ctx)
 
     def as_proxy(self, ctx: Context) -> Any:
@@ -95,6 +97,7 @@ _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]]
     list: lambda ctx, args: ctx.create_list([]),
     collections.deque: lambda ctx, args: ctx.create_list([], collections.deque),
     set: lambda ctx, args: ctx.new_set({}, set),
+    **{base: lambda ctx, args, base=base: ctx.fold(base, args[:1], {}) for base in (int, float, str)},
     tuple: lambda ctx, args: ctx.create_tuple(args[0].unpack(ctx) if args else []),
 }
 

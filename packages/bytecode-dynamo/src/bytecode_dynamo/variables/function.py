@@ -301,9 +301,15 @@ class PartialVariable(VariableTracker):
             return self.function
         if name == "args":
             return ctx.create_tuple(self.args)
+        if name == "__self__":
+            return self.function.get_attr(ctx, name)
         if name == "keywords":
             return ctx.create_dict([(ConstantVariable(key), value) for key, value in self.keywords])
         return ctx.class_attribute(self, functools.partial, name)
+
+    def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
+        if name != "__self__":  # which ``functools.partialmethod`` sets to the function's
+            VariableTracker.set_attr(self, ctx, name, value)
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.emitter.load_callee_const(functools.partial)

@@ -36,7 +36,7 @@ TORCHS = {cls: {name: value for base in reversed(cls.__mro__) for name, value in
 # Methods that hand values or storage to Python or to somebody else, with the id of the break.
 LEAVING = {
     "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004", "storage": "BD004",
-    "untyped_storage": "BD004", "backward": "BD018",
+    "untyped_storage": "BD004",
     "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018", "set_": "BD018",
     "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004", "retain_grad": "BD018",
 }  # fmt: skip
@@ -120,7 +120,7 @@ class TensorVariable(VariableTracker):
 
     def length(self, ctx: Context) -> VariableTracker:
         found = ctx.require_class_attribute(self.cls, "__len__")
-        if found is not TORCHS[self.cls]["__len__"]:
+        if found is not TORCHS[self.torch_class]["__len__"]:
             return self._replaced_attribute(ctx, "__len__", found).call(ctx, [], {})
         if not self.fake.dim():
             return ctx.raise_error(TypeError, "len() of a 0-d tensor")
@@ -214,7 +214,7 @@ class TensorVariable(VariableTracker):
         """Eager mode says what is wrong with a gradient that does not fit."""
         if isinstance(value, TensorVariable):
             fits = value.fake.shape == self.fake.shape and value.fake.dtype == self.fake.dtype
-            if fits and value.fake.device == self.fake.device and ctx.example_of(self) is not None:
+            if fits and value.fake.device == self.fake.device and (ctx.example_of(self) is not None or self.fake.is_leaf):
                 return
         elif isinstance(value, ConstantVariable) and value.value is None:
             return
@@ -418,7 +418,7 @@ def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> Variable
 @tracker_for(torch.Tensor)
 def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
     cls: Any = type(value)
-    if cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    if cls.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # pyright: ignore
         return wrap_opaque(ctx, value, source, f"a {cls.__name__}: it has __torch_dispatch__")
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")

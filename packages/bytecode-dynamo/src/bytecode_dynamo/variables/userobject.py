@@ -343,6 +343,9 @@ class ExceptionVariable(UserObjectVariable):
             return next(iter(self.arguments(ctx)), ctx.none)
         if name == "with_traceback":
             return ctx.bound_rule(self, name)
+        if name in ("message", "exceptions") and issubclass(self.key.cls, BaseExceptionGroup):
+            message, exceptions = self.arguments(ctx)
+            return message if name == "message" else ctx.create_tuple(exceptions.unpack(ctx))
         found = find_in_class(self.key.cls, name)[1]
         written = ctx.effects.read((self.key, name)) is not MISSING
         if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)) and not written:

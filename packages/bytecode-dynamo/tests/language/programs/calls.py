@@ -528,3 +528,41 @@ def isinstance_forms(x):
         x + 1, isinstance(x, torch.Tensor), isinstance(1, (int, str)), isinstance(True, int), isinstance(1, int | str),
         issubclass(bool, int), isinstance([], typing.Sized), isinstance(None, type(None)), type(1) is int,
     )  # fmt: skip
+
+
+class Partial:
+    def f(self, a, b):
+        return a + b
+
+    g = functools.partialmethod(f, 1)
+    h = functools.partialmethod(f, b=3)
+
+    @functools.singledispatchmethod
+    def of(self, a):
+        return "other"
+
+    @of.register
+    def _(self, a: int):
+        return "int"
+
+
+def methods_of_functools(x):
+    p = Partial()
+    key = functools.cmp_to_key(lambda a, b: b - a)
+    return p.g(x), p.h(x), p.of(1), p.of("a"), sorted([3, 1, 2], key=key), operator.call(lambda a: a + 1, x)
+
+
+def no_divmod_of_tensors(x):
+    try:
+        return divmod(x, 2)
+    except TypeError as error:
+        return x + 1, str(error)
+
+
+@torch.jit.script_if_tracing
+def _scripted(x):
+    return x + 1
+
+
+def scripted_if_tracing(x):
+    return _scripted(x)

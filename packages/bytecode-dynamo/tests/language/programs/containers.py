@@ -3,6 +3,8 @@
 
 import collections
 import copy
+import operator
+import weakref
 import dataclasses
 import enum
 import types
@@ -651,3 +653,38 @@ def tree_of_containers(x):
         return t * 2 if torch.is_tensor(t) else t
 
     return walk({"a": [x, (x, 1)], "b": {"c": "s"}})
+
+
+def views_as_sets(x):
+    d = {"a": 1, "b": 2}
+    k = d.keys()
+    return k.isdisjoint({"q"}), k <= {"a", "b", "c"}, k < {"a"}, k >= {"a"}, x + 1
+
+
+def functions_that_delete(x):
+    items, d = [1, 2], {"a": 1}
+    operator.delitem(items, 0)
+    operator.delitem(d, "a")
+    return operator.iconcat(items, [3]), items, d, x + 1
+
+
+def lists_in_order(x):
+    return [1, x] < [2, x], [1, 2, x] <= [1, 3], (1, "a", len) > (1, "b"), x + 1
+
+
+def named_tuple_made_inside(x):
+    P = collections.namedtuple("P", ["a", "b"], defaults=[5])
+    p = P(x)
+    return p.a * p.b, p._fields, p._replace(b=2).b
+
+
+class _Key:
+    pass
+
+
+_KEY = _Key()
+_WEAK = weakref.WeakKeyDictionary({_KEY: 3})
+
+
+def weak_keys(x):
+    return x + _WEAK[_KEY], _WEAK.get(_KEY), _KEY in _WEAK

@@ -645,3 +645,37 @@ def import_error_caught(x):
 
 
 import_error_caught.any_graphs = True
+
+
+def group_of_exceptions(x):
+    try:
+        raise ExceptionGroup("g", [ValueError(1), TypeError(2)])
+    except ExceptionGroup as error:
+        return x + len(error.exceptions), error.message
+
+
+class Watching:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, cls, value, traceback):
+        self.seen = cls is ValueError, traceback is not None, traceback is value.__traceback__
+        return True
+
+
+def tracebacks(x):
+    with Watching() as w:
+        raise ValueError(1)
+    return x + 1, w.seen
+
+
+class Odd:
+    def __eq__(self, other):
+        return isinstance(other, Odd)
+
+    def __hash__(self):
+        return 1
+
+
+def not_equal_by_equal(x):
+    return Odd() != Odd(), Odd() != 3, Odd() == Odd(), x + 1

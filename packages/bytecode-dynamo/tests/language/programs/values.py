@@ -4,6 +4,7 @@
 import cmath
 import copy
 import dataclasses
+import enum
 import json
 import logging
 import math
@@ -525,3 +526,58 @@ def comparison_of_mixed(x):
         0.1 + 0.2 == 0.3,
         float("nan") == float("nan"),
     )
+
+
+NUMBERS = np.float32(2.5), np.float64(1.5), np.int64(3), np.bool_(True)
+
+
+def numpy_numbers(x):
+    a, b, c, d = NUMBERS
+    return x * a, x + c, b * 2, int(c) + 1, float(a), x * float(b), bool(d), c + 1, str(c), x.reshape(c, 2), x[np.int64(1)]
+
+
+def numpy_functions_of_numbers(x):
+    return x * np.sqrt(2.0), x + np.log(3), np.prod([2, 3]) * x, int(np.ceil(x.shape[1] / 2)), np.maximum(2, 3) * x, np.pi
+
+
+class Permission(enum.IntFlag):
+    R = 4
+    W = 2
+
+
+class Mode(enum.Enum):
+    A = 1
+
+    def __call__(self, y):
+        return y * self.value
+
+
+def flags_and_calls_of_members(x):
+    return x * (Permission.R | Permission.W), bool(Permission.R & Permission.W), Permission(6), Mode.A(x), Mode["A"](x)
+
+
+class Metres(float):
+    def __new__(cls, value, unit="m"):
+        made = super().__new__(cls, value)
+        made.unit = unit
+        return made
+
+
+class Count(int):
+    def __new__(cls, value):
+        made = int.__new__(cls, value)
+        made.origin = value
+        return made
+
+
+def numbers_with_attributes(x):
+    a, b = Metres(2.0, "km"), Count(3)
+    return x * a, a.unit, a * 2, x * b, b.origin, b + 1, b == 3, [1, 2, 3, 4][b], a
+
+
+def iterator_of_matches(x):
+    return [m.group() for m in re.finditer("[0-9]", "12")], x + 1
+
+
+def typed_tensors(x):
+    return torch.FloatTensor([1, 2]), torch.LongTensor([1]), torch.FloatTensor(2).shape, x.type(torch.DoubleTensor)

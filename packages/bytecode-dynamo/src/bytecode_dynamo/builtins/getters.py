@@ -1,0 +1,55 @@
+"""``operator.itemgetter`` and its relatives: small callable objects."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+
+from .construct import Constructor, constructs
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GetterVariable(VariableTracker):
+    """``operator.itemgetter``, ``attrgetter`` or ``methodcaller``."""
+
+    cls: type
+    args: tuple[VariableTracker, ...]
+    keywords: tuple[tuple[str, VariableTracker], ...] = ()
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        (owner,) = args
+        if self.cls is operator.methodcaller:
+            name, *rest = self.args
+            return owner.call_method(ctx, name.as_constant(ctx), rest, dict(self.keywords))
+        found = [self._get(ctx, owner, key) for key in self.args]
+        return found[0] if len(found) == 1 else ctx.create_tuple(found)
+
+    def _get(self, ctx: Context, owner: VariableTracker, key: VariableTracker) -> VariableTracker:
+        if self.cls is operator.itemgetter:
+            return owner.get_item(ctx, key)
+        for name in key.as_constant(ctx).split("."):
+            owner = ctx.get_attr(owner, name)
+        return owner
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(self.cls)
+        gen.push_all((*self.args, *(value for _, value in self.keywords)))
+        gen.emitter.call(len(self.args) + len(self.keywords), [name for name, _ in self.keywords])
+
+
+def _make_getter(cls: type) -> Constructor:
+    return lambda ctx, *args, **named: GetterVariable(cls, args, tuple(named.items()))
+
+
+for _getter in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+    constructs(_getter)(_make_getter(_getter))
