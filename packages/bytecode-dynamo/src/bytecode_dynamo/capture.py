@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from symshapes import quiet
 from torch.fx import GraphModule
+from torch.overrides import _get_current_function_mode_stack  # pyright: ignore[reportPrivateUsage]
+from torch.utils._device import DeviceContext
 
 from . import hook_policy
 from .backend_call import call_backend
@@ -79,6 +81,9 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return SKIP
     if hook_policy.is_disabled(view.function):
         return SKIP
+    if has_function_modes():
+        counters["graph_breaks"] += 1
+        return RUN_ONCE
     stance = current_stance()
     if stance == "eager_on_recompile":
         return RUN_ONCE
@@ -103,6 +108,13 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         if compilation is not None:
             compilation.ctx.close()
     return compile_frame(region, policy, view)
+
+
+def has_function_modes() -> bool:
+    """Whether a program's torch function mode is active around the frame: it would see the calls that capture makes."""
+    return bool(torch._C._len_torch_function_stack()) and not all(
+        isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack()
+    )
 
 
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:

@@ -549,7 +549,15 @@ class Partial:
 def methods_of_functools(x):
     p = Partial()
     key = functools.cmp_to_key(lambda a, b: b - a)
-    return p.g(x), p.h(x), p.of(1), p.of("a"), sorted([3, 1, 2], key=key), operator.call(lambda a: a + 1, x)
+    return p.g(x), p.h(x), sorted([3, 1, 2], key=key), operator.call(lambda a: a + 1, x)
+
+
+def single_dispatch_of_methods(x):
+    p = Partial()
+    return p.of(1), p.of("a"), x + 1
+
+
+single_dispatch_of_methods.any_graphs = True  # CPython 3.13 keeps the methods under weak references with callbacks
 
 
 def no_divmod_of_tensors(x):
