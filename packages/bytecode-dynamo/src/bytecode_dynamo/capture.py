@@ -81,11 +81,8 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return SKIP
     if hook_policy.is_disabled(view.function):
         return SKIP
-    if has_function_modes():
-        counters["graph_breaks"] += 1
-        return RUN_ONCE
     stance = current_stance()
-    if stance == "eager_on_recompile":
+    if stance == "eager_on_recompile" or has_function_modes():
         return RUN_ONCE
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)
@@ -112,9 +109,11 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
 
 def has_function_modes() -> bool:
     """Whether a program's torch function mode is active around the frame: it would see the calls that capture makes."""
-    return bool(torch._C._len_torch_function_stack()) and not all(
-        isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack()
-    )
+    modes = _get_current_function_mode_stack() if torch._C._len_torch_function_stack() else []
+    found = not all(isinstance(mode, DeviceContext) for mode in modes)
+    if found:
+        counters["graph_breaks"] += 1
+    return found
 
 
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:

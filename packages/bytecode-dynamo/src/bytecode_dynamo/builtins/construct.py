@@ -209,9 +209,7 @@ def make_tuple(ctx: Context, *items: VariableTracker) -> VariableTracker:
     return ctx.create_tuple(items[0].unpack(ctx) if items else [])
 
 
-@constructs(torch.Size)
-def make_size(ctx: Context, *items: VariableTracker) -> VariableTracker:
-    return ctx.create_tuple(items[0].unpack(ctx) if items else [], torch.Size)
+constructs(torch.Size)(lambda ctx, *items: ctx.create_tuple(items[0].unpack(ctx) if items else [], torch.Size))
 
 
 def _make_dict(cls: type) -> Constructor:
