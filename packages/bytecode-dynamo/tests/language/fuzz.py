@@ -33,7 +33,7 @@ def check(text: str, path: Path) -> None:
     eager.f.any_graphs = True
     bd.reset()
     try:
-        with bd.config.patch(fallback="error", verify=True):
+        with bd.config.patch(fallback="error", verify=True, recompile_limit=200):
             check_program(eager, captured, "f")
     finally:
         del sys.modules[eager.__name__], sys.modules[captured.__name__]

@@ -22,5 +22,5 @@ def test_generated_program(tmp_path_factory, text: str) -> None:
     eager, captured = load(path), load(path)
     eager.f.any_graphs = True
     bd.reset()
-    with bd.config.patch(fallback="error", verify=True):
+    with bd.config.patch(fallback="error", verify=True, recompile_limit=200):
         check_program(eager, captured, "f")
