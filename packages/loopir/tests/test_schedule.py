@@ -1,11 +1,17 @@
 """Which kernels graphs become, as golden text, and why."""
 
+import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import sympy
 import torch
 import torch.nn.functional as F
 from loopir import format_kernel, format_schedule
+from loopir.node import ExternNode, LoweredGraph, View
+from loopir.schedule.dag import Dag
+from loopir.schedule.group import Group
 
 aten = torch.ops.aten
 
@@ -116,6 +122,39 @@ def test_cycle_through_an_extern_call_is_refused(run):
     host = run(fn, torch.randn(16, 16), torch.randn(16, 16))
     assert host.launch_count == 2
     assert "mm.default (buf1) has to run between them" in format_schedule(host.program)
+
+
+def dag_of(reads):
+    """A call per item, which reads the results of those calls."""
+    nodes = []
+    for position, before in enumerate(reads):
+        op, args = SimpleNamespace(name=f"op{position}"), tuple(View(f"b{n}", (), (), sympy.Integer(0)) for n in before)
+        nodes.append(ExternNode(op, args, (), (f"b{position}",), True, (), ()))
+    dag = Dag(LoweredGraph(nodes=nodes))
+    return dag, list(dag.groups)
+
+
+def merge(dag, left, right):
+    a, b = dag.groups[left], dag.groups[right]
+    if dag.step_between(a, b) is None:
+        dag.replace(a, b, Group(left, None, [], [], [], min(a.first, b.first), max(a.last, b.last)))
+
+
+def test_a_merged_group_leads_back_to_what_comes_before_its_end():
+    dag, names = dag_of([[], [0], [], [2], [3]])
+    merge(dag, names[0], names[4])
+    merge(dag, names[1], names[2])  # 2 -> 3 -> 0 and 4 -> 1
+    assert len(dag.order()) == 4
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_groups_stay_in_an_order_however_they_are_merged(number):
+    draw = random.Random(number)
+    dag, _ = dag_of([draw.sample(range(position), min(position, 1)) for position in range(24)])
+    for _ in range(40):
+        if len(dag.groups) > 2:
+            merge(dag, *draw.sample(sorted(dag.groups), 2))
+    assert len(dag.order()) < 12
 
 
 def test_internal_buffers_need_no_memory(run):

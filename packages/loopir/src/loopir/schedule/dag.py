@@ -13,7 +13,8 @@ WINDOW = 16
 
 
 class Dag:
-    """Groups by name with their successors and predecessors. Merging two groups keeps it a DAG."""
+    """Groups by name with their successors and predecessors. Merging two groups keeps it a DAG, whose ``_line`` is a
+    topological order ("": no group): a merged group's ``first`` and ``last`` do not bound what it depends on."""
 
     def __init__(self, graph: LoweredGraph) -> None:
         self.groups: dict[str, Group] = {}
@@ -33,6 +34,10 @@ class Dag:
                 if last_random is not None:
                     self._edge(last_random, group.name)
                 last_random = group.name
+        self._set_line(list(self.groups))
+
+    def _set_line(self, names: list[str]) -> None:
+        self._line, self._places = names, {name: place for place, name in enumerate(names)}
 
     def _connect(self, group: Group, node: LoopNode | ExternNode) -> None:
         for name in node.read_names:
@@ -64,29 +69,44 @@ class Dag:
         return {name for name in group.writes if name in outputs or users[name].difference(inside)}
 
     def step_between(self, a: Group, b: Group) -> Group | None:
-        """A third group that must run after one of the two and before the other."""
-        return self._path(a, b) or self._path(b, a)
-
-    def _path(self, start: Group, goal: Group) -> Group | None:
-        """The last group on a way from one group to another."""
-        todo = [name for name in self.successors[start.name] if name != goal.name]
+        """A third group that must run after one of the two and before the other: the last one on a way between them."""
+        start, goal = sorted((a.name, b.name), key=self._places.__getitem__)
+        end = self._places[goal]
+        todo = [name for name in self.successors[start] if name != goal]
         seen = set(todo)
         while todo:
             name = todo.pop()
-            if self.groups[name].first > goal.last:
+            if self._places[name] > end:
                 continue
             for after in self.successors[name]:
-                if after == goal.name:
+                if after == goal:
                     return self.groups[name]
                 if after not in seen:
                     seen.add(after)
                     todo.append(after)
         return None
 
+    def _join_places(self, left: str, right: str) -> None:
+        """Gives the two names one place, ``left``: before what depends on the earlier one, behind all else between them."""
+        low, high = sorted((self._places[left], self._places.pop(right)))
+        dependent = {self._line[low]}
+        ahead: list[str] = []
+        behind: list[str] = []
+        for name in filter(None, self._line[low + 1 : high]):
+            if dependent.isdisjoint(self.predecessors[name]):
+                ahead.append(name)
+            else:
+                dependent.add(name)
+                behind.append(name)
+        names = [*ahead, left, *behind]
+        self._places |= {name: place for place, name in enumerate(names, low)}
+        self._line[low : high + 1] = names + [""] * (high + 1 - low - len(names))
+
     def replace(self, left: Group, right: Group, fused: Group) -> None:
         """Puts ``fused`` in the place of two groups; it keeps the name of ``left``."""
         if left.name != fused.name:
             raise ScheduleError(f"a fused group is named {fused.name}, not {left.name}")
+        self._join_places(left.name, right.name)
         names = {left.name, right.name}
         before = (self.predecessors[left.name] | self.predecessors.pop(right.name)) - names
         after = (self.successors[left.name] | self.successors.pop(right.name)) - names
@@ -120,6 +140,7 @@ class Dag:
                     names[:] = [user for user in names if user != sums.name]
         if rest.members:
             self.groups[sums.name] = rest
+            self._set_line([group.name for group in self.order()])
             return
         for after in self.successors.pop(sums.name):
             self.predecessors[after].discard(sums.name)
@@ -127,6 +148,7 @@ class Dag:
         for before in self.predecessors.pop(sums.name):
             self.successors[before].discard(sums.name)
         del self.groups[sums.name]
+        self._set_line([group.name for group in self.order()])
 
     def add_before(self, group: Group, new: Group) -> None:
         """Adds a group that writes memory which ``group`` writes next."""
@@ -135,6 +157,7 @@ class Dag:
         self._edge(new.name, group.name)
         for name in new.writes:
             self.writers.setdefault(name, []).insert(0, new.name)
+        self._set_line([group.name for group in self.order()])
 
     def order(self) -> list[Group]:
         """All groups, dependencies first, else in program order; launches and extern calls are kept together where that moves
