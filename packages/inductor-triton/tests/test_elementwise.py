@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from inductor_triton import generate_source
+from inductor_triton import compile_ptx, generate_source
 from loopir import OPS, Domain, DtypeRule, parse_kernel
 
 FLOATS = (torch.float32, torch.float64)
@@ -215,3 +215,37 @@ def gelu(x: In('float32', 4000), out: Out('bfloat16', 4000)):
         "g = cast(f, 'float32')\n        store(out, [i], g)", "store(out, [i], f)"
     )
     assert "one_plus_erf32" not in generate_source(parse_kernel(wide)).text
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("product", ["mul(a, a)", "exp(a)"])
+def test_what_is_subtracted_from_itself_is_zero(run, product: str, dtype: torch.dtype):
+    """Fused into the subtraction, one product would not be rounded while the other is."""
+    text = f"""
+@kernel(device='cuda')
+def difference(x: In('{name_of(dtype)}', s0), least: Out('{name_of(dtype)}', 1), s0: Size(hint=5)):
+    for i in reduce(s0):
+        a = load(x, [i], '{name_of(dtype)}')
+        b = {product}
+        c = sub(b, b)
+        d = floor(c)
+        e = reduce('min', d, '{name_of(dtype)}')
+    store(least, [0], e)
+"""
+    x = torch.linspace(0, 20, 300, dtype=dtype)
+    bits = 8 * dtype.itemsize
+    assert f"sub_rn{bits}(b, b)" in run(text, x, torch.ones(1, dtype=dtype), sizes=(300,))
+    assert f"sub.rn.f{bits}" in compile_ptx(generate_source(parse_kernel(text)), 90)
+
+
+def test_a_product_of_one_use_may_be_fused_into_the_addition(run):
+    text = """
+@kernel(device='cuda')
+def sum_of(x: In('float32', 300), out: Out('float32', 300)):
+    for i in range(300):
+        a = load(x, [i], 'float32')
+        b = mul(a, a)
+        c = add(b, a)
+        store(out, [i], c)
+"""
+    assert "b + a" in run(text, torch.randn(300), torch.ones(300))

@@ -48,6 +48,26 @@ def round64(x):
     return tl.inline_asm_elementwise("cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
 
 
+def add_rn32(x, y):
+    """Primitive; never contracted to a fused multiply-add."""
+    return tl.inline_asm_elementwise("add.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def add_rn64(x, y):
+    """Primitive; never contracted to a fused multiply-add."""
+    return tl.inline_asm_elementwise("add.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1)
+
+
+def sub_rn32(x, y):
+    """Primitive; never contracted to a fused multiply-add."""
+    return tl.inline_asm_elementwise("sub.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1)
+
+
+def sub_rn64(x, y):
+    """Primitive; never contracted to a fused multiply-add."""
+    return tl.inline_asm_elementwise("sub.rn.f64 $0, $1, $2;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1)
+
+
 def rsqrt32(x):
     """Primitive; 2 ulp."""
     return tl.inline_asm_elementwise("rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import sympy
@@ -13,9 +14,9 @@ from loopir import Kernel, Range, Value
 from inductor_triton.index_text import IndexPrinter
 from inductor_triton.indexing import bounds, flat_position, indices, integer, product, stride
 from inductor_triton.library import function_names
-from inductor_triton.ops import TRITON_DTYPES
+from inductor_triton.ops import NO_PRODUCTS, TRITON_DTYPES
 from inductor_triton.spec import ERRORS, INDEX, INT32_LIMIT
-from inductor_triton.tiling import Axis, Tiling
+from inductor_triton.tiling import Axis, Tiling, steps
 
 RESERVED = frozenset(
     [*keyword.kwlist, "tl", "triton", "libdevice", "range", "float", "program", "batch", "row", ERRORS, INDEX]
@@ -73,6 +74,7 @@ class Emitter:
         self.shares: list[tuple[str, str, str]] = []
         self.eviction: dict[str, str] = {}
         self.at_least_one: set[str] = set()
+        self.shared_products = _shared_products(kernel)
         self.known = _symbol_bounds(kernel)
         self.limits, self.index_type = self._index_width()
 
@@ -294,6 +296,15 @@ def _blocks_text(extent: str, axis: Axis) -> str:
     if number is not None:
         return str(-(-number // axis.block))
     return f"(({extent} + {axis.block - 1}) // {axis.block})"
+
+
+def _shared_products(kernel: Kernel) -> frozenset[str]:
+    """Products that are used more than once: fused into an addition, one use would see what another sees rounded, so that
+    not even ``x - x`` would be 0."""
+    found = list(steps(kernel))
+    uses = Counter(arg.name for step in found for arg in step.args if isinstance(arg, Value))
+    products = {step.result for step in found if step.result is not None and step.op not in NO_PRODUCTS}
+    return frozenset(name for name in products if uses[name] > 1)
 
 
 def _symbol_bounds(kernel: Kernel) -> dict[sympy.Symbol, tuple[float, float]]:

@@ -184,8 +184,16 @@ def _elementwise(emitter: Emitter, step: Instruction) -> Term:
         name = step.args[1].name
         inverse = emitter.define(f"{name}_inverse", f"1.0 / {texts[1]}", terms[1].dims, torch.float32)
         return emitter.define(step.result, f"{texts[0]} * {inverse.text}", dims, step.dtype)
-    text = ops.elementwise(step.op, terms[-1].dtype, texts, emitter.keeps_16_bits)
+    op = _rounded(emitter, step)
+    texts = texts if op == step.op else [term.text for term in terms]
+    text = ops.elementwise(op, terms[-1].dtype, texts, emitter.keeps_16_bits)
     return emitter.define(step.result, text, dims, step.dtype)
+
+
+def _rounded(emitter: Emitter, step: Instruction) -> str:
+    """The operation, in the form that sees a shared product as all its other uses do."""
+    shares = step.dtype in (torch.float32, torch.float64) and not emitter.shared_products.isdisjoint(map(str, step.args))
+    return ops.ROUNDED.get(step.op, step.op) if shares else step.op
 
 
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {

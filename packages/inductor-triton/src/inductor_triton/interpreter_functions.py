@@ -13,6 +13,7 @@ import torch
 from inductor_triton.toolchain import load_part
 
 ROUNDING = {"floor": numpy.floor, "ceil": numpy.ceil, "trunc": numpy.trunc, "round": numpy.rint}
+ARITHMETIC = {"add_rn": numpy.add, "sub_rn": numpy.subtract}
 LIBRARY = {
     "tan": numpy.tan, "asin": numpy.arcsin, "acos": numpy.arccos, "atan": numpy.arctan, "expm1": numpy.expm1,
     "log1p": numpy.log1p, "sinh": numpy.sinh, "cosh": numpy.cosh, "tanh": numpy.tanh, "pow": numpy.power,
@@ -23,7 +24,9 @@ LIBRARY = {
 @cache
 def device_functions() -> dict[str, object]:
     """Replacements by name: the primitives of ``device_functions.py``, and ``libdevice``."""
-    primitives = {f"{name}{bits}": _elementwise(function) for name, function in ROUNDING.items() for bits in (32, 64)}
+    primitives = {
+        f"{name}{bits}": _elementwise(function) for name, function in (ROUNDING | ARITHMETIC).items() for bits in (32, 64)
+    }
     library = {name: _elementwise(function) for name, function in LIBRARY.items()}
     return {
         **primitives,

@@ -30,6 +30,13 @@ SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
     "where": "tl.where({0}, {1}, {2})",
     "uniform": "uniform({0}, {1})",
 }
+ROUNDED = {"add": "add_rn", "sub": "sub_rn"}
+"""Forms that are not contracted with a product to one fused multiply-add."""
+NO_PRODUCTS = {
+    "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "where", "add", "sub", "div", "abs", "sign",
+    "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum",
+}  # fmt: skip
+"""Operations whose last step is no product of floats."""
 FLOAT = SHARED | {
     "minimum": f"tl.minimum({{0}}, {{1}}, {NAN})",
     "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})",
@@ -37,6 +44,7 @@ FLOAT = SHARED | {
 _LIBDEVICE = ("tan", "asin", "acos", "atan", "lgamma")
 _LIBDEVICE_FLOAT64 = ("expm1", "log1p", "sinh", "cosh", "tanh")
 FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
+    "add_rn": "add_rn32({0}, {1})", "sub_rn": "sub_rn32({0}, {1})",
     "floor": "floor32({0})", "ceil": "ceil32({0})", "trunc": "trunc32({0})", "round": "round32({0})",
     "exp": "exp32({0})", "expm1": "expm1_32({0})", "log": "log32({0})", "log2": "log2_32({0})", "log1p": "log1p32({0})",
     "sqrt": "tl.sqrt_rn({0})", "rsqrt": "rsqrt32({0})", "sin": "tl.sin({0})", "cos": "tl.cos({0})",
@@ -47,6 +55,7 @@ FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
 FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})"}
 """Where the kernel keeps no more than 16 bits of anything."""
 FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE, *_LIBDEVICE_FLOAT64)} | {
+    "add_rn": "add_rn64({0}, {1})", "sub_rn": "sub_rn64({0}, {1})",
     "floor": "floor64({0})", "ceil": "ceil64({0})", "trunc": "trunc64({0})", "round": "round64({0})",
     "exp": "tl.exp({0})", "log": "tl.log({0})", "log2": "tl.log2({0})", "sqrt": "tl.sqrt({0})", "rsqrt": "1.0 / tl.sqrt({0})",
     "sin": "tl.sin({0})", "cos": "tl.cos({0})", "erf": "tl.erf({0})",
