@@ -267,3 +267,42 @@ def test_a_checkpointed_mask_is_the_same_in_backward():
 def test_small_statistics_are_kept_rather_than_reduced_again():
     _, cut = partitions(lambda x: x / x.square().mean(-1, keepdim=True).sqrt(), randn(8, 4096))
     assert not any("mean" in name for name in cut.recomputed)
+
+
+STEPS = {
+    "bias": lambda x, w, b: F.relu(x @ w + b),
+    "exp": lambda x, w, b: ((x @ w).sigmoid() + b.exp()).sin(),
+    "norm": lambda x, w, b: F.relu(F.layer_norm(x @ w, (8,), b.cos(), b)) @ w.detach(),
+    "cast": lambda x, w, b: x.to(torch.float32) @ w.detach().float() * b.float(),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+@pytest.mark.parametrize("make", [torch.nn.Parameter, lambda t: t.requires_grad_()], ids=["parameter", "leaf"])
+def test_a_step_between_forward_and_backward_is_as_in_eager(name, partition, make):
+    """What eager does not keep may be written to; what it keeps may not."""
+    x, outcomes = randn(16, 8, grad=False), []
+    values = randn(8, 8, grad=False), randn(8, grad=False)
+    call = aot_function(STEPS[name], forward_compiler=run_eager, partition=partition)
+    for f in (STEPS[name], call):
+        w, b = (make(t.clone()) for t in values)
+        y = f(x, w, b)
+        with torch.no_grad():
+            b.sub_(0.5)
+        try:
+            outcomes.append(torch.autograd.grad(y.sum(), [w, b], allow_unused=True))
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            outcomes.append(None)
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def test_a_gradient_of_a_gradient_reaches_a_leaf_that_was_copied():
+    x, w, b = randn(16, 8, grad=False), *(torch.nn.Parameter(randn(*s)) for s in ((8, 8), (8,)))
+    f = STEPS["exp"]
+    found = []
+    for call in (f, aot_function(f, forward_compiler=run_eager)):
+        first = torch.autograd.grad(call(x, w, b).sum(), [w, b], create_graph=True)
+        found.append(torch.autograd.grad(sum(g.square().sum() for g in first), [w, b]))
+    torch.testing.assert_close(found[1], found[0])

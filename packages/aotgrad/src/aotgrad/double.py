@@ -51,7 +51,8 @@ class DoubleBackward:
         placeholders = joint.gm.graph.find_nodes(op="placeholder")[: len(joint.inputs)]
         self._own_inputs = sum("position" not in p.meta for p in placeholders)  # the others stand for values of the trace
         place = {p: i for i, p in enumerate(placeholders)}
-        self._saved_inputs = {place[n]: i for i, n in enumerate(split.saved) if n in place}
+        copies = {n for n, i in place.items() if n in split.copied and joint.inputs[i].requires_grad}  # no history
+        self._saved_inputs = {place[n]: i for i, n in enumerate(split.saved) if n in place and n not in copies}
         origin = {n: ("input", i) for n, i in place.items()} | {n: ("saved", i) for i, n in enumerate(split.saved)}
         self._values = {n.meta["position"]: (n, where) for n, where in origin.items() if "position" in n.meta}
         seeded = ((n, n.args[0]) for n in joint.gm.graph.nodes if is_seeded(n))

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from .errors import Unsupported
 from .functional import current_value, is_functional, storage_id
+from .history import OuterPaths
 from .plan import Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View, ViewMode
 from .tracer import Tracer
 from .views import steps_between, view_chain, view_root
@@ -26,6 +27,7 @@ class TracedTensor:
         wrapper: the functional wrapper that the program used.
         version: the wrapper's version counter before.
         edge: its gradient edge before, None when no gradient with respect to it is wanted.
+        before_is_leaf: whether it is known to have no history.
         moved: whether the program changed its sizes or strides.
         line: the user's line that did so, or wrote to it.
     """
@@ -35,6 +37,7 @@ class TracedTensor:
     wrapper: torch.Tensor
     version: int
     edge: Any
+    before_is_leaf: bool = False
     moved: bool = False
     line: str = ""
 
@@ -47,11 +50,12 @@ class TracedTensor:
 
 @dataclass(frozen=True, slots=True)
 class TracedProgram:
-    """The live objects of a forward trace: tensors from before the call, and the flat outputs."""
+    """The live objects of a forward trace: tensors from before the call, the flat outputs, and paths outside."""
 
     tensors: tuple[TracedTensor, ...]
     outputs: tuple[Any, ...]
     out_spec: pytree.TreeSpec
+    outer_paths: tuple[OuterPaths, ...] = ()
 
 
 def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, list[Any]]:

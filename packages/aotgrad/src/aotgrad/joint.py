@@ -23,6 +23,7 @@ from .functional import (
     size_hint,
     to_functional,
 )
+from .history import OuterPaths
 from .origin import Origins
 from .plan import EffectPlan, InputSpec, Target
 from .tracer import Tracer
@@ -43,6 +44,7 @@ class Joint:
         gradients_of: indices of the inputs that the trailing outputs are gradients of.
         out_spec: pytree of the program's outputs.
         backward_error: what backward raises, in eager, too; there are no gradients then.
+        outer_paths: what the program's own differentiation might have passed through outside.
     """
 
     gm: torch.fx.GraphModule
@@ -52,6 +54,7 @@ class Joint:
     gradients_of: tuple[int, ...]
     out_spec: pytree.TreeSpec
     backward_error: str = ""
+    outer_paths: tuple[OuterPaths, ...] = ()
 
     @property
     def has_backward(self) -> bool:
@@ -88,7 +91,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = torch.fx.GraphModule(tracer.root, tracer.graph, "Joint")
-    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec, error)
+    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec, error, traced.outer_paths)
 
 
 def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode) -> torch.fx.GraphModule:
@@ -124,7 +127,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     def wrap(fake: torch.Tensor, target: Target, requires_grad: bool = False, is_leaf: bool = False) -> torch.Tensor:
         wrapper = to_functional(fake, is_leaf=is_leaf)
         edge = gradient_edge(wrapper) if requires_grad else None
-        tensors.append(TracedTensor(target, fake, wrapper, wrapper._version, edge))
+        tensors.append(TracedTensor(target, fake, wrapper, wrapper._version, edge, is_leaf))
         return wrapper
 
     def wrap_constant(real: torch.Tensor) -> torch.Tensor:
@@ -143,7 +146,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     rules.check_gradients()
     tensors = [replace(t, moved=id(t.wrapper) in rules.moved, line=rules.lines.get(id(t.wrapper), "")) for t in tensors]
     tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
-    return TracedProgram(tuple(tensors), tuple(outputs), out_spec)
+    return TracedProgram(tuple(tensors), tuple(outputs), out_spec, tuple(rules.outer_paths))
 
 
 def _run_backward(

@@ -64,7 +64,7 @@ class Partition:
 def partition_default(joint: Joint | JointView) -> Partition:
     """Saves what backward reads, as eager autograd does; only views and checkpoints are recomputed."""
     view = joint if isinstance(joint, JointView) else JointView.of(joint)
-    return report(view, _read_by_backward(view), "default")
+    return report(view, view.read_in_eager, "default")
 
 
 def partition_min_cut(joint: Joint | JointView, *, max_chain: int = MAX_CHAIN) -> Partition:
@@ -96,7 +96,7 @@ class MinCut:
 
     def __init__(self, joint: Joint | JointView, max_chain: int, *, heavy: bool = False) -> None:
         self.view = view = joint if isinstance(joint, JointView) else JointView.of(joint)
-        eager = set(_read_by_backward(view))
+        eager = set(view.read_in_eager)
         view.substitutes = {}
         if not heavy:  # repeating the op itself gives the same bits, on which whole layers may build
             view.add_substitutes()
@@ -135,13 +135,16 @@ class MinCut:
             return 0
         if not view.can_save(node):
             return None
-        if node.op == "placeholder" and node not in view.written:
-            return 0 if node in view.static or node in eager else None
+        if node.op == "placeholder" and not view.must_copy(node):
+            return 0
+        if node.op == "placeholder" and node not in view.written and node not in view.static:
+            return None
         if node in view.exposed and node not in eager and node not in view.written:
             return None
         size = size_in_bytes(node.meta["val"])
         # forward does not need what only backward computes: keeping that instead of its operand must pay
-        return size + TENSOR_OVERHEAD + (size // 8 + 1 if node.meta.get("is_backward") else 0)
+        is_extra = node.meta.get("is_backward") or node.op == "placeholder"
+        return size + TENSOR_OVERHEAD + (size // 8 + 1 if is_extra else 0)
 
 
 def _made_from_nothing_elsewhere(
@@ -164,25 +167,6 @@ def _made_from_nothing_elsewhere(
 def _cost(view: JointView, node: torch.fx.Node) -> int:
     belongs_there = node.meta.get("is_backward") and not node.meta.get("is_substitute")
     return 0 if belongs_there or node in view.substitutes or node.op != "call_function" else recompute_cost(node)
-
-
-def _read_by_backward(view: JointView) -> list[torch.fx.Node]:
-    """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints to the owner."""
-    in_backward = {n for n in view.needed if n in view.from_tangent or n.meta.get("is_backward")}
-    found: dict[torch.fx.Node, None] = {}
-    stack = [a for n in in_backward for a in n.all_input_nodes if a not in in_backward]
-    stack += [g for g in view.gradients if isinstance(g, torch.fx.Node) and g not in in_backward]
-    seen: set[torch.fx.Node] = set()
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if view.can_save(node):
-            found[node] = None
-        elif not view.is_size(node):
-            stack.extend(a for a in node.all_input_nodes if a not in in_backward)
-    return list(found)
 
 
 def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:
@@ -218,7 +202,7 @@ def _must_run_in_forward(
 def report(view: JointView, saved: Iterable[torch.fx.Node], name: str) -> Partition:
     """A partition with what it keeps and repeats, counted."""
     saved = tuple(saved)
-    kept = sum(size_in_bytes(s.meta["val"]) for s in saved if s.op != "placeholder" or s in view.written)
+    kept = sum(size_in_bytes(s.meta["val"]) for s in saved if s.op != "placeholder" or view.must_copy(s))
     cut = set(saved)
     again: dict[torch.fx.Node, None] = {}
     stack = [a for n in view.needed if n in view.from_tangent for a in n.all_input_nodes]

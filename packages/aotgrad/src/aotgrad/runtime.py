@@ -13,7 +13,8 @@ from .backward import Compiled, call_compiled, write_backward
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
-from .fallback import TRANSFORMED, Fallback
+from .fallback import OUTER_HISTORY, TRANSFORMED, Fallback
+from .history import leads_to
 from .joint import Joint
 from .overlap import share_elements, share_storage
 from .plan import InputSpec, Output, Target, View
@@ -164,10 +165,22 @@ def _open_call(out: Source, run: Runtime, saved: Sequence[torch.fx.Node] = ()) -
         out.enter(f"if {negate}{out.name('grad_enabled', torch.is_grad_enabled)}():")
         out(f"return {out.name('other_mode', run.other_mode)}({arguments})")
         out.leave()
+    _check_histories(out, run, arguments)
     _check_sharing(out, run, arguments, saved)
     for spec in run.joint.inputs:
         if spec.becomes_leaf:
             out(f"{spec.name}.requires_grad_()")
+
+
+def _check_histories(out: Source, run: Runtime, arguments: str) -> None:
+    """Writes the test whether differentiation inside would have passed through what an input was computed from."""
+    names = [s.name for s in run.joint.inputs]
+    for paths in run.joint.outer_paths:
+        texts = (tuple_text(names[i] for i in sorted(some)) for some in (paths.through, paths.targets))
+        out.enter(f"if {out.name('leads_to', leads_to)}({', '.join(texts)}):")
+        fallback = Fallback(run.eager, OUTER_HISTORY, paths.line)
+        out(f"return {out.name('outer_history', fallback)}({arguments})")
+        out.leave()
 
 
 def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[torch.fx.Node]) -> None:

@@ -30,7 +30,8 @@ class JointView:
         from_tangent: nodes that depend on a tangent; these run in backward.
         needed: ancestors of a gradient, the gradients included.
         written: placeholders that the epilogue overwrites.
-        static: placeholders that callers do not write to: parameters, buffers, leaves that require grad.
+        static: placeholders that callers seldom write to: parameters, buffers, leaves that require grad.
+        read_in_eager: memory that eager's backward reads.
         exposed: nodes whose memory the caller gets to hold.
         substitutes: for some nodes a cheaper way to compute them again in backward.
         interior: values inside a checkpoint, which must be computed again (P1).
@@ -46,6 +47,7 @@ class JointView:
     exposed: set[torch.fx.Node]
     substitutes: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     interior: set[torch.fx.Node] = field(default_factory=set)
+    read_in_eager: dict[torch.fx.Node, None] = field(default_factory=dict)
 
     @staticmethod
     def of(joint: Joint) -> JointView:
@@ -60,11 +62,12 @@ class JointView:
             if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
                 from_tangent.add(node)
         needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node))
-        # eager refuses to write to a leaf that requires grad, as it does for parameters
         static = {p for p, spec in zip(placeholders, joint.inputs) if spec.static or (spec.requires_grad and spec.is_leaf)}
         exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
         interior = interior_of_checkpoints(graph, values)
-        return JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, {}, interior)
+        view = JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, interior=interior)
+        view.read_in_eager.update(dict.fromkeys(_read_by_backward(view)))
+        return view
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""
@@ -80,6 +83,10 @@ class JointView:
         """Whether a node is a number: always recomputed from the symbols."""
         return not isinstance(node.meta["val"], (torch.Tensor, list, tuple))
 
+    def must_copy(self, node: torch.fx.Node) -> bool:
+        """Whether backward needs a copy of an input: the program overwrites it, or callers, which eager would not notice."""
+        return node.op == "placeholder" and (node in self.written or node not in self.read_in_eager)
+
     def can_save(self, node: torch.fx.Node) -> bool:
         """Whether a node stands for memory of its own that can be handed to backward."""
         if not isinstance(node.meta["val"], torch.Tensor) or node.op == "get_attr" or node.meta.get("is_substitute"):
@@ -87,6 +94,25 @@ class JointView:
         if node in self.interior:
             return False
         return view_source(node, unsafe=True) is None
+
+
+def _read_by_backward(view: JointView) -> list[torch.fx.Node]:
+    """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints to the owner."""
+    in_backward = {n for n in view.needed if n in view.from_tangent or n.meta.get("is_backward")}
+    found: dict[torch.fx.Node, None] = {}
+    stack = [a for n in in_backward for a in n.all_input_nodes if a not in in_backward]
+    stack += [g for g in view.gradients if isinstance(g, torch.fx.Node) and g not in in_backward]
+    seen: set[torch.fx.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if view.can_save(node):
+            found[node] = None
+        elif not view.is_size(node):
+            stack.extend(a for a in node.all_input_nodes if a not in in_backward)
+    return list(found)
 
 
 def interior_of_checkpoints(graph: torch.fx.Graph, values: Iterable[Any]) -> set[torch.fx.Node]:
@@ -131,7 +157,7 @@ class Split:
         backward: placeholders are ``sizes``, ``saved``, then tangents; outputs are the nodes of ``gradients``.
         gradients: joint nodes that the backward graph returns, each once.
         saved: joint tensor nodes that backward reads.
-        copied: those of ``saved`` that are inputs which the call overwrites: the forward graph returns a copy.
+        copied: those of ``saved`` that are inputs of which backward needs a copy: the forward graph returns it.
         sizes: joint nodes of the sizes that backward reads.
         donated: those of ``saved`` whose memory backward may use for something else.
     """
@@ -153,7 +179,7 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
     body, used = _backward_body(view, set(saved), order)
     saved = tuple(s for s in saved if s in used)
     sizes = _sizes_read(view, body, saved, order)
-    copied = frozenset(s for s in saved if s in view.written)
+    copied = frozenset(s for s in saved if view.must_copy(s))
     wanted = [*view.values, *saved, *sizes]
     results = tuple(dict.fromkeys(n for n in wanted if isinstance(n, torch.fx.Node) and (n.op != "placeholder" or n in copied)))
     forward = extract_forward(view.joint, results, copied)

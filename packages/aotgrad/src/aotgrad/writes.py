@@ -12,6 +12,7 @@ from .effects import TracedTensor
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
 from .functional_ops import call_functional, is_mutable_custom
+from .history import OuterPaths, history_of
 
 
 class WriteRules(TorchFunctionMode):
@@ -23,6 +24,7 @@ class WriteRules(TorchFunctionMode):
     - Versions count each tensor that a foreach op writes to.
     - A custom op that writes to its operands runs in its functional form.
     - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
+    - Differentiation stays inside: what inputs were computed from is not seen.
 
     Args:
         tensors: those from before the call.
@@ -31,12 +33,14 @@ class WriteRules(TorchFunctionMode):
     Attributes:
         moved: see above.
         lines: where tensors from before the call were last written or changed, by id.
+        outer_paths: one for each differentiation that may pass through the history of an input.
     """
 
     def __init__(self, tensors: Sequence[TracedTensor], user_line: Callable[[], str]) -> None:
         super().__init__()
         self.moved: set[int] = set()
         self.lines: dict[int, str] = {}
+        self.outer_paths: list[OuterPaths] = []
         self._tensors = tensors
         self._given = {id(t.wrapper): t for t in tensors}
         self._user_line = user_line
@@ -68,12 +72,37 @@ class WriteRules(TorchFunctionMode):
             what = name if name in _GRADIENT_STATE else ".grad"
             self._refuse("AG028", f"{what} of an input: pass gradients as arguments, register hooks outside")
 
+    def _not_leaves(self, outputs: Any) -> frozenset[int]:
+        """The inputs with a history of their own that a gradient of the outputs arrives at."""
+        made = [t for t in self._tensors if t.target.index >= 0 and t.edge is not None and not t.before_is_leaf]
+        seen = history_of(outputs) if made else set()
+        return frozenset(t.target.index for t in made if t.edge.node in seen)
+
+    def _differentiates(self, outputs: Any, inputs: Any, *_: Any, **options: Any) -> None:
+        several = inputs if isinstance(inputs, (tuple, list)) else [inputs]
+        if all(isinstance(t, torch.Tensor) for t in several):
+            targets = [self._given[id(t)] for t in several if id(t) in self._given]
+        else:  # gradient edges
+            targets = self._tensors
+        found = frozenset(t.target.index for t in targets if t.target.index >= 0 and t.edge is not None)
+        through = self._not_leaves(outputs) if found else frozenset()
+        if through:
+            if not options.get("allow_unused") and not options.get("materialize_grads"):
+                inside = history_of(outputs)
+                if any(t.target.index in found and t.edge.node not in inside for t in self._tensors):
+                    self._refuse("AG031", "the gradient may pass through what an input was computed from, and does not inside")
+            self.outer_paths.append(OuterPaths(found, through, self._user_line()))
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         target = args[0] if args else None
         if is_mutable_custom(func):
             return call_functional(func, args, kwargs)
         self._check(func, name, target)
+        if name == "backward" and self._not_leaves(kwargs.get("tensors", target)):
+            self._refuse("AG031", "backward() passes through what an input was computed from")
+        if func is torch.autograd.grad:
+            self._differentiates(*args, **kwargs)
         if id(target) in self._given and (_is_write(name) or name == "__set__"):
             self.lines[id(target)] = self._user_line()
         if name.startswith("_foreach_") and name.endswith("_"):

@@ -1,0 +1,50 @@
+"""Autograd history that a trace does not see: that of inputs, from before the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class OuterPaths:
+    """How differentiation inside a program may pass through what its inputs were computed from.
+
+    Attributes:
+        targets: inputs that the program differentiates with respect to.
+        through: inputs, not leaves, that what it differentiates depends on.
+        line: the user's line that does so.
+    """
+
+    targets: frozenset[int]
+    through: frozenset[int]
+    line: str
+
+
+def history(starts: Iterable[Any]) -> set[Any]:
+    """Autograd nodes that a gradient of these nodes may arrive at, themselves included; None is none."""
+    found: set[Any] = set()
+    stack = list(starts)
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            stack.extend(following for following, _ in node.next_functions)
+    return found
+
+
+def history_of(outputs: Any) -> set[Any]:
+    """The history of a tensor or gradient edge, or of a sequence of them."""
+    several = [outputs] if isinstance(outputs, (torch.Tensor, torch.autograd.graph.GradientEdge)) else outputs
+    return history(o.grad_fn if isinstance(o, torch.Tensor) else o.node for o in several)
+
+
+def leads_to(through: Iterable[torch.Tensor], targets: Iterable[torch.Tensor]) -> bool:
+    """Whether one of the targets is in what a tensor of ``through`` was computed from."""
+    made = [t.grad_fn for t in through if t.grad_fn is not None]
+    edges = [torch.autograd.graph.get_gradient_edge(t) for t in targets if made and t.requires_grad]
+    before = history(node for f in made for node, _ in f.next_functions)
+    return any(e.node in before for e in edges)
