@@ -76,7 +76,7 @@ MODELS: dict[str, Callable[[], Built]] = {
     "albert": lambda: _transformer(
         ("Albert", "AlbertForMaskedLM"), 8, 512, hidden_size=768, num_attention_heads=12, intermediate_size=3072
     ),
-    "t5": lambda: _transformer(("T5", "T5ForConditionalGeneration"), 8, 256),
+    "t5": lambda: _transformer(("T5", "T5ForConditionalGeneration"), 8, 256, decoder_start_token_id=0),
     "bart": lambda: _transformer(
         ("Bart", "BartForConditionalGeneration"), 8, 256, encoder_layers=6, decoder_layers=6, d_model=768
     ),
