@@ -21,6 +21,7 @@ SOURCE = """\
 import torch
 import torch.nn.functional as F
 
+
 def attend(x, mask, values):
     scores = x * 0.125 + mask
     weights = F.softmax(scores, dim=-1)

@@ -9,7 +9,7 @@ import unittest
 from collections.abc import Sequence
 from typing import Any
 
-if importlib.util.find_spec("expecttest") is None:
+if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
     # The database's module imports it as a base of torch's own test classes, which nothing here uses.
     stand_in = types.ModuleType("expecttest")
     stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]

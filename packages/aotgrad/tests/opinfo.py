@@ -21,7 +21,8 @@ import torch
 from aotgrad import aot_function, counters, run_eager
 from torch.utils import _pytree as pytree
 
-if importlib.util.find_spec("expecttest") is None:  # a base of torch's own test classes, which nothing here uses
+# a base of torch's own test classes, which nothing here uses
+if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
     stand_in = types.ModuleType("expecttest")
     stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
     sys.modules["expecttest"] = stand_in

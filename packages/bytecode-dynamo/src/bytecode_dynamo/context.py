@@ -51,6 +51,7 @@ class Context(Creation, Calls):
         self.computed_floats: dict[sympy.Symbol, tuple[Source, ...]] = {}
         """Floats that the graph computes, and where those that they come from are."""
         self.constant_objects: dict[type, Any] = {}
+        self.written_in_classes: set[tuple[type, str]] = set()
         self.modes = Modes(self)
         self.deferred = Deferred()
 

@@ -91,6 +91,8 @@ class Creation:
 
     def require_class_attribute(self: Context, cls: type, name: str) -> Any:
         """Guard on what a class finds under a name, or on its absence; returns it, or ABSENT."""
+        if self.written_in_classes and any((base, name) in self.written_in_classes for base in cls.__mro__):
+            raise GraphBreak("BD020", f"{name!r} of class {cls.__name__}, assigned to before, read through an instance")
         found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
         self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))
         return found

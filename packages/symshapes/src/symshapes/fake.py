@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +25,13 @@ CPU = torch.device("cpu")
 SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _make_subclass = torch.Tensor._make_subclass
 _INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
+
+
+def _without_warnings(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Meta functions written in Python warn of an ``out`` that is resized, which only the program's own call may do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return func(*args, **kwargs)
 
 
 def _own_device(x: FakeTensor) -> torch.device:
@@ -245,7 +253,7 @@ class FakeTensorMode(TorchDispatchMode):
             previous, self.in_kernel = self.in_kernel, True
             torch._C._set_meta_in_tls_dispatch_include(True)
             try:
-                out = func(*args, **kwargs)
+                out = func(*args, **kwargs) if "out" not in kwargs else _without_warnings(func, args, kwargs)
             finally:
                 self.in_kernel = previous
         return self._wrap_result(out, device or CPU)

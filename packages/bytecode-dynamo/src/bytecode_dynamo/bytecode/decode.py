@@ -134,9 +134,11 @@ def decode(native: CodeType) -> Code:
 
 def decode_anew(code: CodeType) -> Code:
     """The neutral form of a code object, made afresh."""
-    if not {*code.co_varnames, *code.co_cellvars}.isdisjoint(code.co_freevars):
+    if not set(code.co_cellvars).isdisjoint(code.co_freevars):
         raise UnsupportedCode("one name stands for two variables")
-    pool = Pool(code.co_consts, code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)
+    # an inlined comprehension (PEP 709) may have a variable of the name of a free one: it never outlives the comprehension
+    varnames = tuple(f"{name}@" if name in code.co_freevars else name for name in code.co_varnames)
+    pool = Pool(code.co_consts, code.co_names, varnames, code.co_cellvars, code.co_freevars)
     natives = read_natives(code)
     drop_loop_landings(natives)
     return Code(
@@ -148,7 +150,7 @@ def decode_anew(code: CodeType) -> Code:
         argcount=code.co_argcount,
         posonly_argcount=code.co_posonlyargcount,
         kwonly_argcount=code.co_kwonlyargcount,
-        varnames=code.co_varnames,
+        varnames=varnames,
         cellvars=code.co_cellvars,
         freevars=code.co_freevars,
         instructions=lower(natives, pool),

@@ -137,6 +137,7 @@ class ClassVariable(KnownObjectVariable):
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if type(self.value) is not type or name.startswith("__"):
             raise GraphBreak("BD020", f"assignment to {name!r} of class {self.value.__name__}")
+        ctx.written_in_classes.add((self.value, name))
         ctx.effects.write((ctx.class_identity(self.value), name), value)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:

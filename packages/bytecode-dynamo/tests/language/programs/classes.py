@@ -887,3 +887,21 @@ def super_variants(x):
 
 
 super_variants.any_graphs = True
+
+
+class Labelled:
+    label = "class"
+
+    def __init__(self, value):
+        self.value = value
+
+
+def class_attribute_assigned_and_read_through_an_instance(x):
+    labelled = Labelled(x * 2)
+    Labelled.label = "assigned"
+    seen = labelled.label, getattr(labelled, "label"), Labelled.label
+    Labelled.label = "class"
+    return seen, labelled.value
+
+
+class_attribute_assigned_and_read_through_an_instance.any_graphs = True

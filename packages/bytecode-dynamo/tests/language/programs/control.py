@@ -679,3 +679,23 @@ class Odd:
 
 def not_equal_by_equal(x):
     return Odd() != Odd(), Odd() != 3, Odd() == Odd(), x + 1
+
+
+def comprehension_variable_named_like_a_free_one(x):
+    c, seen = 0, []
+
+    def count(t=x):
+        nonlocal c
+        c += 1
+        seen.append([c for c in (1, 2)])
+        print("between", end="")
+        seen.append([c for c in (3, 4) if print("within", end="") is None])
+        return t * 2 + c
+
+    y = count()
+    if y.sum() > 0:
+        y = y + count()
+    return y, seen, c
+
+
+comprehension_variable_named_like_a_free_one.any_graphs = True

@@ -77,7 +77,7 @@ class Outcome:
 @cache
 def database() -> list[Any]:
     """The entries. torch's module wants a test library as a base class that nothing here uses."""
-    if importlib.util.find_spec("expecttest") is None:
+    if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
         stand_in = types.ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in
