@@ -60,6 +60,8 @@ def _strides_within(sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
     """The index into ``source`` of the element at ``index`` of ``target``, both row-major."""
     result: list[sympy.Expr] = [ZERO] * len(source)
+    if any(size == 0 for size in source):  # nothing is ever read, and there is nothing to divide by
+        return tuple(result)
     for a, b in match_dims(source, target):
         if len(a) == 1 and len(b) == 1:
             result[a[0]] = index[b[0]]

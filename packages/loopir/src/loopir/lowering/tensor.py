@@ -53,7 +53,14 @@ class Strided:
 
     def load(self, ops: OpsHandler, index: Index) -> Any:
         """The element at ``index``."""
+        if self.is_empty:
+            return ops.constant(0, self.dtype)
         return ops.load(self.buffer, self.position(index), self.dtype)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no element exists: what reads one never runs, but may stand before the loop that never runs."""
+        return any(size == 0 for size in self.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,6 +39,8 @@ def strided(tensor: Strided, shape: Sequence[sympy.Expr], stride: Sequence[sympy
 def masked_load(ops: TracingOps, mask: Any, tensor: Tensor, index: Index, fill: Number) -> Any:
     """The element at ``index`` where ``mask``, else ``fill``; nothing is read where the mask is false."""
     if isinstance(tensor, Strided):
+        if tensor.is_empty:
+            return ops.constant(fill, tensor.dtype)
         return ops.load(tensor.buffer, tensor.position(index), tensor.dtype, mask, fill)
     value = tensor.load(ops.masked(mask), index)
     return ops.where(mask, value, ops.constant(fill, tensor.dtype))
