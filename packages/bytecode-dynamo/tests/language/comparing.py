@@ -25,6 +25,10 @@ MOST_ITEMS = 50
 HIDDEN = (types.ModuleType, property, classmethod, staticmethod, types.MemberDescriptorType, functools.cached_property)
 _numbers = itertools.count()
 
+with warnings.catch_warnings():  # torch says this once in a process, which would be in eager mode
+    warnings.simplefilter("ignore")
+    float(torch.ones((), requires_grad=True))
+
 
 def load(path: Path) -> types.ModuleType:
     """A fresh copy of a module."""
