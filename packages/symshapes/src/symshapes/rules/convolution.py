@@ -17,8 +17,10 @@ def _prefers_channels_last(mode: Any, x: Any, weight: Any) -> bool:
     """Channels-last when the input or the weight is, except for float64 on CUDA."""
     if x.fake_device.type == "cuda" and torch.float64 in (x.dtype, weight.dtype):
         return False
-    if x.dim() == 3:
-        x, weight = x.unsqueeze(2), weight.unsqueeze(2)  # a 1-d convolution runs as a 2-d one
+    if x.dim() == 3:  # runs as a 2-d one, of an input that is made contiguous
+        if not x.is_contiguous():
+            return has_channels_last_strides(mode.shape_env, weight.unsqueeze(2))
+        x, weight = x.unsqueeze(2), weight.unsqueeze(2)
     return has_channels_last_strides(mode.shape_env, x) or has_channels_last_strides(mode.shape_env, weight)
 
 
