@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
@@ -14,8 +13,6 @@ from typing import Any
 import torch
 from symshapes import quiet
 from torch.fx import GraphModule
-from torch.overrides import _get_current_function_mode_stack  # pyright: ignore[reportPrivateUsage]
-from torch.utils._device import DeviceContext
 
 from . import hook_policy
 from .backend_call import call_backend
@@ -40,11 +37,11 @@ from .context import Context
 from .control_flow import polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
+from .eager_frames import failed, has_function_modes, has_tensors, limit_reached, modes_refused, refuse
 from .effects import owner
 from .errors import (
     BackendCompilerFailed,
     BreakRecord,
-    DynamoError,
     GraphBreak,
     InvariantError,
     NotConstant,
@@ -77,13 +74,13 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     polyfill = polyfill_of(code)
     if polyfill is not None:
         return Entry(None, polyfill.__code__)
-    if not hook_policy.is_captured_file(code.co_filename) or not can_split(code):
-        return SKIP
-    if hook_policy.is_disabled(view.function):
+    if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
         return SKIP
     stance = current_stance()
-    if stance == "eager_on_recompile" or has_function_modes():
+    if stance == "eager_on_recompile":
         return RUN_ONCE
+    if has_function_modes():
+        return modes_refused(policy, code)
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)
     if len(region.entries(code)) >= config.recompile_limit:
@@ -105,72 +102,6 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         if compilation is not None:
             compilation.ctx.close()
     return compile_frame(region, policy, view)
-
-
-def has_function_modes() -> bool:
-    """Whether a program's torch function mode is active around the frame: it would see the calls that capture makes."""
-    modes = _get_current_function_mode_stack() if torch._C._len_torch_function_stack() else []
-    found = not all(isinstance(mode, DeviceContext) for mode in modes)
-    if found:
-        counters["graph_breaks"] += 1
-    return found
-
-
-def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
-    """Under "fail_on_recompile": an error for a frame that would be compiled, eager mode for one without tensors."""
-    code = view.code
-    if not region.entries(code) and id(code) not in policy.roots and not has_tensors(view):
-        return RUN_ONCE
-    scope = Scope(
-        dict(zip(code.co_varnames, view.locals)), view.globals, view.builtins, dict(zip(code.co_freevars, view.closure or ()))
-    )
-    earlier = policy.captured.get(code)
-    why = explain_failure(*earlier[-1], scope) if earlier else "nothing is compiled for it yet"
-    raise RecompileError(
-        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled under the stance "
-        f"'fail_on_recompile': {why}. Call it with such arguments before, or set another stance"
-    )
-
-
-def has_tensors(view: FrameView) -> bool:
-    """Whether tensors or modules are among the arguments, or in containers among them."""
-    values: list[Any] = list(view.locals)
-    for value in list(values):
-        if isinstance(value, (list, tuple)):
-            values += value
-        elif isinstance(value, dict):
-            values += value.values()
-    return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values)
-
-
-def limit_reached(policy: Policy, code: CodeType) -> Any:
-    """Run in eager mode from now on, and say so once."""
-    if code not in policy.limited:
-        policy.limited.add(code)
-        warnings.warn(
-            f"bytecode_dynamo: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled "
-            f"{config.recompile_limit} times (config.recompile_limit); it runs in eager mode when no compiled version fits",
-            stacklevel=2,
-        )
-    counters["fallbacks"] += 1
-    return RUN_ONCE
-
-
-def failed(policy: Policy, code: CodeType, error: Exception) -> Any:
-    """A defect of this package: eager mode and a warning, or the error."""
-    counters["fallbacks"] += 1
-    mode = policy.on_error or config.fallback
-    if mode == "error" or policy.fullgraph:
-        if isinstance(error, DynamoError):
-            raise error
-        raise InvariantError(f"capture of {code.co_qualname} failed: {type(error).__name__}: {error}") from error
-    log.debug("capture of %s failed", code.co_qualname, exc_info=error)
-    warnings.warn(
-        f"bytecode_dynamo: capture of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) failed "
-        f"({type(error).__name__}: {error}); it runs in eager mode. This is a defect of bytecode_dynamo.",
-        stacklevel=2,
-    )
-    return SKIP
 
 
 class Compilation:
@@ -335,7 +266,7 @@ class Compilation:
     def _begin(self, gen: Codegen) -> None:
         """Load what is written to, and enter the context managers that are active here."""
         ctx = self.ctx
-        if ctx.modes.function_modes(ctx) or ctx.modes.subclasses_off(ctx) != ctx.modes.entry_subclasses_off:
+        if ctx.modes.function_modes(ctx) or ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
             raise GraphBreak("BD017", "a torch function mode is active here")
         gen.begin()
         enabled = ctx.modes.entry_grad

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .variables.base import VariableTracker
     from .variables.context import ModeContextVariable, TorchModeVariable
 
-_GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_SUBCLASS = (object() for _ in range(6))
+_GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES = (object() for _ in range(6))
 
 
 class Modes:
@@ -23,14 +23,14 @@ class Modes:
 
     def __init__(self, ctx: Context) -> None:
         self.entry_grad = torch.is_grad_enabled()
-        self.entry_subclasses_off = not torch._C._is_torch_function_enabled()
+        self.overrides_off_at_entry = not torch._C._is_torch_function_enabled()
         self._real: list[Any] = []
         ctx.effects.set_initial(_GRAD, self.entry_grad)
         ctx.effects.set_initial(_ACTIVE, ())
         ctx.effects.set_initial(_ENTERED, ())
         ctx.effects.set_initial(_STRICT, breaks_are_errors())
         ctx.effects.set_initial(_FUNCTION, ())
-        ctx.effects.set_initial(_NO_SUBCLASS, self.entry_subclasses_off)
+        ctx.effects.set_initial(_NO_OVERRIDES, self.overrides_off_at_entry)
 
     # -- traced changes ---------------------------------------------------------------------------------------------
 
@@ -116,14 +116,14 @@ class Modes:
         finally:
             self.push_function_mode(ctx, mode)
 
-    def subclasses_off(self, ctx: Context) -> bool:
+    def overrides_off(self, ctx: Context) -> bool:
         """Whether tensor subclasses do not see torch calls at this point of the program."""
-        return ctx.effects.read(_NO_SUBCLASS)
+        return ctx.effects.read(_NO_OVERRIDES)
 
-    def set_subclasses_off(self, ctx: Context, off: bool) -> bool:
+    def set_overrides_off(self, ctx: Context, off: bool) -> bool:
         """Say so from here on; returns what it was."""
-        before = self.subclasses_off(ctx)
-        ctx.effects.write(_NO_SUBCLASS, off)
+        before = self.overrides_off(ctx)
+        ctx.effects.write(_NO_OVERRIDES, off)
         return before
 
     def _enter(self, manager: TorchModeVariable) -> None:

@@ -29,7 +29,7 @@ from bytecode_dynamo.variables.constant import (
 )
 from bytecode_dynamo.variables.context import make_context
 from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
-from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
+from bytecode_dynamo.variables.function import BoundMethodVariable, PartialVariable
 from bytecode_dynamo.variables.iterator import (
     ChainIterator,
     CountIterator,
@@ -496,6 +496,3 @@ def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs:
     if cls.__module__ in ("builtins", "torch"):
         return ctx.fold(function, args, kwargs)
     raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")
-
-
-__all__ = ["CONSTRUCTORS", "FunctionVariable", "call_class_method", "construct", "new_object"]

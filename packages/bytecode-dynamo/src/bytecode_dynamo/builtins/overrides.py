@@ -43,9 +43,9 @@ def overriding(ctx: Context, values: Any) -> Iterator[VariableTracker]:
     for value in values:
         if isinstance(value, TensorVariable):
             if value.overrides:
-                same = _is_off if ctx.modes.entry_subclasses_off else _is_on
+                same = _is_off if ctx.modes.overrides_off_at_entry else _is_on
                 ctx.guards.require(ConstSource(torch._C._is_torch_function_enabled), GuardKind.CUSTOM, same)
-            if value.overrides and not ctx.modes.subclasses_off(ctx):
+            if value.overrides and not ctx.modes.overrides_off(ctx):
                 yield value
         elif isinstance(value, UserObjectVariable):
             if hasattr(value.python_type(), "__torch_function__"):
@@ -205,7 +205,7 @@ def default_torch_function(
 def _converted(ctx: Context, cls: type, call: Any, func: VariableTracker | None = None) -> VariableTracker:
     """The result of a call without overrides by subclasses; new tensors in it are of the class."""
     before = set(ctx.tensors)
-    with _without_subclasses(ctx):
+    with _without_overrides(ctx):
         result = call()
     if isinstance(func, CallableVariable) and func.value in torch.overrides.get_default_nowrap_functions():
         return result
@@ -213,12 +213,12 @@ def _converted(ctx: Context, cls: type, call: Any, func: VariableTracker | None 
 
 
 @contextmanager
-def _without_subclasses(ctx: Context) -> Iterator[None]:
-    old = ctx.modes.set_subclasses_off(ctx, True)
+def _without_overrides(ctx: Context) -> Iterator[None]:
+    old = ctx.modes.set_overrides_off(ctx, True)
     try:
         yield
     finally:
-        ctx.modes.set_subclasses_off(ctx, old)
+        ctx.modes.set_overrides_off(ctx, old)
 
 
 def _of_class(ctx: Context, result: VariableTracker, cls: type, before: set[int]) -> VariableTracker:
@@ -235,7 +235,7 @@ def _of_class(ctx: Context, result: VariableTracker, cls: type, before: set[int]
 
 def alias(ctx: Context, value: TensorVariable) -> TensorVariable:
     """Another tensor object over the same data."""
-    with _without_subclasses(ctx):
+    with _without_overrides(ctx):
         return cast("TensorVariable", ctx.torch_call("call_function", torch.ops.aten.alias.default, [value], {}))
 
 
@@ -261,7 +261,7 @@ TENSOR_METHODS["as_subclass"] = as_subclass
 def make_subclass(
     ctx: Context, cls: VariableTracker, data: VariableTracker, require_grad: VariableTracker | None = None
 ) -> VariableTracker:
-    with _without_subclasses(ctx):
+    with _without_overrides(ctx):
         made = data.call_method(ctx, "detach", [], {})
         if require_grad is not None and require_grad.truth(ctx):
             made = made.call_method(ctx, "requires_grad_", [], {})

@@ -331,10 +331,10 @@ class SubclassesOffVariable(ModeContextVariable):
     """``torch._C.DisableTorchFunctionSubclass()``."""
 
     def enter(self, ctx: Context) -> None:
-        ctx.effects.write((self.key, "before"), ctx.modes.set_subclasses_off(ctx, True))
+        ctx.effects.write((self.key, "before"), ctx.modes.set_overrides_off(ctx, True))
 
     def exit(self, ctx: Context) -> None:
-        ctx.modes.set_subclasses_off(ctx, ctx.effects.read((self.key, "before")))
+        ctx.modes.set_overrides_off(ctx, ctx.effects.read((self.key, "before")))
 
 
 def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker | None:
