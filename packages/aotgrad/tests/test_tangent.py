@@ -1,7 +1,8 @@
 """Zeros for absent gradients are made once, for a few shapes."""
 
+import pytest
 import torch
-from aotgrad.tangent import KeptZeros
+from aotgrad.tangent import KeptZeros, lay_out
 
 CPU = torch.device("cpu")
 
@@ -20,3 +21,12 @@ def test_few_are_kept():
     for size in range(KeptZeros.KEPT):
         zeros((size,), dtype=torch.float32, device=CPU)
     assert zeros((9,), dtype=torch.float32, device=CPU) is not first
+
+
+@pytest.mark.parametrize("given", [torch.ones(()).expand(3, 2), torch.ones(2, 3).t(), torch.ones(3, 2)])
+def test_a_gradient_is_laid_out_like_its_fake(given):
+    for like in (torch.empty(3, 2), torch.empty(2, 3).t()):
+        made = lay_out(given.requires_grad_(), like)
+        assert made.stride() == like.stride()
+        assert torch.equal(made, given)
+        torch.autograd.grad(made.sum(), given)

@@ -17,6 +17,7 @@ from .plan import InputSpec
 from .recipe import Recipe
 from .seeded import is_seeded
 from .split import Split, ancestors
+from .tangent import lay_out
 
 _Kind = tuple[bool | None, ...]  # for each tangent, whether it requires grad; None when it is absent
 Rebuild = Callable[[Joint, Recipe], Callable[..., Any]]
@@ -59,6 +60,7 @@ class DoubleBackward:
         self._seeds = {n.meta["position"]: (n, seed, origin[seed]) for n, seed in seeded if seed in origin}
         read = ancestors(n for n in split.gradients)
         self._read = {i for p, i in place.items() if p in read}
+        self._tangents = [t.meta["val"] for t in joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]]
         self._compiled: dict[_Kind, _Gradient] = {}
 
     def keep_text(self) -> str:
@@ -88,7 +90,7 @@ class DoubleBackward:
                 "AG030", "create_graph=True for a program that writes to an input that requires grad; run it eagerly"
             )
         kind = tuple(None if t is None else t.requires_grad for t in tangents)
-        given = [t for t in tangents if t is not None]
+        given = [lay_out(t, like) for t, like in zip(tangents, self._tangents) if t is not None]
         if kind not in self._compiled:
             self._compiled[kind] = self._compile(kind)
         gradient, saved = self._compiled[kind], ctx.saved_tensors

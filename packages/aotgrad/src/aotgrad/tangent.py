@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from .functional import size_hint
+
 
 def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """``tangent`` with the given dense strides: itself when only dimensions of size 1 differ, else a copy.
@@ -16,6 +18,14 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     if all(size == 1 or a == b for size, a, b in zip(shape, tangent.stride(), strides)):
         return tangent.as_strided(shape, strides)
     return torch.empty_strided(shape, strides, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
+
+
+def lay_out(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """``tangent`` dense, its dimensions in memory in the order of ``like``, a fake; differentiable."""
+    strides, stride = [0] * tangent.dim(), 1
+    for d in sorted(reversed(range(tangent.dim())), key=lambda d: size_hint(like.stride(d))):
+        strides[d], stride = stride, stride * max(tangent.shape[d], 1)
+    return tangent if tangent.stride() == tuple(strides) else restride(tangent, tuple(strides))
 
 
 class KeptZeros:

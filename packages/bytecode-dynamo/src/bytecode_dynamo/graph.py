@@ -83,6 +83,12 @@ class GraphBuilder:
         self.calls += 1
         return node
 
+    def keep_metadata(self, val: Any) -> None:
+        """Let the nodes of a fake tensor, which is about to get another layout in place, keep the one that it has now."""
+        nodes = [node for node in self.graph.nodes if node.meta.get("val") is val] if isinstance(val, torch.Tensor) else ()
+        for node in nodes:
+            node.meta["val"] = val.detach().requires_grad_(val.requires_grad)
+
     def add_constant(self, value: Any, val: Any) -> Node:
         """A ``get_attr`` node for a tensor that the graph owns."""
         node = self._constants.get(id(value))

@@ -283,6 +283,9 @@ def call(
     fakes = [arg.as_fake(ctx) for arg in args]
     named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
     with_unbacked = len(ctx.env.unbacked)
+    if name_of(target) in _RELAYOUTS or "out" in named:
+        for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
+            ctx.graph.keep_metadata(fake)
     result = evaluate(ctx, op, target, fakes, named)
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
         return ctx.create(result)
@@ -294,6 +297,12 @@ def call(
     if len(ctx.env.unbacked) != with_unbacked:
         bind_unbacked(ctx, node, result)
     return wrap_result(ctx, node, result)
+
+
+# fmt: off
+_RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_",
+                        "resize_as_"])
+# fmt: on
 
 
 def call_nodes(ctx: Context, target: Any, args: Sequence[VariableTracker], nodes: Sequence[Any]) -> VariableTracker:
