@@ -56,8 +56,13 @@ class GuardProgram:
     failed: int
     valid: bool
     def __new__(
-        cls, ops: tuple[tuple[Any, ...], ...], registers: int, python: Callable[..., bool] | None = ...
+        cls,
+        ops: tuple[tuple[Any, ...], ...],
+        registers: int,
+        python: Callable[..., bool] | None = ...,
+        wanted: tuple[int, ...] = ...,
     ) -> GuardProgram: ...
+    def load(self, *arguments: Any) -> tuple[Any, ...]: ...
     def check(self, function: Callable[..., Any], arguments: tuple[Any, ...], times: int = ..., /) -> bool: ...
 
 GUARD_OPS: dict[str, int]

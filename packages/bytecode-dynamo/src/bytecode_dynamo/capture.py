@@ -56,6 +56,7 @@ from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .graph import GraphInput
 from .guards import compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Continuation, Entry, FrameView, Region
+from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .policy import Captured, Policy
 from .source import ClosureCellSource, LocalSource, Scope
@@ -391,7 +392,9 @@ class Compilation:
         return self._call_graph(compiled, inputs, gen.emitter.position)
 
     def _call_graph(self, compiled: Any, inputs: list[GraphInput], position: Any) -> list[Instruction]:
-        return graph_call(self.decoded.neutral, position, compiled, inputs)
+        sources = [item.source for item in inputs]
+        loader = input_loader(sources, self.view.code, self.scope)
+        return graph_call(self.decoded.neutral, position, compiled, sources, loader)
 
     # -- entry ------------------------------------------------------------------------------------------------------------
 

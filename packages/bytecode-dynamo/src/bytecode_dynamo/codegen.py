@@ -13,7 +13,6 @@ from . import rebuilding
 from .bytecode import Code, Instruction
 from .effects import DELETED, MISSING, Identity, owner
 from .errors import GraphBreak, ObservedException
-from .graph import GraphInput
 from .size_code import load_expression
 from .source import LocalSource, Source, SourceEmitter
 from .variables.base import LazyVariable, VariableTracker
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from .context import Context
 
 RESULT = ".graph"
+Loader = tuple[Sequence[Source], Callable[..., tuple[Any, ...]]]
 
 
 class Codegen:
@@ -482,12 +482,17 @@ def _is_argument(value: VariableTracker, name: str) -> bool:
     return isinstance(value.source, LocalSource) and value.source.variable == name
 
 
-def graph_call(code: Code, position: Any, compiled: Any, inputs: Sequence[GraphInput]) -> list[Instruction]:
-    """Call the compiled graph and keep its outputs."""
+def graph_call(code: Code, position: Any, compiled: Any, inputs: Sequence[Source], loader: Loader | None) -> list[Instruction]:
+    """Call the compiled graph and keep its outputs. ``loader``: what to pass to a function that gives all inputs, and it."""
     emitter = SourceEmitter(code, position)
     emitter.load_callee_const(compiled)
-    for item in inputs:
-        item.source.emit(emitter)
+    if loader is not None:
+        inputs, load = loader
+        emitter.load_callee_const(load)
+    for source in inputs:
+        source.emit(emitter)
     emitter.call(len(inputs))
+    if loader is not None:
+        emitter.call_ex(False)
     emitter.store_fast(RESULT)
     return emitter.instructions

@@ -189,24 +189,33 @@ static int parse_step(Program *self, Step *step, PyObject *row) {
 }
 
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"ops", "registers", "python", NULL};
-    PyObject *ops, *python = Py_None;
+    static char *names[] = {"ops", "registers", "python", "wanted", NULL};
+    PyObject *ops, *python = Py_None, *wanted = NULL;
     Py_ssize_t registers;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!n|O", names, &PyTuple_Type, &ops, &registers, &python))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!n|OO!", names, &PyTuple_Type, &ops, &registers, &python,
+                                     &PyTuple_Type, &wanted))
         return NULL;
     Program *self = (Program *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->ops = Py_NewRef(ops);
     self->python = Py_NewRef(python);
+    self->wanted = wanted != NULL ? Py_NewRef(wanted) : PyTuple_New(0);
     self->deaths = PyList_New(0);
     self->register_count = registers;
     self->failed = -1;
     self->registers = PyMem_Calloc(registers ? registers : 1, sizeof(PyObject *));
     self->steps = PyMem_Calloc(PyTuple_GET_SIZE(ops) ? PyTuple_GET_SIZE(ops) : 1, sizeof(Step));
-    if (self->deaths == NULL || self->registers == NULL || self->steps == NULL) {
+    if (self->wanted == NULL || self->deaths == NULL || self->registers == NULL || self->steps == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->wanted); i++) {
+        int number;
+        if (parse_source(self, &number, PyTuple_GET_ITEM(self->wanted, i)) < 0) {
+            Py_DECREF(self);
+            return NULL;
+        }
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ops); i++) {
         self->count = i + 1;
@@ -254,6 +263,7 @@ static void program_dealloc(Program *self) {
         PyObject_ClearWeakRefs((PyObject *)self);
     program_clear(self);
     Py_CLEAR(self->python);
+    Py_CLEAR(self->wanted);
     PyMem_Free(self->registers);
     PyMem_Free(self->steps);
     type->tp_free(self);
@@ -281,11 +291,25 @@ static PyObject *program_check_method(Program *self, PyObject *args) {
     return PyBool_FromLong(holds);
 }
 
+/* Registers by number as a tuple; what the steps read comes as arguments.  The tuple is made first: nothing may run in between. */
+static PyObject *program_load(Program *self, PyObject *const *arguments, Py_ssize_t count) {
+    PyObject *loaded = PyTuple_New(PyTuple_GET_SIZE(self->wanted));
+    if (loaded == NULL || guard_program_run(self, arguments, count) < 0) {
+        Py_XDECREF(loaded);
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "a module changed while its compiled call began");
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(loaded); i++)
+        PyTuple_SET_ITEM(loaded, i, Py_NewRef(self->registers[PyLong_AsSsize_t(PyTuple_GET_ITEM(self->wanted, i))]));
+    return loaded;
+}
+
 static PyObject *program_valid(Program *self, void *closure) { return PyBool_FromLong(!self->dead); }
 
 static PyMethodDef program_methods[] = {
     {"check", (PyCFunction)program_check_method, METH_VARARGS,
      "check(function, arguments, times=1): whether a call would pass; arguments in slot order."},
+    {"load", (PyCFunction)(void (*)(void))program_load, METH_FASTCALL,
+     "load(*arguments): the wanted registers as a tuple, after the steps were taken from these arguments."},
     {NULL}};
 static PyGetSetDef program_getset[] = {{"valid", (getter)program_valid, NULL, "False once an object it refers to died", NULL},
                                        {NULL}};
@@ -297,7 +321,7 @@ static PyMemberDef program_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Program, weakrefs), READONLY},
     {NULL}};
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "GuardProgram(ops, registers, python=None): made by guards.compile_guards."},
+    {Py_tp_doc, "GuardProgram(ops, registers, python=None, wanted=()): see guards.compile_guards and input_loader."},
     {Py_tp_new, program_new},
     {Py_tp_dealloc, program_dealloc},
     {Py_tp_traverse, program_traverse},

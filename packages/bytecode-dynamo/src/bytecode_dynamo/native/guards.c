@@ -217,6 +217,10 @@ static Py_ssize_t run_steps(Program *self, PyObject *const *slots, Py_ssize_t co
     return -1;
 }
 
+int guard_program_run(Program *self, PyObject *const *arguments, Py_ssize_t count) {
+    return self->dead || run_steps(self, arguments, count, NULL) >= 0 ? -1 : 0;
+}
+
 static int run_python(Program *self, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
     PyObject *few[16], **args = count < 16 ? few : PyMem_Malloc((count + 1) * sizeof(PyObject *));
     if (args == NULL) {

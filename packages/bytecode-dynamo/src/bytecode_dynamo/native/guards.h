@@ -85,6 +85,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *ops;            /* the tuple that owns everything borrowed by the steps */
     PyObject *python;         /* None or (function, *arguments) -> bool */
+    PyObject *wanted;         /* the registers that `load` returns */
     PyObject *deaths;         /* weak references with a callback */
     PyObject **registers;
     Step *steps;
@@ -94,5 +95,8 @@ typedef struct {
     uint64_t checks;
     PyObject *weakrefs;
 } Program;
+
+/* Takes the steps of a program that reads its arguments only; -1 when one fails. */
+int guard_program_run(Program *program, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import types
 from collections.abc import Callable, Hashable
@@ -40,6 +41,8 @@ LEAVING = {
     "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018", "set_": "BD018",
     "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004", "retain_grad": "BD018",
 }  # fmt: skip
+
+_COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge)
 
 # Methods with a rule of their own.
 TENSOR_METHODS: dict[str, Callable[..., VariableTracker]] = {}
@@ -116,7 +119,8 @@ class TensorVariable(VariableTracker):
         return ("tensor", id(self.fake))
 
     def truth(self, ctx: Context) -> bool:
-        return ctx.decide(lambda: bool(self.fake), self.describe())
+        known = _comparison_of_random(self.node) if self.fake.numel() == 1 else None
+        return ctx.decide(lambda: bool(self.fake), self.describe()) if known is None else known
 
     def length(self, ctx: Context) -> VariableTracker:
         found = ctx.require_class_attribute(self.cls, "__len__")
@@ -288,6 +292,18 @@ def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
 
 
 TENSOR_METHODS["tolist"] = to_list
+
+
+def _comparison_of_random(node: Node) -> bool | None:
+    """Whether a number from [0, 1) compares with a constant, where the interval decides it (a share of layers dropped of 0)."""
+    compare: Any = node.target
+    number, bound, *_ = (*node.args, None, None)
+    if compare not in _COMPARISONS or type(bound) not in (int, float) or not isinstance(number, Node):
+        return None
+    if number.target is not torch.rand or "out" in number.kwargs or len(number.users) > 1:  # who else uses it may write to it
+        return None
+    least, most = compare(0.0, bound), compare(math.nextafter(1.0, 0.0), bound)
+    return least if least == most else None
 
 
 def _is_data_of(node: Node, tensor: Node) -> bool:

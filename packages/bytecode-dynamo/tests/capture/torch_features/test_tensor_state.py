@@ -264,3 +264,34 @@ def test_checks_on_sizes():
     assert torch.equal(captured(torch.ones(3)), torch.full((3,), 2.0))
     with pytest.raises(RuntimeError, match="too short: 1"):
         captured(torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("compare", "graphs"),
+    [
+        (lambda p: p < 0.0, 1),
+        (lambda p: p >= 1, 1),
+        (lambda p: p > -1.5, 1),
+        (lambda p: p <= 1.0, 1),
+        (lambda p: p <= 0.0, 2),
+        (lambda p: p < 0.5, 2),
+        (lambda p: p.sub_(1) < 0, 2),
+        (lambda p: (p.sub_(1), p < 0)[1], 2),
+        (lambda p: p * 2 < 0, 2),
+    ],
+)
+def test_random_number_whose_interval_decides_a_branch(compare, graphs):
+    def f(x):
+        x = x + 1
+        if compare(torch.rand([])):
+            return x * 2
+        return x - 1
+
+    bd.counters.clear()
+    captured = bd.optimize("eager")(f)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        expected = f(torch.ones(2)), torch.rand(1)
+        torch.manual_seed(seed)
+        torch.testing.assert_close((captured(torch.ones(2)), torch.rand(1)), expected)
+    assert (bd.counters["graph_breaks"] > 0) == (graphs > 1)

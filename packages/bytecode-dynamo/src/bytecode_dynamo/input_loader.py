@@ -1,0 +1,49 @@
+"""Loads the inputs of a graph in one call into C: a module's parameters lie many steps deep, and share most of them.
+
+Guards have just proved what the steps rely on, so that nothing is tested again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any
+
+from . import _hook
+from .guard_compiler import write
+from .guard_paths import NoNativePath, PathBuilder
+from .source import Scope, Source
+
+WORTHWHILE = 4
+"""Inputs more than arguments, from which on a call that loads them is faster than instructions."""
+
+
+def input_loader(
+    sources: Sequence[Source], code: CodeType, scope: Scope
+) -> tuple[list[Source], Callable[..., tuple[Any, ...]]] | None:
+    """What to pass, and the function that gives the values of ``sources`` for it; None where instructions do as well.
+
+    ``scope`` is the call that was compiled. A source without a native path is passed itself.
+    """
+    paths = PathBuilder(code, scope)
+    arguments: dict[Source, int] = {}
+
+    def argument(source: Source, value: Any) -> Any:
+        return paths.root(value, "ARGUMENT", arguments.setdefault(source, len(arguments)))
+
+    wanted = []
+    for source in sources:
+        root = source.root
+        if root not in paths.nodes:
+            paths.nodes[root] = argument(root, root.resolve(*scope))
+        try:
+            node = paths.node(source)
+        except NoNativePath:
+            node = argument(source, None)
+        wanted.append(node.register)
+    if len(sources) < len(arguments) + WORTHWHILE:
+        return None
+    steps: list[tuple[Any, ...]] = []
+    for node in paths.roots:
+        write(node, steps)
+    return list(arguments), _hook.GuardProgram(tuple(steps), paths.count, None, tuple(wanted)).load
