@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +48,8 @@ class Vision:
 
     def example(self, model: torch.nn.Module, batch: int, length: int) -> dict[str, torch.Tensor]:
         """Keyword arguments of a call."""
-        return {"x": torch.randn(batch, 3, self.size, self.size)}
+        name = next(iter(inspect.signature(model.forward).parameters))
+        return {name: torch.randn(batch, 3, self.size, self.size)}
 
 
 def timm_(name: str, size: int = 64, **settings: Any) -> Vision:

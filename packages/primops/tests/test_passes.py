@@ -305,3 +305,13 @@ def test_getitem_of_extern_results():
     check_prims(gm)
     assert operator.getitem in [n.target for n in gm.graph.nodes]
     assert torch.equal(evaluate(gm, [X])[0], torch.topk(X, 2)[0] + 1)
+
+
+def test_numbers_for_tensors_become_one():
+    """As in ``torch.div(16, 5, rounding_mode="trunc")``."""
+    gm = one_call(aten.mul.Tensor, 2)
+    node = next(n for n in gm.graph.nodes if n.target is aten.mul.Tensor)
+    node.target, node.args, node.kwargs = aten.div.Tensor_mode, (16, 5), {"rounding_mode": "trunc"}
+    node.meta["val"] = torch.div(torch.tensor(16), 5, rounding_mode="trunc")
+    (result,) = evaluate(decompose(gm), [X])
+    assert result.dtype is torch.int64 and result.item() == 3

@@ -74,6 +74,10 @@ class GraphValue(Traced):
         """Number of elements."""
         return self.meta.numel()
 
+    def stride(self) -> tuple[int | torch.SymInt, ...]:
+        """Strides, as the graph has them."""
+        return self.meta.strides
+
     def widened(self) -> GraphValue | None:
         """The unrounded float32 value, also through shape prims."""
         if self.unrounded is None and isinstance(self.target, Prim) and len(self.args) == 1 and "movement" in self.target.tags:

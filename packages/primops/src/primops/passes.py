@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -17,10 +16,11 @@ from primops.control import Decompose, is_control, lower_control
 from primops.decompositions import DEFAULT, RANDOM_OPS, seeded_rule
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
 from primops.externs import is_declared_extern
+from primops.memory import base_node, base_value, place_of, reads_memory
 from primops.meta import TensorMeta
 from primops.operand import full, round_to
 from primops.prim import Prim, reading_with
-from primops.promotion import PRIM_DTYPES, is_number
+from primops.promotion import PRIM_DTYPES, is_number, number_dtype
 from primops.registry import DecompositionTable, Op
 from primops.shapes import may_be_equal, same_size, size_hint
 
@@ -141,12 +141,29 @@ class _Pass:
             return node.meta["val"]
         args, kwargs = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
         rule = None if _is_exotic((args, kwargs, meta)) else self.table.get(op) or seeded_rule(op.name(), self.table)
+        if reads_memory(op):
+            return self.on_memory(node, op, rule, meta)
+        args = _with_tensor(op, args, meta)
         result = NotImplemented if rule is None else self.expand(node, op, rule, args, kwargs, meta)
         if result is not NotImplemented:
             return result
         if self.strict and op not in self.known and not is_declared_extern(op):
             raise UnknownOpError(f"{op} has no decomposition and is not a declared extern call{locate(node)}")
         return self.extern(node, op, args, kwargs, meta)
+
+    def on_memory(self, node: fx.Node, op: OpOverload, rule: Any, meta: Any) -> Any:
+        """An operator of ``as_strided``'s kind: by its rule, else a call, on the tensor that owns the memory."""
+        place = place_of(node, op)
+        owner, arguments = self.env[place.owner], map_values(self.lookup, place.arguments)
+        if rule is not None and place.start is not None:
+            start = {"storage_offset": place.start}
+            result = self.expand(node, op, rule, (self.laid_out(owner, place.owner),), arguments | start, meta)
+            if result is not NotImplemented:
+                return result
+        if place.start is not None and not same_size(place.start, 0):
+            raise DecompositionError(f"{op} begins {place.start} elements into memory, which no call can say{locate(node)}")
+        offset = {} if place.offset is None else {"storage_offset": self.lookup(place.offset)}
+        return self.builder.call(op, (self.laid_out(owner, place.owner),), arguments | offset, meta)
 
     def expand(self, node: fx.Node, op: OpOverload, rule: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
         first = len(self.builder.values)
@@ -229,10 +246,23 @@ class _Pass:
 
     def owned(self, value: GraphValue, item: fx.Node, owners: dict[GraphValue, fx.Node]) -> GraphValue:
         """A copy where simplification made an output share memory that it does not share in the given graph."""
-        base, given_base = _base_value(value), _base_node(item)
+        base, given_base = base_value(value), base_node(item)
         is_input = isinstance(base.target, fx.Node)
         owner = base.target if is_input else owners.setdefault(base, given_base)
         return value if owner is given_base else self.builder.copy(value, metas_of(item.meta["val"]))
+
+
+def _with_tensor(op: OpOverload, args: tuple[Any, ...], meta: Any) -> tuple[Any, ...]:
+    """Arguments of an operator on tensors that was given numbers only: the first becomes a tensor of its dtype."""
+    takes_tensor = bool(args) and isinstance(op._schema.arguments[0].type, torch.TensorType)
+    if (
+        not takes_tensor
+        or not is_number(args[0])
+        or any(isinstance(x, GraphValue) for x in args)
+        or not isinstance(meta, TensorMeta)
+    ):
+        return args
+    return (full((), args[0], number_dtype(args[0]), meta.device), *args[1:])
 
 
 def _fitted(value: Any, expected: Any) -> Any:
@@ -242,34 +272,6 @@ def _fitted(value: Any, expected: Any) -> Any:
     if not _same(value.shape, expected.shape):
         return full(expected.shape, 0, expected.dtype, expected.device)
     return round_to(value, expected.dtype)
-
-
-VIEW_PRIMS = frozenset({prims.reshape, prims.permute, prims.slice, prims.broadcast_in_dim, prims.window})
-
-
-def _base_value(value: GraphValue) -> GraphValue:
-    while isinstance(source := value.args[0] if value.args else None, GraphValue) and _is_view(value.target, source.target):
-        value = source
-    return value
-
-
-def _base_node(node: fx.Node) -> fx.Node:
-    while isinstance(source := node.args[0] if node.args else None, fx.Node) and _is_view(node.target, source.target):
-        node = source
-    return node
-
-
-def _is_view(target: Any, source: Any) -> bool:
-    """Whether a result of ``target`` is memory of its first argument, which is a result of ``source``."""
-    if isinstance(target, Prim):
-        return target in VIEW_PRIMS
-    if target is operator.getitem:
-        return isinstance(source, OpOverload) and _gives_alias(source)
-    return isinstance(target, OpOverload) and _gives_alias(target)
-
-
-def _gives_alias(op: OpOverload) -> bool:
-    return any(result.alias_info is not None for result in op._schema.returns)
 
 
 def metas_of(value: Any) -> Any:

@@ -21,6 +21,7 @@ from primops.decompositions import (
     reduction,
     scatter,
     special,
+    strided,
     view,
 )
 
@@ -41,6 +42,7 @@ DEFAULT = arithmetic.rules.merged(
     grid_sample.rules,
     scatter.rules,
     special.rules,
+    strided.rules,
     linear.rules,
     margin.rules,
     foreach.rules,

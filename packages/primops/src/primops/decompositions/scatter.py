@@ -13,7 +13,7 @@ from primops.decompositions.reduction import p_norm
 from primops.decompositions.view import diagonal
 from primops.meta import Size
 from primops.operand import Scalar, Tensor, broadcast, broadcast_to, full, full_like, iota, round_to, to_dtype, unsqueeze, widen
-from primops.promotion import is_integral, is_number
+from primops.promotion import COMPUTE_FLOATS, is_integral, is_number
 from primops.registry import DecompositionTable
 from primops.shapes import product, wrap_dim
 
@@ -196,3 +196,19 @@ def renorm(self: Tensor, p: Scalar, dim: int, maxnorm: Scalar) -> Tensor:
     size = p_norm(wide, p, others, False)
     factor = prims.where(prims.gt(size, maxnorm), prims.div(maxnorm, prims.add(size, 1e-7)), 1.0)
     return round_to(prims.mul(wide, prims.broadcast_in_dim(factor, shape=wide.shape, dims=(dim,))), self.dtype)
+
+
+@rules.register("histc")
+def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Tensor:
+    """How many elements lie in each of ``bins`` equal parts of [min, max]; a range that data gives stays a call."""
+    whole = is_integral(self.dtype)
+    if not (whole or self.dtype in COMPUTE_FLOATS) or not all(isinstance(x, (int, float)) for x in (min, max)) or min >= max:
+        return NotImplemented
+    low, high = (torch.tensor(limit).to(self.dtype) for limit in (min, max))
+    flat = prims.reshape(self, shape=(self.numel(),))
+    inside = prims.bitwise_and(prims.ge(flat, low.item()), prims.le(flat, high.item()))
+    shifted = prims.sub(prims.where(inside, flat, low.item()), low.item())
+    part = (prims.floor_div if whole else prims.div)(prims.mul(shifted, bins), (high - low).item())
+    bin_of = prims.where(inside, prims.minimum(to_dtype(part, torch.int64), bins - 1), bins)
+    zeros = full((bins + 1,), 0, self.dtype, self.device)
+    return prims.slice(prims.scatter_add(zeros, bin_of, full_like(flat, 1), dim=0), dim=0, start=0, stop=bins, step=1)

@@ -24,7 +24,8 @@ _TABLE = f"""
 matmul | {DOT}
   mm: mm addmm _addmm_activation linear mkldnn_linear _int_mm _scaled_mm _scaled_mm_v2 _mixed_dtypes_linear _weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu | a @ b of matrices, with c * beta + alpha * (a @ b) in the variants that take c
   bmm: bmm baddbmm | mm for each matrix of a batch
-  grouped_mm: _grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2 _foreach_mm | mm for each group of rows
+  grouped_mm: _grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2 _foreach_mm transformers::grouped_mm_fallback | mm for each group of rows
+  grouped_mm_backward: transformers::grouped_mm_fallback_backward | gradients of both operands of grouped_mm
 convolution | {DOT}
   convolution: convolution _convolution convolution_overrideable mkldnn_convolution mkldnn_rnn_layer _slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d slow_conv_transpose3d conv_depthwise3d _conv_depthwise2d _nnpack_spatial_convolution conv_tbc miopen_rnn cudnn_convolution cudnn_convolution_transpose cudnn_convolution_relu cudnn_convolution_add_relu _cudnn_rnn | sum over channels and window of x[n, c, o*stride - padding + k*dilation] * w[m, c, k] + b[m], or its transpose
   convolution_backward: convolution_backward convolution_backward_overrideable mkldnn_rnn_layer_backward _cudnn_rnn_backward miopen_rnn_backward | gradients of x, w and b of convolution

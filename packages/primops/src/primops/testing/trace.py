@@ -12,7 +12,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from primops.builder import map_values
-from primops.meta import TensorMeta
 
 ALIASES = ("aten::detach", "aten::lift_fresh")
 
@@ -65,7 +64,7 @@ class _Recorder(TorchDispatchMode):
 
     def name(self, node: fx.Node, value: Any) -> None:
         """Makes ``node`` stand for ``value`` from here on."""
-        node.meta["val"] = map_values(lambda x: TensorMeta.from_tensor(x) if isinstance(x, torch.Tensor) else x, value)
+        node.meta["val"] = value
         if isinstance(value, torch.Tensor):
             self.nodes[id(value)] = node
             self.alive.append(value)

@@ -39,6 +39,14 @@ case("split_with_sizes unsafe_split_with_sizes split_with_sizes_copy split.sizes
 case("chunk unsafe_chunk", lambda m: (m.f(5, 3), 2, 0))
 case("unbind.int unbind_copy.int", lambda m: (m.f(3, 2), 1))
 case("slice_scatter", lambda m: (m.f(5, 3), m.f(2, 3), 0, 1, 3), lambda m: (m.f(5, 3), m.f(3, 3), 0, 0, 5, 2))
+case("as_strided as_strided_copy", lambda m: (m.f(3, 4), [2, 3], [5, 1], 1), lambda m: (m.f(3, 4).t(), [4, 3, 1], [1, 4, 9]),
+     lambda m: (m.f(3, 4), [3, 2, 4], [3, 0, 1]))  # fmt: skip
+case(
+    "as_strided_scatter",
+    lambda m: (m.f(3, 4), m.f(2, 3), [2, 3], [5, 1], 1),
+    lambda m: (m.f(3, 4).t(), m.f(3, 4), [3, 4], [4, 1]),
+)
+case("histc", lambda m: (m.f(30) * 9, 7, -3, 5.5), lambda m: (m.f(2, 3), 4, -1, 1))
 case("select_scatter", lambda m: (m.f(5, 3), m.f(5), 1, -1))
 case("slice_backward", lambda m: (m.f(2, 3), [5, 3], 0, 1, 3, 1), lambda m: (m.f(3, 3), [5, 3], 0, 0, 2**63 - 1, 2))
 case("select_backward", lambda m: (m.f(5), [5, 3], 1, -1))
