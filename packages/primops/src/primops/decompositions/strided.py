@@ -97,6 +97,8 @@ def as_strided_scatter(self: Tensor, src: Tensor, size: Sizes, stride: Sizes, st
     order, given = _memory_order(self.shape, self.stride()), _memory_order(size, stride)
     if not same_shape(src.shape, size) or order is None:
         return NotImplemented
+    if any(isinstance(n, int) and n == 0 for n in size):
+        return self
     count, src = self.numel(), to_dtype(src, self.dtype)
     if given is not None and same_size(storage_offset, 0) and same_size(product(size), count):
         return _shaped(_flat(src, given), self.shape, order)
