@@ -25,10 +25,11 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 class GraphValue(Traced):
     """One value of the graph: a call of ``target``, or an input when ``node`` is set from the start.
 
-    ``meta`` is what C3.4 says; ``origin`` is the node of the given graph that the value comes from.
+    ``meta`` is what C3.4 says; ``origin`` is the node of the given graph that the value comes from. ``half`` is the dtype that
+    it was rounded to, and ``skippers`` are the nodes that were to read it so and read the value itself.
     """
 
-    __slots__ = ("args", "meta", "node", "origin", "params", "serial", "target", "unrounded")
+    __slots__ = ("args", "half", "meta", "node", "origin", "params", "serial", "skippers", "target", "unrounded")
     interpreter: GraphBuilder
 
     def __init__(
@@ -48,6 +49,8 @@ class GraphValue(Traced):
         self.origin = origin
         self.node: fx.Node | None = None
         self.unrounded: GraphValue | None = None
+        self.half: torch.dtype | None = None
+        self.skippers: set[fx.Node | None] = set()
         self.serial = len(builder.values)
 
     @property
@@ -84,6 +87,8 @@ class GraphValue(Traced):
             source = self.args[0].widened() if self.target is not prims.pad else None
             if source is not None:
                 self.unrounded = self.target(source, **self.params)
+        if self.unrounded is not None:
+            self.unrounded.skippers.add(self.interpreter.origin)
         return self.unrounded
 
     def rounded(self, dtype: torch.dtype) -> GraphValue:
@@ -128,7 +133,7 @@ class GraphBuilder:
         meta = prims.convert.infer((value.meta,), {"dtype": dtype})
         rounded = self._shared((prims.convert, value, dtype, "rounded"), prims.convert, (value,), {"dtype": dtype}, meta)
         if self.fast:
-            rounded.unrounded = value
+            rounded.unrounded, value.half = value, dtype
         return rounded
 
     def copy(self, value: GraphValue, meta: TensorMeta) -> GraphValue:
@@ -179,10 +184,24 @@ class GraphBuilder:
                 value.node.meta["val"] = value.meta
             elif value in live:
                 value.node = _emit(graph, value)
+        _note_rounding(live, outputs)
         result = graph.output(tuple(x.node if isinstance(x, GraphValue) else x for x in outputs))
         result.meta.update({key: output_node.meta[key] for key in KEPT_META if key in output_node.meta})
         result.meta["val"] = output_meta
         return LazyGraphModule(root, graph)
+
+
+def _note_rounding(live: set[GraphValue], outputs: list[Any]) -> None:
+    """Sets ``meta["rounds_to"]`` on nodes that none but operators read for which eager rounds the value (C3.8)."""
+    exact = {x for x in outputs if isinstance(x, GraphValue)}
+    for user in live:
+        for value in values_in((user.args, user.params)):
+            is_skip = user.origin in value.skippers and user.origin is not value.origin
+            if value.half is not None and not is_skip and user.unrounded is not value:
+                exact.add(value)
+    for value in live - exact:
+        if value.half is not None and value.node is not None:
+            value.node.meta["rounds_to"] = value.half
 
 
 def _operand_meta(prim: Prim, operand: Any) -> Any:

@@ -163,6 +163,8 @@ def lower_convert(ctx: LoweringContext, node: torch.fx.Node, a: Tensor, *, dtype
     """Conversion to another dtype; to the same one it is a copy with the strides of the node."""
     if isinstance(a, Strided) and a.dtype == dtype != node.args[0].meta["val"].dtype:  # type: ignore[union-attr]
         return a  # a scan that stores what its only user wants
+    if isinstance(a, Lazy) and a.narrow is not None and a.narrow.dtype == dtype:
+        return a.narrow
     if a.dtype == dtype:
         layout = ctx.shape(node.meta["val"].stride())
         return Lazy(a.shape, dtype, a.device, a.load, combined_cost(a, weight=0), layout)

@@ -19,7 +19,7 @@ from loopir.lowering.elementwise import is_tensor
 from loopir.lowering.extern import lower_extern
 from loopir.lowering.placement import follow_readers
 from loopir.lowering.registry import LoweringTable, user_line
-from loopir.lowering.tensor import Lazy, Strided, same_strides
+from loopir.lowering.tensor import Lazy, Strided, Tensor, same_strides
 from loopir.node import Buffer, LoweredGraph, View, contiguous_strides
 from loopir.options import Options
 from loopir.simplify import ZERO, product
@@ -166,10 +166,30 @@ class _GraphLowering:
             return self._realize_output(value, self.output_strides[node])
         cost, users = value.cost, self._times_read(node, value)
         if cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS:
-            return self.ctx.realize(value)
+            return self._store(node, value)
         if users > 1 and (not self._is_cheap_again(value, users) or self._is_stored_anyway(node)):
-            return self.ctx.realize(value)
+            return self._store(node, value)
         return value
+
+    def _store(self, node: torch.fx.Node, value: Lazy) -> Tensor:
+        """In memory; rounded as in eager where all that read it expect that (C3.8)."""
+        dtype = node.meta.get("rounds_to")
+        if dtype is None or dtype not in LOOP_DTYPES:
+            return self.ctx.realize(value)
+        stride = None
+        for user in node.users:
+            if isinstance(user.target, Prim) and user.target.name == "convert" and user.kwargs["dtype"] == dtype:
+                is_operand = any(isinstance(reader.target, OpOverload) for reader in user.users)
+                own = self.ctx.shape(user.meta["val"].stride()) if is_operand else None
+                stride = self.output_strides.get(user, own)
+        if stride is not None and not self.ctx.is_dense(value.shape, stride):
+            return self.ctx.realize(value)
+        rounded = elementwise.lower_elementwise(self.ctx, (value,), dtype, lambda ops, v: ops.cast(v, dtype), 1, value.dtype)
+        narrow = self.ctx.realize(rounded, stride)
+        wide = elementwise.lower_elementwise(
+            self.ctx, (narrow,), value.dtype, lambda ops, v: ops.cast(v, value.dtype), 1, dtype
+        )
+        return replace(wide, narrow=narrow)
 
     def _times_read(self, node: torch.fx.Node, value: Lazy) -> int:
         """How often users read the value together; slices read their part."""

@@ -65,7 +65,8 @@ class Strided:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lazy:
-    """``function(ops, index)`` computes an element; ``layout`` are the strides its buffer should have (None: contiguous)."""
+    """``function(ops, index)`` computes an element; ``layout`` are the strides its buffer should have (None: contiguous).
+    ``narrow`` is the 16-bit tensor of which it is the conversion, where that is in memory."""
 
     shape: Shape
     dtype: torch.dtype
@@ -74,6 +75,7 @@ class Lazy:
     cost: Cost
     layout: Shape | None = None
     origin: Origin | None = None
+    narrow: Strided | None = None
 
     def load(self, ops: OpsHandler, index: Index) -> Any:
         """The element at ``index``, computed once per recording."""
