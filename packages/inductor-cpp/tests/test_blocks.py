@@ -20,7 +20,7 @@ def values(count: int, dtype: str) -> torch.Tensor:
 
 def transposed_text(a: int, b: int, dtype: str, out: str) -> str:
     return f"""
-@kernel(device='cpu', vector='p1')
+@kernel(device='cpu', vector='p1', tile='p0')
 def turn(in0: In('{dtype}', {a * b + 3}), in1: In('{dtype}', {a * b}), out0: Out('{dtype}', {a * b})):
     for p0 in range({a}):
         for p1 in range({b}):

@@ -83,7 +83,7 @@ def layernorm(x: In('bfloat16', 768*s0), w: In('float32', 768), b: In('float32',
             store(out, [768*i + r], o)
 """
 TRANSPOSE_ADD = """
-@kernel(device='cuda')
+@kernel(device='cuda', vector='j', tile='i')
 def transpose_add(in0: In('float32', 67108864), in1: In('float32', 67108864), out: Out('float32', 67108864)):
     for i in range(8192):
         for j in range(8192):

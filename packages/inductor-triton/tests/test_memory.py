@@ -8,7 +8,7 @@ from inductor_triton import Config, generate_source, launch_spec
 from loopir import parse_kernel
 
 TRANSPOSE_ADD = """
-@kernel(device='cuda')
+@kernel(device='cuda', vector='j', tile='i')
 def transpose_add(in0: In('float32', 6000), in1: In('float32', 6000), out: Out('float32', 6000)):
     for i in range(60):
         for j in range(100):
@@ -37,7 +37,7 @@ def batched(in0: In('float32', 4800), out: Out('float32', 4800)):
 """
     run(text, torch.rand(4800), torch.zeros(4800))
     text = """
-@kernel(device='cuda')
+@kernel(device='cuda', vector='j', tile='i')
 def batched(in0: In('float32', s0*s1*3), out: Out('float32', s0*s1*3), s0: Size(hint=40), s1: Size(hint=50)):
     for b in range(3):
         for i in range(s0):

@@ -64,7 +64,7 @@ def make_plan(kernel: Kernel) -> Plan:
         inner = (*(item for item in kernel.reduction if item != axis), axis)
         return Plan(Role.REDUCTION, axis, kernel.ranges, inner, choose_width(kernel, axis), None, False, total_work(kernel))
     outer = tuple(item for item in kernel.ranges if item != axis)
-    transposed = _fast_row(kernel, axis, outer)
+    transposed = next((r for r in outer if r.symbol == kernel.tile_axis and hint_of(kernel, r.extent) > 1), None)
     if transposed is not None:
         outer = (*(item for item in outer if item != transposed), transposed)
     width, reduces, columns = choose_width(kernel, axis), bool(kernel.reduction), _is_column_reduction(kernel, axis)
@@ -138,18 +138,6 @@ def total_work(kernel: Kernel) -> sympy.Expr:
     outer = sum(cost(step) for body in kernel.bodies if not body.inner for step in body.instructions)
     inner = sum(cost(step) for body in kernel.bodies if body.inner for step in body.instructions)
     return sympy.expand(points * (outer + inner * per_point))
-
-
-def _fast_row(kernel: Kernel, axis: Range, outer: tuple[Range, ...]) -> Range | None:
-    """The loop along which accesses that jump along ``axis`` are contiguous: neighbouring iterations share cache lines."""
-    for step, _ in accesses(kernel):
-        index = as_expr(step.args[1])
-        if stride_along(index, axis.symbol) in (0, 1):
-            continue
-        for item in outer:
-            if stride_along(index, item.symbol) == 1 and hint_of(kernel, item.extent) > 1:
-                return item
-    return None
 
 
 def _is_column_reduction(kernel: Kernel, axis: Range) -> bool:

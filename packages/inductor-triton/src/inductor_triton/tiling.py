@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -89,14 +88,6 @@ def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
     return Tiling((Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config)
 
 
-def accesses(kernel: Kernel) -> Iterator[sympy.Expr]:
-    """The index of every load and store."""
-    for step in steps(kernel):
-        expr = index_of(step)
-        if expr is not None and step.op != "index_expr":
-            yield expr
-
-
 def steps(kernel: Kernel) -> Iterator[Instruction]:
     """All instructions in order."""
     for body in kernel.bodies:
@@ -104,23 +95,11 @@ def steps(kernel: Kernel) -> Iterator[Instruction]:
 
 
 def transposed_loop(kernel: Kernel) -> Range | None:
-    """The loop along which some accesses are contiguous while others are along the last loop; None where a flat block does."""
-    if len(kernel.ranges) < 2:
+    """The loop that the scheduler wants tiled together with the last one; None where a flat block does."""
+    rows = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
+    if rows is None:
         return None
-    last = kernel.ranges[-1]
-    votes: Counter[Range] = Counter()
-    along_last = 0
-    for expr in set(accesses(kernel)):
-        if stride(expr, last.symbol) == 1:
-            along_last += 1
-            continue
-        if stride(expr, last.symbol) == 0:
-            continue
-        votes.update(item for item in kernel.ranges[:-1] if stride(expr, item.symbol) == 1)
-    if not votes or not along_last:
-        return None
-    rows = votes.most_common(1)[0][0]
-    return rows if min(hint(kernel, rows.extent), hint(kernel, last.extent)) >= SMALLEST_TILE else None
+    return rows if min(hint(kernel, rows.extent), hint(kernel, kernel.ranges[-1].extent)) >= SMALLEST_TILE else None
 
 
 def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:

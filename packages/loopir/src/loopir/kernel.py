@@ -72,7 +72,8 @@ class KernelBuffer:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A fused loop nest. ``ranges`` are ordered outermost first, the last being the one with the most unit-stride
-    accesses; so is ``reduction``. ``vector_axis`` names the iteration symbol to vectorise (None: a scalar kernel).
+    accesses; so is ``reduction``. ``vector_axis`` names the iteration symbol to vectorise (None: a scalar kernel),
+    ``tile_axis`` the range along which accesses are contiguous that jump along the vector axis: cut into tiles of both.
     ``hints`` maps size symbols to example values; ``origins`` are (graph node name, user line) pairs."""
 
     name: str
@@ -85,3 +86,4 @@ class Kernel:
     vector_axis: sympy.Symbol | None = None
     hints: tuple[tuple[sympy.Symbol, int], ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    tile_axis: sympy.Symbol | None = None

@@ -85,12 +85,12 @@ class _KernelParser:
     def parse(self) -> Kernel:
         decorator = _call_of(self.function.decorator_list[0], "kernel")
         options = {keyword.arg: ast.literal_eval(keyword.value) for keyword in decorator.keywords}
-        if set(options) - {"device", "vector"} or "device" not in options:
-            raise _fail(decorator, "kernel takes device=... and vector=...")
+        if set(options) - {"device", "vector", "tile"} or "device" not in options:
+            raise _fail(decorator, "kernel takes device=..., vector=... and tile=...")
         buffers, sizes, hints = self._parameters()
         self._statements(self.function.body, inner=None)
         self._flush()
-        vector = options.get("vector")
+        vector, tile = options.get("vector"), options.get("tile")
         return Kernel(
             name=self.function.name,
             device=options["device"],
@@ -101,6 +101,7 @@ class _KernelParser:
             bodies=tuple(self.bodies),
             vector_axis=symbol(vector) if vector is not None else None,
             hints=tuple(hints),
+            tile_axis=symbol(tile) if tile is not None else None,
         )
 
     def _parameters(self) -> tuple[list[KernelBuffer], list[sympy.Symbol], list[tuple[sympy.Symbol, int]]]:

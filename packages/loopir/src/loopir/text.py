@@ -36,8 +36,9 @@ def format_kernel(kernel: Kernel) -> str:
     parameters = [format_buffer(buffer) for buffer in kernel.buffers]
     parameters += [f"{size.name}: Size({_hint(hints, size)})" for size in kernel.sizes]
     vector = f", vector={kernel.vector_axis.name!r}" if kernel.vector_axis is not None else ""
+    tile = f", tile={kernel.tile_axis.name!r}" if kernel.tile_axis is not None else ""
     lines = [f"# {name}: {' '.join(line.split())}".rstrip(": ") for name, line in kernel.origins]
-    lines += [f"@kernel(device={kernel.device!r}{vector})", f"def {kernel.name}({', '.join(parameters)}):"]
+    lines += [f"@kernel(device={kernel.device!r}{vector}{tile})", f"def {kernel.name}({', '.join(parameters)}):"]
     depth = 1
     for item in kernel.ranges:
         lines.append(f"{INDENT * depth}for {item.symbol.name} in range({format_expr(item.extent)}):")

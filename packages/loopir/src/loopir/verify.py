@@ -80,6 +80,8 @@ class _Checker:
         loops = {item.symbol for item in (*kernel.ranges, *kernel.reduction)}
         if kernel.vector_axis is not None and kernel.vector_axis not in loops:
             raise self.fail("C4.1", f"vector axis {kernel.vector_axis} is no loop of the kernel")
+        if kernel.tile_axis is not None and kernel.tile_axis not in {r.symbol for r in kernel.ranges} - {kernel.vector_axis}:
+            raise self.fail("C4.1", f"tile axis {kernel.tile_axis} is no range beside the vector axis")
 
     def _check_sizes_only(self, expr: sympy.Expr) -> None:
         unknown = {s.name for s in symbols_of(expr)} - {s.name for s in self.kernel.sizes}

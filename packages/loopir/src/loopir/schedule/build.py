@@ -15,7 +15,7 @@ from loopir.lowering.elementwise import COSTLY
 from loopir.lowering.record import SimplifyingRecorder
 from loopir.node import Buffer, LoweredGraph
 from loopir.schedule.group import Group, Member
-from loopir.schedule.order import LoopAccess, collapse, loop_accesses, order_loops, vector_axis
+from loopir.schedule.order import LoopAccess, collapse, loop_accesses, order_loops, tile_axis, vector_axis
 from loopir.schedule.recorder import KernelRecorder
 from loopir.simplify import extents_of
 
@@ -233,6 +233,7 @@ def _finish(
     hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
     origins = tuple(dict.fromkeys(origin for member in group.members for origin in member.node.origins))
     device = graph.buffers[group.members[0].node.buffer].device
+    vector = vector_axis(ranges, reduction, accesses, is_scan)
     kernel = Kernel(
         name="kernel",
         device=device.type,
@@ -241,9 +242,10 @@ def _finish(
         ranges=tuple(ranges),
         reduction=tuple(reduction),
         bodies=final,
-        vector_axis=vector_axis(ranges, reduction, accesses, is_scan),
+        vector_axis=vector,
         hints=hints,
         origins=origins,
+        tile_axis=tile_axis(ranges, vector, accesses),
     )
     return kernel, tuple(names.buffers)
 

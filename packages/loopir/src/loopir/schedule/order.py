@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,3 +113,14 @@ def _unit_score(candidate: sympy.Symbol, accesses: Sequence[LoopAccess]) -> int 
         has_unit |= is_unit
         score += access.weight if is_unit else -access.weight
     return score if has_unit else None
+
+
+def tile_axis(ranges: Sequence[Range], vector: sympy.Symbol | None, accesses: Sequence[LoopAccess]) -> sympy.Symbol | None:
+    """The range with the most accesses that have stride 1 along it and a larger one along ``vector``."""
+    symbols = [item.symbol for item in ranges]
+    votes: Counter[sympy.Symbol] = Counter()
+    for index in dict.fromkeys(access.index for access in accesses if access.kind != "index_expr") if vector in symbols else ():
+        parts = linear_parts(index, symbols)
+        if parts is not None and parts[0].get(vector, ZERO) not in (ZERO, ONE):  # type: ignore[arg-type]
+            votes.update(s for s in symbols if s != vector and parts[0].get(s) == ONE)
+    return votes.most_common(1)[0][0] if votes else None
