@@ -35,6 +35,12 @@ VALUES_UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "n
 KNOWN = {
     "nn.functional.normalize": ("gradient", "the gradient is zero but for rounding: normalised over one element"),
     "float32:_batch_norm_with_update": ("gradient", "the gradient is zero but for rounding: the mean of two elements"),
+    **{
+        f"float32:{name}": ("gradient", "as _batch_norm_with_update")
+        for name in ("native_batch_norm", "_native_batch_norm_legit", "nn.functional.batch_norm")
+    },
+    "float32:nn.functional.instance_norm": ("gradient", "terms that cancel: the error is two roundings of them"),
+    "cdist": ("_cdist_backward", "the meta kernel of an empty batch gives another shape than the kernel"),
     "masked.prod": ("nan elsewhere", "prod_backward divides inf by inf in eager; traced, it takes the path without division"),
     "unsafe_chunk": ("alias", "the graph has no aliases of what is documented as unsafe to write to"),
     "unsafe_split": ("alias", "as unsafe_chunk"),
@@ -276,7 +282,7 @@ def compare_tensors(
     """
     assert got.shape == eager.shape, f"{what}: shape {tuple(got.shape)}, eager {tuple(eager.shape)}"
     if any_layout:
-        got, eager = got.contiguous(), eager.contiguous()
+        got, eager = (x.clone(memory_format=torch.contiguous_format) for x in (got, eager))
     if not values:
         filled = torch.empty_strided(got.shape, got.stride(), dtype=got.dtype)
         got, exact = filled.copy_(eager), eager
@@ -293,7 +299,10 @@ def check_graph(op: Any, samples: Sequence[Sample], backward: bool, compile_back
     """Raises Mismatch, or what compiling raises."""
     inputs = [leaves_of(sample) for sample in samples]
     flat = [t for group in inputs for t in group]
-    compiled = compile_backend(graph_of(samples), flat)
+    graph, mode = graph_of(samples), symshapes.FakeTensorMode(symshapes.ShapeEnv(allow_unbacked=True))
+    for node, tensor in zip(graph.graph.find_nodes(op="placeholder"), flat):
+        node.meta["val"] = mode.from_real(tensor)
+    compiled = compile_backend(graph, flat)
     try:
         outputs = list(compiled(*flat))
     except Exception as error:
@@ -347,7 +356,9 @@ def check_operator(op: Any, dtype: torch.dtype, generator: str, store: loopir.Ar
             alone or [(together, f"{reason}, only with all samples in one graph")], key=severity
         )
         mark, why = KNOWN.get(f"{outcome.dtype}:{outcome.op}") or KNOWN.get(outcome.op, ("", ""))
-        if why and outcome.status == "failure" and mark in outcome.reason:
+        if outcome.op.startswith("fft.") and torch.__version__ < "2.13":
+            mark, why = "stride", "this torch's meta kernel gives other strides than its kernel"
+        if why and outcome.status in ("failure", "exception") and mark in outcome.reason:
             outcome.status, outcome.reason = "known", f"{why}: {outcome.reason}"
         return outcome
     outcome.externs = sorted({name for program in programs for name in program.extern_ops})

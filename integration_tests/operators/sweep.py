@@ -28,9 +28,15 @@ def main() -> int:
     options = parse()
     if options.worker:
         return work(options)
+    if options.saved:
+        rows = [json.loads(line) for path in options.saved for line in path.read_text().splitlines()]
+        options.markdown.write_text(page(list({(row["dtype"], row["op"]): row for row in rows}.values()), options.generator))
+        return 0
     tasks = [f"{dtype}:{name}" for dtype in options.dtypes.split(",") for name in names(options)]
     outcomes = supervise(tasks, options)
     report(outcomes, options)
+    if options.markdown:
+        options.markdown.write_text(page(outcomes, options.generator))
     return int(any(o["status"] == "failure" for o in outcomes))
 
 
@@ -44,6 +50,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")
     parser.add_argument("--json", type=Path, help="also write the outcomes there, a line each")
+    parser.add_argument("--markdown", type=Path, help="write a page of the outcomes there; --from: of these files, nothing run")
+    parser.add_argument("--from", dest="saved", type=Path, nargs="*", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help="list passes too")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -161,6 +169,40 @@ def report(outcomes: list[dict[str, Any]], options: argparse.Namespace) -> None:
     for dtype in options.dtypes.split(","):
         counts = Counter(o["status"] for o in outcomes if o["dtype"] == dtype)
         print(f"{dtype:9}" + "".join(f"{counts[status]:10}" for status in reversed(SEVERITY)))
+
+
+PAGE = """\
+# The operator database through `{generator}`
+
+Written by `python -m integration_tests.operators.sweep --generator {generator} --markdown PAGE`: pairs of operator and dtype,
+forward and, in float32, backward. *Passes*: equal to eager by the rule of `integration_tests/rule.py`, and with its sizes,
+strides, dtypes and aliases; where no kernel of ours takes part the operator is an extern call. *Data*: a branch depends on a
+tensor's values, where capture leaves the program to eager. Pairs without a sample that eager runs are left out.
+"""
+
+
+def page(outcomes: list[dict[str, Any]], generator: str) -> str:
+    """Counts by dtype, and every pair that does not pass with its reason."""
+    dtypes = list(dict.fromkeys(o["dtype"] for o in outcomes))
+    lines = [PAGE.format(generator=generator), "| dtype | pairs | pass | of them extern | data | known | exception | failure |"]
+    lines.append("|---|" + "---|" * 7)
+    for dtype in [*dtypes, "all"]:
+        count = Counter(o["status"] for o in outcomes if dtype in (o["dtype"], "all"))
+        pairs, passed = sum(count.values()) - count["skip"], count["pass"] + count["extern"]
+        cells = [
+            f"{passed} ({passed / pairs:.2%})",
+            *(count[status] for status in ("extern", "data", "known", "exception", "failure")),
+        ]
+        lines.append(f"| {dtype} | {pairs} | {' | '.join(map(str, cells))} |")
+    lines += ["", "| status | operator | dtypes | reason |", "|---|---|---|---|"]
+    rest: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for outcome in outcomes:
+        if outcome["status"] in ("failure", "exception", "known", "data"):
+            rest.setdefault((outcome["status"], outcome["op"]), []).append(outcome)
+    for (status, op), found in sorted(rest.items(), key=lambda item: (SEVERITY.index(item[0][0]), item[0][1])):
+        reason = found[0]["reason"].split(" [")[0].split(" of (")[0].replace("|", "/")
+        lines.append(f"| {status} | {op} | {' '.join(o['dtype'] for o in found)} | {reason[:160]} |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

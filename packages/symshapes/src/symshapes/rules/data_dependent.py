@@ -55,8 +55,7 @@ def nonzero(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Column-major, as eager returns it."""
     (x,) = args
     n = unbacked_size(mode, func, x.numel())
-    strides = (1, n) if x.fake_device.type == "cuda" else (x.dim(), 1)
-    return mode.empty((n, x.dim()), strides, dtype=torch.int64, device=x.fake_device)
+    return mode.empty((n, x.dim()), (1, n), dtype=torch.int64, device=x.fake_device)
 
 
 @RULES.register(aten.masked_select.default)

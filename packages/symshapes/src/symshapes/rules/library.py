@@ -131,3 +131,19 @@ def unique_dim(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any
 def unique(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     given = dict(zip(("self", "sorted", "return_inverse"), args)) | kwargs
     return _unique(mode, func, given["self"], None, bool(given.get("return_inverse")), False)[:2]
+
+
+@RULES.register(aten._ctc_loss.Tensor)
+def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Losses, and probabilities per step for states between and on the labels of the longest target."""
+    x, targets = args[:2]
+    states = unbacked_size(mode, func, 2 * targets.shape[-1] + 1)
+    steps, batch = x.shape[:2]
+    return tuple(mode.empty(size, dtype=x.dtype, device=x.fake_device) for size in ((batch,), (batch, steps, states)))
+
+
+@RULES.register(aten._ctc_loss_backward.default)
+@RULES.register(aten._ctc_loss_backward.Tensor)
+def ctc_loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Dense, like the logarithms of probabilities."""
+    return mode.empty(args[1].shape, dtype=args[1].dtype, device=args[1].fake_device)
