@@ -8,6 +8,7 @@ two, and (4) the result still has enough parallel work.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -66,7 +67,20 @@ class Fusion:
         self.decisions += add_sums_to_rows(self.graph, self.dag, self._same_points)
         self._bundle_small()
         last = {(decision.first, decision.second): decision for decision in self.decisions}
+        self._explain_others(last)
         self.decisions = list(last.values())
+
+    def _explain_others(self, known: dict[tuple[str, str], Decision]) -> None:
+        """Adds why loops that hand on a buffer were never tried together."""
+        for name, writers in self.dag.writers.items():
+            for first, second in itertools.product(writers, dict.fromkeys((*writers, *self.dag.readers.get(name, ())))):
+                pair = sorted((self.dag.groups[first], self.dag.groups[second]), key=lambda g: (g.first, g.last))
+                names = (_names(pair[0]), _names(pair[1]))
+                if first == second or any(group.extern is not None for group in pair) or names in known:
+                    continue
+                alone = next((group.members[0].node.kind for group in pair if not group.is_fusable), None)
+                reason = f"a {alone} is a kernel of its own" if alone else "others share more with each"
+                known[names] = Decision(*names, False, reason, self._saved(*pair))
 
     def _offer_templates(self) -> None:
         for group in self.dag.groups.values():

@@ -134,6 +134,22 @@ def _scattered(a: Tensor, b: Tensor, n: int) -> Tensor:
     return _bounded(a).scatter_add(0, (back // 2).unsqueeze(1).expand(a.shape), _bounded(b))
 
 
+def _written(a: Tensor, b: Tensor, n: int) -> Tensor:
+    """Parts of a value overwritten through views of it: slices with steps, rows, diagonals, blocks of a folded dim."""
+    b = _fit(b, a)
+    rows, columns = a.shape
+    if n % 5 == 0:
+        return a.slice_scatter(b[n % 2 :: 2], 0, n % 2, None, 2)
+    if n % 5 == 1 and rows:
+        return a.select_scatter(b[0], 0, -1)
+    if n % 5 == 2:
+        return a.diagonal_scatter(b.diagonal(n % 2), n % 2)
+    pair = torch.stack([a, b])
+    if n % 5 == 3:
+        return pair.transpose(0, 1).reshape(rows, 2 * columns)[:, :columns]
+    return pair.index_put((torch.tensor([n % 2], device=a.device),), a.flip(0)[None]).reshape(2 * rows, columns)[n % 2 :: 2]
+
+
 def _summarised(a: Tensor, b: Tensor, n: int) -> Tensor:
     """Statistics of rows or columns, broadcast back: several reductions over one range, positions of extremes, products."""
     dim = n % 2
@@ -151,7 +167,7 @@ def _summarised(a: Tensor, b: Tensor, n: int) -> Tensor:
 RULES: dict[str, Rule] = {
     "unary": _unary, "binary": _binary, "reduce": _reduced, "normalise": _normalised, "move": _moved, "join": _joined,
     "scan": _scanned, "index": _indexed, "convert": _converted, "product": _product, "select": _selected,
-    "window": _windowed, "scatter": _scattered, "summary": _summarised,
+    "window": _windowed, "scatter": _scattered, "summary": _summarised, "write": _written,
 }  # fmt: skip
 
 
