@@ -53,12 +53,12 @@ from .errors import (
 )
 from .evaluator import Broken, Restart, Returned, run_root
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
-from .graph import GraphInput
 from .guards import compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Continuation, Entry, FrameView, Region
 from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .policy import Captured, Policy
+from .rerun import plan_rerun
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
 from .variables.base import LazyVariable, NullVariable, VariableTracker
@@ -195,6 +195,7 @@ class Compilation:
 
     def _finish_returned(self, outcome: Returned) -> Any:
         gen = Codegen(self.ctx, self.decoded.neutral)
+        gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
         try:
             self._begin(gen)
             writers = gen.prepare_effects()
@@ -209,7 +210,7 @@ class Compilation:
         gen.emitter.return_value()
         body = [*self._graph(gen, None), *gen.instructions()]
         code = encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
-        return self._entry(code, False)
+        return self._entry(code, True)
 
     def _finish_broken(self, outcome: Broken) -> Any:
         error = outcome.error
@@ -221,8 +222,7 @@ class Compilation:
         index = self._original_index(outcome.snapshot.index)
         analysis = Analysis(self.original.neutral)
         gen = Codegen(self.ctx, self.decoded.neutral)
-        position = self.original.instructions[index].position
-        gen.emitter.position = position
+        gen.emitter.position = self.original.neutral.position_at(index)
         try:
             self._begin(gen)
             writers = gen.prepare_effects()
@@ -388,13 +388,18 @@ class Compilation:
         counters["graphs"] += 1
         counters["captured_calls"] += ctx.graph.calls
         self._report(module, stop)
+        rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
-        return self._call_graph(compiled, inputs, gen.emitter.position)
-
-    def _call_graph(self, compiled: Any, inputs: list[GraphInput], position: Any) -> list[Instruction]:
         sources = [item.source for item in inputs]
         loader = input_loader(sources, self.view.code, self.scope)
-        return graph_call(self.decoded.neutral, position, compiled, sources, loader)
+        return graph_call(self.decoded.neutral, gen.emitter.position, compiled, sources, loader, rerun)
+
+    def _flat_code(self) -> CodeType:
+        """The original with every argument positional. (What is compiled for a code object must not keep that alive.)"""
+        code = self.view.code
+        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        count = self.decoded.neutral.parameter_count
+        return code.replace(co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags)
 
     # -- entry ------------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import FakeTensorMode, ShapeEnv, SizeGuard
+from symshapes import ShapeEnv, SizeGuard
 
 from .calls import Calls
 from .config import Config
@@ -19,6 +19,7 @@ from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .graph import GraphBuilder, is_in_place
 from .guards import GuardKind, Guards, ShapeGuards
 from .modes import Modes
+from .rerun import ObservedMode
 from .source import Source
 from .tensor_source import StrideSource
 from .trace import format_places
@@ -40,7 +41,7 @@ class Context(Creation, Calls):
         self.effects = Effects()
         self.guards = Guards()
         self.env = ShapeEnv(allow_unbacked=config.capture_scalar_outputs, provenance=self.user_line)
-        self.mode = FakeTensorMode(self.env)
+        self.mode = ObservedMode(self.env)
         self.graph = GraphBuilder(self.stack_trace)
         self.tensors: dict[int, TensorVariable] = {}
         self.examples: dict[int, torch.Tensor] = {}
@@ -54,6 +55,8 @@ class Context(Creation, Calls):
         self.written_in_classes: set[tuple[type, str]] = set()
         self.modes = Modes(self)
         self.deferred = Deferred()
+        self.has_handlers = False
+        """Whether a function that was evaluated may catch exceptions."""
 
     def close(self) -> None:
         """Let go of the frame's values: the environment lives on in the graph's metadata."""

@@ -27,9 +27,10 @@ QUIET = frozenset(
 
 @dataclass(slots=True)
 class Returned:
-    """The root frame returns."""
+    """The root frame returns, at instruction ``index``."""
 
     value: VariableTracker
+    index: int
 
 
 @dataclass(slots=True)
@@ -71,6 +72,7 @@ def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = N
     ``raised`` is raised where the frame stands before anything else.
     """
     before, ctx.frame = ctx.frame, frame
+    ctx.has_handlers |= bool(frame.decoded.native.co_exceptiontable)
     try:
         if raised is not None and not handle(ctx, frame, raised):
             raise raised
@@ -104,6 +106,7 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
     ``stop`` says where an earlier evaluation of the frame has to break.
     """
     ctx.frame = frame
+    ctx.has_handlers |= bool(frame.decoded.native.co_exceptiontable)
     point = ctx.snapshot(frame)
     handler_entry = None
     instructions = frame.decoded.instructions
@@ -119,7 +122,7 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
             step(ctx, frame)
             frame.steps += 1
         except FrameExit as exit_:
-            return Returned(exit_.value)
+            return Returned(exit_.value, frame.current)
         except ObservedException as raised:
             if handler_entry is None:
                 handler_entry = point

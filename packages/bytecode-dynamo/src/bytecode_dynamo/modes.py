@@ -24,6 +24,8 @@ class Modes:
     def __init__(self, ctx: Context) -> None:
         self.entry_grad = torch.is_grad_enabled()
         self.overrides_off_at_entry = not torch._C._is_torch_function_enabled()
+        self.entered = False
+        """Whether the graph enters modes other than grad mode."""
         self._real: list[Any] = []
         ctx.effects.set_initial(_GRAD, self.entry_grad)
         ctx.effects.set_initial(_ACTIVE, ())
@@ -76,6 +78,7 @@ class Modes:
 
     def enter(self, ctx: Context, manager: TorchModeVariable) -> None:
         """Enter a mode of torch for real, and in the graph."""
+        self.entered = True
         node = ctx.graph.add_call("call_function", manager.mode.enter, manager.settings, {}, None)
         ctx.graph.calls -= 1
         ctx.effects.write(_ENTERED, (*ctx.effects.read(_ENTERED), (manager, node)))

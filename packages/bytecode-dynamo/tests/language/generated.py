@@ -83,6 +83,8 @@ log.append(np.float64(n) * 2) | log.append(types.SimpleNamespace(a=n).a) | cache
 RAISING = """
 members.remove(99) | queue.popleft() | del slotted.p | log.append(special.missing) | colour = Colour(9) | del box.extra | items.pop() | log.append(d[n]) | assert n < 3, 'large' | d['a'] += 1 | del d[0] | d.popitem() | items.remove(1) | log.append(items.index(2))
 raise Failure(n) | raise KeyError(n) | raise Failure(n) from None | raise ValueError('v') from KeyError('k') | assert isinstance(n, str) | x = x / (n - n) | n = n // (m - m) | [][n] | {}['k'] | None.attr | int('q') | x = x + torch.ones(5) | next(counting(0, log)) | scaled() | x.view(7) | raise StopIteration | a, b = items | for k in d: d[k, n] = 1
+y = x[x.long() + 9] | y = x[(x[:, 0] > 0).long() * 3] | log.append(x.index_select(0, torch.tensor([n, 5]))) | y = torch.gather(x, 0, x.long()) | x[torch.tensor([7])] = n | x.index_add_(0, torch.tensor([0, 9]), x) | y = torch.linalg.inv(x @ x.T * 0)
+box.v = torch.tensor([n]) // x.long().sum().sub(x.long().sum()) | log.append(torch.nn.functional.embedding(x.long(), y)) | x.take(torch.arange(n, n + 6)).sum() | y = torch.nn.functional.one_hot(x.long()) | torch.repeat_interleave(x, x[0].long())
 """.strip()  # fmt: skip
 
 COMPOUND = [

@@ -278,6 +278,12 @@ class Code:
         stars = bool(self.flags & CO_VARARGS) + bool(self.flags & CO_VARKEYWORDS)
         return self.argcount + self.kwonly_argcount + stars
 
+    def position_at(self, k: int) -> Position:
+        """The position of instruction ``k`` (negative: from the end), or else of the nearest one before it that has a line."""
+        before = reversed(self.instructions[: k % len(self.instructions) + 1])
+        found = next((item.position for item in before if item.position[0] is not None), None)
+        return found or (self.first_line, self.first_line, None, None)
+
 
 def label_positions(instructions: list[Instruction]) -> dict[Label, int]:
     """Index of the instruction that carries each label."""

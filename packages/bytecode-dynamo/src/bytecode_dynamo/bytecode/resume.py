@@ -108,7 +108,7 @@ def continue_at(
     The prefix must leave variables and stack as the original has them before ``target``.
     """
     origin, place = _original_place(code, target, analysis)
-    handover = Handover(origin, place, code.instructions[target].position, continuation)
+    handover = Handover(origin, place, code.position_at(target), continuation)
     entry = frame_entry(code)
     instructions = prune([*entry, *prefix, *handover.instructions()], keep=len(entry))
     first = replace(code, instructions=instructions, consts=(None,), names=())
@@ -202,7 +202,7 @@ def _cut_body(
     cut = _Cut([], [])
 
     def hand_over(target: int) -> list[Instruction]:
-        handover = Handover(origin, target, item.position, continuation)
+        handover = Handover(origin, target, code.position_at(k), continuation)
         cut.resumes.append(handover.resume)
         cut.temporaries += handover.temporaries
         return handover.instructions()

@@ -1,11 +1,11 @@
-/* Activated(function, region): a callable that makes a region the active one of the thread during its calls. */
+/* Activated(function, region, after=None): a callable that makes a region the active one of the thread during its calls. */
 #include "native.h"
 
 static int force_eager; /* Activated objects call without a region */
 
 typedef struct {
     PyObject_HEAD
-    PyObject *function;
+    PyObject *function, *after;
     Region *region;
     vectorcallfunc vectorcall;
     PyObject *dict, *weakrefs;
@@ -13,18 +13,25 @@ typedef struct {
 
 static PyObject *activated_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *keywords) {
     Activated *self = (Activated *)callable;
-    PyObject *function = Py_NewRef(self->function);
+    PyObject *function = Py_NewRef(self->function), *after = Py_XNewRef(self->after);
     Region *before = activate(force_eager ? NULL : (Region *)Py_XNewRef((PyObject *)self->region));
     PyObject *result = PyObject_Vectorcall(function, args, nargsf, keywords);
     Py_XDECREF((PyObject *)activate(before));
     Py_DECREF(function);
+    if (after != NULL) {
+        PyObject *said = result != NULL ? PyObject_CallNoArgs(after) : NULL;
+        if (said == NULL)
+            Py_CLEAR(result);
+        Py_XDECREF(said);
+        Py_DECREF(after);
+    }
     return result;
 }
 
 static PyObject *activated_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"function", "region", NULL};
-    PyObject *function, *region;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO", names, &function, &region))
+    static char *names[] = {"function", "region", "after", NULL};
+    PyObject *function, *region, *after = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O", names, &function, &region, &after))
         return NULL;
     if (region != Py_None && !Py_IS_TYPE(region, region_type))
         return PyErr_Format(PyExc_TypeError, "region must be a Region or None");
@@ -35,6 +42,7 @@ static PyObject *activated_new(PyTypeObject *type, PyObject *args, PyObject *key
         return NULL;
     self->function = Py_NewRef(function);
     self->region = region == Py_None ? NULL : (Region *)Py_NewRef(region);
+    self->after = after == Py_None ? NULL : Py_NewRef(after);
     self->vectorcall = activated_call;
     return (PyObject *)self;
 }
@@ -43,6 +51,7 @@ static int activated_traverse(Activated *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->function);
     Py_VISIT(self->region);
+    Py_VISIT(self->after);
     Py_VISIT(self->dict);
     return 0;
 }
@@ -50,6 +59,7 @@ static int activated_traverse(Activated *self, visitproc visit, void *arg) {
 static int activated_clear(Activated *self) {
     Py_CLEAR(self->function);
     Py_CLEAR(self->region);
+    Py_CLEAR(self->after);
     Py_CLEAR(self->dict);
     return 0;
 }
@@ -77,7 +87,8 @@ static PyMemberDef activated_members[] = {
     {NULL}};
 static PyGetSetDef activated_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
 static PyType_Slot activated_slots[] = {
-    {Py_tp_doc, "Activated(function, region): calls the function with the region (None: no region) active. Binds like a function."},
+    {Py_tp_doc, "Activated(function, region, after=None): calls the function with the region (None: no region) active, and then\n"
+                "after() unless it raised. Binds like a function."},
     {Py_tp_new, activated_new},
     {Py_tp_dealloc, activated_dealloc},
     {Py_tp_traverse, activated_traverse},

@@ -1,0 +1,283 @@
+"""When a graph raises: the call runs again in eager mode, from the state in which it was entered.
+
+What the program does to Python objects before the operator that fails is written after the graph, so it is not done yet when
+the graph raises; and only eager mode knows which effects came first, which handler of the program catches the exception, and
+which of its lines the traceback shows. So the generated code catches the exception and hands over to the original code with
+the original arguments.
+
+This is sound as long as what the graph itself did can be undone. Besides computing, it may have written to tensors that were
+there before, drawn random numbers, and changed torch's modes. What is needed to undo that is kept during the call of such a
+graph: versions of tensors; and, when an operator that may refuse its data follows, random states and the contents of small
+tensors. Where more is written, or a function of the program is called by the graph, the graph's own exception is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from symshapes import FakeTensor, FakeTensorMode
+from torch.fx import GraphModule, Node
+
+from .config import config
+from .counters import counters
+from .errors import DynamoError
+from .hook import Activated, Continuation
+from .opaque import OpaqueCall
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .graph import GraphInput
+
+log = logging.getLogger("bytecode_dynamo")
+
+MOST_KEPT = 8
+"""How many tensors a graph may write to."""
+MOST_ELEMENTS = 4096
+"""How large a tensor is whose contents are kept."""
+# Operators that look at their data, by name: indices out of range, singular matrices, probabilities; division of integers.
+_REFUSING = re.compile(
+    "index|gather|scatter|take|put|embedding|nll|entropy|linalg|cholesky|inverse|solve|svd|eig|qr|lu_|bincount|one_hot|hist|"
+    "multinomial|bernoulli$|repeat_interleave|assert|item|_local_scalar|quantile|ctc|unique|segment|sparse|bucketize|search"
+)
+_INTEGERS = re.compile("div|remainder|fmod|pow")
+
+
+class ObservedMode(FakeTensorMode):
+    """Fake tensors, with a record of the operators that write, draw random numbers, or may refuse their data."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.events: list[Any] = []
+        """Storages that are written to, "random" and "refuse", in the order of the program."""
+
+    def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        kind = _kinds.get(func)
+        if kind is None:
+            kind = _kinds[func] = _kind(func)
+        random, refuses, written = kind
+        if random:
+            self.events.append("random")
+        if refuses is None:
+            refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
+        if refuses:
+            self.events.append("refuse")
+        for place, name in written:
+            self._note(args[place] if place < len(args) else kwargs.get(name))
+        return super().run_op(func, args, kwargs)
+
+    def _note(self, value: Any) -> None:
+        for tensor in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(tensor, FakeTensor):
+                self.events.append(tensor.untyped_storage()._cdata)
+
+
+_Kind = tuple[bool, bool | None, tuple[tuple[int, str], ...]]
+_kinds: dict[Any, _Kind] = {}
+
+
+def _kind(func: Any) -> _Kind:
+    """Whether it draws, whether it may refuse its data (None: integers only), and the arguments that it writes to."""
+    schema = func._schema
+    written = tuple(
+        (place, arg.name) for place, arg in enumerate(schema.arguments) if arg.alias_info is not None and arg.alias_info.is_write
+    )
+    refuses: bool | None = func.namespace not in ("aten", "prims", "prim") or _REFUSING.search(schema.name) is not None
+    if not refuses and _INTEGERS.search(schema.name):
+        refuses = None
+    return torch.Tag.nondeterministic_seeded in func.tags, refuses, written
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, float) or value.dtype.is_floating_point or value.dtype.is_complex
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rerun:
+    """What generated code calls when its graph has raised, and before the graph where something has to be kept."""
+
+    code: CodeType
+    """The original, with every argument positional."""
+    sound: bool
+    grad: bool
+    handled: bool
+    """Whether the program may catch the exception itself."""
+    on_error: str | None
+    generators: tuple[str, ...] = ()
+    modes: bool = False
+    written: tuple[GraphInput, ...] = ()
+    contents: bool = False
+    """Whether the contents of what is written are kept."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is something to keep during the call of the graph."""
+        return bool(self.generators or self.modes or self.written)
+
+    def keep(self, *written: torch.Tensor) -> Any:
+        """The state before the graph."""
+        # Modes of the program would see that tensors are copied.
+        contents = self.contents and not torch._C._len_torch_dispatch_stack()
+        with torch._C.DisableTorchFunctionSubclass():
+            states = [(made, made.get_state()) for device in self.generators for made in _generators(device)]
+            return [_Kept(t, contents) for t in written], states, _autocast() if self.modes else None
+
+    def __call__(self, error: BaseException, kept: Any, closure: tuple[Any, ...], *arguments: Any) -> Continuation | None:
+        """What runs the call again; None: raise the graph's exception. The modes are those before the graph."""
+        if self.modes:
+            traceback.clear_frames(error.__traceback__)  # managers that the graph entered leave when they are gone
+        torch._C._set_grad_enabled(self.grad)
+        if kept is not None and kept[2] is not None:
+            _set_autocast(kept[2])
+        if not self.sound or not isinstance(error, Exception) or isinstance(error, DynamoError):
+            return None
+        if kept is not None and not _undo(*kept[:2]):
+            return None
+        counters["reruns"] += 1
+        log.info("the graph of %s raised %s: %s; the call runs again in eager mode", self.code.co_qualname, type(error).__name__, error)
+        strict = (self.on_error or config.fallback) == "error"
+        after = None if self.handled else partial(_unlike_eager, self.code, f"{type(error).__name__}: {error}", error if strict else None)
+        function = FunctionType(self.code, sys._getframe(1).f_globals, self.code.co_name, None, closure or None)
+        return Continuation(Activated(function, None, after), *arguments)
+
+
+def _unlike_eager(code: CodeType, said: str, error: Exception | None) -> None:
+    """Eager mode did not raise what the graph raised."""
+    counters["fallbacks"] += 1
+    if error is not None:
+        raise error
+    warnings.warn(
+        f"bytecode_dynamo: the compiled graph of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) raised {said}; "
+        "eager mode does not: the result of this call is eager's. This is a defect of the backend.",
+        stacklevel=2,
+    )
+
+
+# -- state before a graph -----------------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """A tensor that the graph writes to."""
+
+    __slots__ = ("contents", "facts", "tensor", "version")
+
+    def __init__(self, tensor: torch.Tensor, contents: bool) -> None:
+        self.tensor = tensor
+        self.version = None if tensor.is_inference() else tensor._version
+        self.contents = tensor.detach().clone() if contents and tensor.numel() <= MOST_ELEMENTS else None
+        self.facts = _facts(tensor)
+
+    def can_be_undone(self) -> bool:
+        """Whether it was not written to, or only its contents changed and are known."""
+        if self.contents is None:
+            return self.version is not None and self.version == self.tensor._version
+        return _facts(self.tensor) == self.facts
+
+
+def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.grad_fn, tensor.shape, tensor.stride(), tensor.data_ptr(), tensor.requires_grad
+
+
+def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
+    """Restore contents and random states; False (and nothing done) where that is not enough."""
+    if not all(kept.can_be_undone() for kept in tensors):
+        return False
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        for kept in tensors:
+            if kept.contents is not None:
+                kept.tensor.data.copy_(kept.contents)
+        for generator, state in states:
+            generator.set_state(state)
+    return True
+
+
+def _generators(device: str) -> Sequence[Any]:
+    return [torch.default_generator] if device == "cpu" else [torch.cuda.default_generators[torch.cuda.current_device()]]
+
+
+_DEVICES = ("cpu", "cuda")
+
+
+def _autocast() -> tuple[Any, ...]:
+    nesting = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    devices = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
+    return nesting, torch.is_autocast_cache_enabled(), devices
+
+
+def _set_autocast(state: tuple[Any, ...]) -> None:
+    nesting, cached, devices = state
+    while _autocast()[0] > nesting:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(cached)
+    for device, enabled, dtype in devices:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+
+
+# -- what a graph needs -------------------------------------------------------------------------------------------------------
+
+
+def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequence[GraphInput], on_error: str | None) -> Rerun:
+    """How a call goes on when its graph raises; ``code`` is the original with every argument positional."""
+    storages = {item.node.meta["val"].untyped_storage()._cdata: item for item in _tensors(inputs)}
+    written, random, exposed = {}, False, False
+    for event in ctx.mode.events:
+        if event == "refuse":
+            exposed = exposed or random or bool(written)
+        elif event == "random":
+            random = True
+        elif event in storages:
+            written[event] = storages[event]
+    devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
+    # Without the contents, only the version says whether there was a write.
+    visible = exposed or all(item.node.meta["val"]._version for item in written.values())
+    known = all(map(_is_known, module.graph.nodes)) and not _uses_up(module, inputs)
+    sound = known and visible and len(written) <= MOST_KEPT and devices <= {*_DEVICES}
+    return Rerun(
+        code,
+        sound,
+        ctx.modes.entry_grad,
+        ctx.has_handlers,
+        on_error,
+        tuple(sorted(devices)) if sound and random and exposed else (),
+        ctx.modes.entered,
+        tuple(written.values()) if sound else (),
+        exposed,
+    )
+
+
+def _tensors(inputs: Sequence[GraphInput]) -> Iterator[GraphInput]:
+    return (item for item in inputs if isinstance(item.node.meta["val"], FakeTensor))
+
+
+def _is_known(node: Node) -> bool:
+    """Whether calling the node's target twice is calling it once: it is not a function of the program."""
+    target: Any = node.target
+    graphs = getattr(target, "graphs", ())
+    if graphs:
+        return all(_is_known(inner) for module in graphs for inner in module.graph.nodes)
+    if node.op != "call_function" or isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    function = target.function if isinstance(target, OpaqueCall) else target
+    home = getattr(function, "__module__", None) or type(function).__module__
+    return home.partition(".")[0] in _KNOWN_HOMES and not home.startswith("torch.distributed")
+
+
+_KNOWN_HOMES = frozenset({"torch", "bytecode_dynamo", "_operator", "builtins", "math"})
+
+
+def _uses_up(module: GraphModule, inputs: Sequence[GraphInput]) -> bool:
+    """Whether the graph differentiates through what led to its inputs, which can be done once."""
+    grows = any(item.example.grad_fn is not None for item in _tensors(inputs))
+    return grows and any(getattr(node.target, "__module__", "") == "torch.autograd" for node in module.graph.nodes)
