@@ -5,4 +5,4 @@ from __future__ import annotations
 from collections import Counter
 
 counters: Counter[str] = Counter()
-"""graphs, graph_breaks, recompiles, captured_calls, fallbacks."""
+"""graphs, graph_breaks, recompiles, captured_calls, fallbacks, reruns (calls in eager mode after their graph raised)."""

@@ -58,15 +58,14 @@ class ObservedMode(FakeTensorMode):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.events: list[Any] = []
-        """Storages that are written to, "random" and "refuse", in the order of the program."""
+        """Storages that are written to, "random", "custom" and "refuse", in the order of the program."""
 
     def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         kind = _kinds.get(func)
         if kind is None:
             kind = _kinds[func] = _kind(func)
-        random, refuses, written = kind
-        if random:
-            self.events.append("random")
+        notes, refuses, written = kind
+        self.events += notes
         if refuses is None:
             refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
         if refuses:
@@ -81,20 +80,23 @@ class ObservedMode(FakeTensorMode):
                 self.events.append(tensor.untyped_storage()._cdata)
 
 
-_Kind = tuple[bool, bool | None, tuple[tuple[int, str], ...]]
+_Kind = tuple[tuple[str, ...], bool | None, tuple[tuple[int, str], ...]]
 _kinds: dict[Any, _Kind] = {}
 
 
 def _kind(func: Any) -> _Kind:
-    """Whether it draws, whether it may refuse its data (None: integers only), and the arguments that it writes to."""
+    """What to note of an operator, whether it may refuse its data (None: integers only), and what arguments it writes to."""
     schema = func._schema
     written = tuple(
-        (place, arg.name) for place, arg in enumerate(schema.arguments) if arg.alias_info is not None and arg.alias_info.is_write
+        (place, arg.name)
+        for place, arg in enumerate(schema.arguments)
+        if arg.alias_info is not None and arg.alias_info.is_write
     )
-    refuses: bool | None = func.namespace not in ("aten", "prims", "prim") or _REFUSING.search(schema.name) is not None
+    custom = func.namespace not in ("aten", "prims", "prim")
+    refuses: bool | None = custom or _REFUSING.search(schema.name) is not None
     if not refuses and _INTEGERS.search(schema.name):
         refuses = None
-    return torch.Tag.nondeterministic_seeded in func.tags, refuses, written
+    return ("random",) * (torch.Tag.nondeterministic_seeded in func.tags) + ("custom",) * custom, refuses, written
 
 
 def _is_floating(value: Any) -> bool:
@@ -111,6 +113,8 @@ class Rerun:
     grad: bool
     handled: bool
     """Whether the program may catch the exception itself."""
+    custom: bool
+    """Whether an operator may raise exceptions of any class."""
     on_error: str | None
     generators: tuple[str, ...] = ()
     modes: bool = False
@@ -138,16 +142,22 @@ class Rerun:
         torch._C._set_grad_enabled(self.grad)
         if kept is not None and kept[2] is not None:
             _set_autocast(kept[2])
-        if not self.sound or not isinstance(error, Exception) or isinstance(error, DynamoError):
+        if not (self.sound and isinstance(error, Exception) and self._is_of_operator(error)):
             return None
         if kept is not None and not _undo(*kept[:2]):
             return None
         counters["reruns"] += 1
-        log.info("the graph of %s raised %s: %s; the call runs again in eager mode", self.code.co_qualname, type(error).__name__, error)
+        said = f"{type(error).__name__}: {error}"
+        log.info("the graph of %s raised %s; the call runs again in eager mode", self.code.co_qualname, said)
         strict = (self.on_error or config.fallback) == "error"
-        after = None if self.handled else partial(_unlike_eager, self.code, f"{type(error).__name__}: {error}", error if strict else None)
+        after = None if self.handled else partial(_unlike_eager, self.code, said, error if strict else None)
         function = FunctionType(self.code, sys._getframe(1).f_globals, self.code.co_name, None, closure or None)
         return Continuation(Activated(function, None, after), *arguments)
+
+    def _is_of_operator(self, error: Exception) -> bool:
+        """Whether an operator may have raised it: other exceptions are the backend's own."""
+        home = type(error).__module__.partition(".")[0]
+        return home in ("builtins", "torch") or (self.custom and not isinstance(error, DynamoError))
 
 
 def _unlike_eager(code: CodeType, said: str, error: Exception | None) -> None:
@@ -249,6 +259,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
         sound,
         ctx.modes.entry_grad,
         ctx.has_handlers,
+        "custom" in ctx.mode.events,
         on_error,
         tuple(sorted(devices)) if sound and random and exposed else (),
         ctx.modes.entered,
