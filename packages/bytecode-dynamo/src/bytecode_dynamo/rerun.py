@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bytecode_dynamo")
 
+# Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and would see it twice.
+_top_hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks
 MOST_KEPT = 8
 """How many tensors a graph may write to."""
 MOST_ELEMENTS = 4096
@@ -143,6 +145,8 @@ class Rerun:
         if kept is not None and kept[2] is not None:
             _set_autocast(kept[2])
         if not (self.sound and isinstance(error, Exception) and self._is_of_operator(error)):
+            return None
+        if torch._C._len_torch_dispatch_stack() or _top_hooks(True):
             return None
         if kept is not None and not _undo(*kept[:2]):
             return None
