@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import sympy
 import torch
@@ -83,8 +84,17 @@ class HostProgram:
         """Extern calls per call."""
         return len(self.extern_ops)
 
-    def __call__(self, *args: object) -> list:
-        return self.function(*args)
+    def __call__(self, *args: Any) -> list:
+        return self.function(*(self._in_memory(args) if self.program.numbers else args))
+
+    def _in_memory(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments, floats as tensors."""
+        given = list(args)
+        for position, entry in enumerate(self.program.inputs):
+            if isinstance(entry, str) and entry in self.program.numbers:
+                device = self.program.buffers[entry].device
+                given[position] = torch.full((), args[position], dtype=torch.float64, device=device)
+        return given
 
 
 def op_name(op: Callable[..., object]) -> str:

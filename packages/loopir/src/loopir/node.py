@@ -134,7 +134,7 @@ Node: TypeAlias = LoopNode | ExternNode
 class LoweredGraph:
     """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None: unused kind);
     ``outputs`` views, sizes, numbers or None; ``constants`` maps buffer names to tensors; the
-    caller gives up the memory of inputs in ``donated``."""
+    caller gives up the memory of inputs in ``donated``; inputs in ``numbers`` are Python floats, in memory as float64."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     inputs: list[str | sympy.Symbol | None] = field(default_factory=list)
@@ -142,6 +142,7 @@ class LoweredGraph:
     nodes: list[Node] = field(default_factory=list)
     outputs: list[object] = field(default_factory=list)
     donated: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
     facts: Facts = field(default_factory=Facts)
 
 

@@ -74,7 +74,8 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Program:
     """Kernels and the steps that use them. ``inputs``: a buffer name or size symbol per placeholder, None for others.
-    ``outputs``: views of buffers, size expressions, numbers or None. ``hints``: example values of size symbols."""
+    ``outputs``: views of buffers, size expressions, numbers or None. ``hints``: example values of size symbols. ``numbers``:
+    inputs that callers pass as Python floats; a step finds them in a buffer of one float64."""
 
     inputs: tuple[str | sympy.Symbol | None, ...]
     buffers: dict[str, Buffer]
@@ -84,6 +85,7 @@ class Program:
     outputs: tuple[object, ...]
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
     hints: dict[sympy.Symbol, int] = field(default_factory=dict)
+    numbers: frozenset[str] = frozenset()
 
     @property
     def launch_count(self) -> int:

@@ -95,13 +95,13 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
         try:
             return compile_captured(settings, graph, example_inputs)
         except CompileError as error:
-            if fullgraph or settings.fallback == "error":
-                raise
+            takes_floats = any(isinstance(n.meta.get("val"), torch.SymFloat) for n in graph.graph.find_nodes(op="placeholder"))
+            if fullgraph or settings.fallback == "error" or takes_floats:
+                raise  # captured again where the trouble may be with floats: a graph per value
             counters.compiler["fallbacks"] += 1
             warnings.warn(f"a graph runs eagerly: {error.summary}", FallbackWarning, stacklevel=2)
             return graph.forward
 
-    torchstrata.symbolic_floats = False  # type: ignore[attr-defined]  # kernels take no float arguments
     return torchstrata
 
 

@@ -39,6 +39,7 @@ class LoweringContext:
         self.graph = LoweredGraph()
         self.facts = self.graph.facts
         self.origin: Origin = ("", "")
+        self._numbers: dict[tuple[sympy.Symbol, torch.device], Tensor] = {}
         self._count = 0
 
     # Sizes
@@ -88,6 +89,34 @@ class LoweringContext:
     def whole(buffer: Buffer) -> Strided:
         """All of a buffer as a tensor."""
         return Strided(buffer.name, buffer.dtype, buffer.device, buffer.shape, buffer.stride, ZERO)
+
+    # Numbers that only a call knows
+
+    def add_number(self, name: str, size: object, device: torch.device) -> str:
+        """A buffer for a symbolic float that is an input, in the memory of a device."""
+        self.set_number(size, self.whole(self.add_buffer(Buffer(name, torch.float64, device, (), ()))))
+        self.graph.numbers.add(name)
+        return name
+
+    def set_number(self, size: object, scalar: Tensor) -> None:
+        """Says in which tensor of one element the value of a symbolic float is."""
+        self._numbers[expr_of(size), scalar.device] = scalar
+
+    def number(self, float_symbol: sympy.Symbol, device: torch.device) -> Tensor:
+        """A float of the call as a tensor that loops on a device can read."""
+        found = self._numbers.get((float_symbol, device))
+        if found is None:
+            known = [tensor for (name, _), tensor in self._numbers.items() if name == float_symbol]
+            if not known:
+                raise self.fail(f"the value of the symbolic float {float_symbol} is in no tensor")
+            found = self._numbers[float_symbol, device] = self.on_device(known[0], device)
+        return found
+
+    def on_device(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """A scalar that lives on another device, copied over."""
+        source, buffer = self.realize(tensor), self.new_buffer(tensor.dtype, device, tensor.shape)
+        self.copy_to_device(torch.ops.aten._to_copy.default, source, buffer, device)
+        return self.whole(buffer)
 
     # Realisation
 
@@ -144,7 +173,7 @@ class LoweringContext:
         """A node that stores ``load`` at ``position`` for every index of ``shape``; ``is_part`` of the buffer's elements."""
         loops, index = self._loops(shape, "d")
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
-        ops = TracingOps(recorder)
+        ops = TracingOps(recorder, buffer.device)
         recorder.store(buffer.name, position(index), load(ops, index))
         (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
         self._add_loop(buffer.name, "pointwise", loops, [], program, (), ops, is_part)
@@ -158,7 +187,7 @@ class LoweringContext:
         if not reduced:
             reduced = [Range(symbol("q0"), ONE)]
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*loops, *reduced)})
-        ops = TracingOps(recorder)
+        ops = TracingOps(recorder, buffer.device)
         value = function(ops, index, inner_index)
         result = recorder.reduce(kind, value, dtype)
         inside = len(recorder.instructions)
@@ -174,7 +203,7 @@ class LoweringContext:
         along = Range(symbol("q0"), shape[dim])
         index = (*index[:dim], along.symbol, *index[dim + 1 :])
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in (*outer, along)})
-        ops = TracingOps(recorder)
+        ops = TracingOps(recorder, buffer.device)
         value = recorder.scan(kind, function(ops, index))
         if recorder.dtypes[value.name] != buffer.dtype:
             value = recorder.cast(value, buffer.dtype)
@@ -186,7 +215,7 @@ class LoweringContext:
         """A node that runs ``store`` for every index of ``shape``, writing into a buffer that has its content already."""
         loops, index = self._loops(shape, "d")
         recorder = SimplifyingRecorder(self.facts, {item.symbol: item.extent for item in loops})
-        ops = TracingOps(recorder)
+        ops = TracingOps(recorder, buffer.device)
         store(ops, index)
         (program,), loops = split_loops([tuple(recorder.instructions)], loops, self.facts, "d", ())
         self._add_loop(buffer.name, "scatter", loops, [], program, (), ops)

@@ -11,7 +11,7 @@ from loopir.body import OpsHandler
 from loopir.lowering.context import LoweringContext, combined_cost
 from loopir.lowering.registry import LoweringTable
 from loopir.lowering.scalar import scalar
-from loopir.lowering.tensor import Index, Lazy, Strided, Tensor
+from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
 
 table = LoweringTable()
 
@@ -50,7 +50,7 @@ def lower_elementwise(
     tensors = [operand for operand in operands if is_tensor(operand)]
     first: Tensor = tensors[0]
 
-    def function(ops: OpsHandler, index: Index) -> Any:
+    def function(ops: TracingOps, index: Index) -> Any:
         values = [o.load(ops, index) if is_tensor(o) else scalar(ops, o, numbers, ctx) for o in operands]
         return compute(ops, *values)
 
@@ -149,7 +149,7 @@ def lower_where(ctx: LoweringContext, node: torch.fx.Node, condition: Any, a: An
     """Selection; any dtype, either branch may be a number."""
     dtype = node.meta["val"].dtype
 
-    def function(ops: OpsHandler, index: Index) -> Any:
+    def function(ops: TracingOps, index: Index) -> Any:
         values = [x.load(ops, index) if is_tensor(x) else scalar(ops, x, dtype, ctx) for x in (a, b)]
         return ops.where(condition.load(ops, index), *values)
 

@@ -68,7 +68,10 @@ def _argument(ctx: LoweringContext, arg: Any, stride: Shape | None = None) -> An
     if isinstance(arg, dict):
         return {key: _argument(ctx, item) for key, item in arg.items()}
     if isinstance(arg, torch.SymFloat | torch.SymBool):
-        return Symbolic(symbolic(arg, ctx))
+        expr = symbolic(arg, ctx)
+        if any(not free.is_integer for free in expr.free_symbols):
+            raise ctx.fail(f"an operator takes the number {expr}, which only the device knows")
+        return Symbolic(expr)
     return Symbolic(ctx.expr(arg)) if isinstance(arg, torch.SymInt | sympy.Expr) else arg
 
 

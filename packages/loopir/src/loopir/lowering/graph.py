@@ -92,7 +92,8 @@ class _GraphLowering:
             self.ctx.graph.inputs.append(expr if isinstance(expr, sympy.Symbol) else None)
             return expr
         if isinstance(meta, torch.SymFloat):
-            raise self.ctx.fail("a symbolic float as an input: programs take tensors and integers (C3.1)")
+            self.ctx.graph.inputs.append(self.ctx.add_number(f"in_{node.name}", meta, self._main_device()))
+            return meta
         if meta is None or not hasattr(meta, "shape"):
             self.ctx.graph.inputs.append(None)
             return meta
@@ -102,6 +103,11 @@ class _GraphLowering:
         if node.meta.get("donated"):
             self.ctx.graph.donated.add(buffer.name)
         return self.ctx.whole(buffer)
+
+    def _main_device(self) -> torch.device:
+        """The device of the inputs, the CPU only where there is no other."""
+        found = [v.device for n in self.gm.graph.find_nodes(op="placeholder") if hasattr(v := n.meta.get("val"), "device")]
+        return next((device for device in found if device.type != "cpu"), torch.device("cpu"))
 
     def _constant(self, node: torch.fx.Node) -> Any:
         value: Any = self.gm
@@ -123,6 +129,9 @@ class _GraphLowering:
         args = map_arg(node.args, lambda n: self.env[n])
         kwargs: dict = map_arg(node.kwargs, lambda n: self.env[n])  # type: ignore[assignment]
         target = node.target
+        if target is torch.ops.aten._local_scalar_dense.default and isinstance(node.meta["val"], torch.SymFloat):
+            self.ctx.set_number(node.meta["val"], args[0])  # type: ignore[arg-type]
+            return node.meta["val"]
         if isinstance(target, OpOverload):
             return lower_extern(self.ctx, node, target, args, kwargs)  # type: ignore[arg-type]
         if not isinstance(target, Prim):
@@ -147,11 +156,7 @@ class _GraphLowering:
                 return arg
             if isinstance(arg, Lazy) and arg.cost.reads == 0:
                 return Lazy(arg.shape, arg.dtype, device, arg.function, arg.cost, arg.layout)
-            source = self.ctx.realize(arg)
-            buffer = self.ctx.new_buffer(arg.dtype, device, arg.shape)
-            op = torch.ops.aten._to_copy.default
-            self.ctx.copy_to_device(op, source, buffer, device)
-            return self.ctx.whole(buffer)
+            return self.ctx.on_device(arg, device)
 
         return tuple(move(arg) for arg in args), kwargs
 

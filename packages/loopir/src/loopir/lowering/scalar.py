@@ -9,9 +9,10 @@ import sympy
 import torch
 from symshapes import ToFloat, TrueDiv, expr_of
 
-from loopir.body import OpsHandler
 from loopir.expr import operands, symbols_of
 from loopir.lowering.context import LoweringContext
+from loopir.lowering.tensor import TracingOps
+from loopir.simplify import ZERO
 
 RELATIONS: dict[type, str] = {
     sympy.Eq: "eq", sympy.Ne: "ne", sympy.StrictLessThan: "lt", sympy.LessThan: "le",
@@ -23,7 +24,7 @@ FOLDED |= {sympy.And: "and", sympy.Or: "or"}
 LOGARITHMS = ("log", "log2")
 
 
-def scalar(ops: OpsHandler, value: object, dtype: torch.dtype, ctx: LoweringContext) -> Any:
+def scalar(ops: TracingOps, value: object, dtype: torch.dtype, ctx: LoweringContext) -> Any:
     """A number, size, or symbolic float or bool as a value of ``dtype``."""
     if isinstance(value, bool | int | float):
         return ops.constant(value, dtype)
@@ -38,13 +39,16 @@ def symbolic(value: Any, ctx: LoweringContext) -> Any:
     """The expression of a symbolic number over the program's symbols."""
     raw = expr_of(value)
     env = value.node.shape_env
-    return raw.xreplace({free: ctx.expr(env.wrap(free, int)) for free in symbols_of(raw)})
+    return raw.xreplace({free: ctx.expr(env.wrap(free, int)) for free in symbols_of(raw) if free.is_integer})
 
 
-def _float(ops: OpsHandler, expr: Any, ctx: LoweringContext) -> Any:
+def _float(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
     """A symbolic float, computed in float64 as Python would."""
     if isinstance(expr, sympy.Number):
         return ops.constant(float(expr), torch.float64)
+    if expr.is_Symbol and not expr.is_integer:
+        number = ctx.number(expr, ops.device)
+        return ops.cast(number.load(ops, (ZERO,) * len(number.shape)), torch.float64)
     if isinstance(expr, ToFloat) or expr.is_integer:
         inner = operands(expr)[0] if isinstance(expr, ToFloat) else expr
         return ops.index_expr(inner, torch.float64)
@@ -58,7 +62,7 @@ def _float(ops: OpsHandler, expr: Any, ctx: LoweringContext) -> Any:
     return ops.elementwise(name, *args)
 
 
-def _truth(ops: OpsHandler, expr: Any, ctx: LoweringContext) -> Any:
+def _truth(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
     """A symbolic bool."""
     if expr in (sympy.true, sympy.false):
         return ops.constant(bool(expr), torch.bool)

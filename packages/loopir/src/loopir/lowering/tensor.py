@@ -94,9 +94,10 @@ Tensor: TypeAlias = Strided | Lazy
 @dataclass(slots=True, eq=False)
 class TracingOps(OpsHandler[Value]):
     """What inner functions see: forwards to a recorder, under an optional mask that all loads take. ``origins`` are the graph
-    nodes whose values were loaded."""
+    nodes whose values were loaded; ``device`` is where the loop runs."""
 
     recorder: Recorder
+    device: torch.device
     mask: Value | None = None
     memo: dict = field(default_factory=dict)
     origins: dict[Origin, None] = field(default_factory=dict)
@@ -104,7 +105,7 @@ class TracingOps(OpsHandler[Value]):
     def masked(self, mask: Value) -> TracingOps:
         """The same recorder where loads also need ``mask``."""
         both = mask if self.mask is None else self.recorder.elementwise("and", self.mask, mask)
-        return TracingOps(self.recorder, both, origins=self.origins)
+        return TracingOps(self.recorder, self.device, both, origins=self.origins)
 
     def load(
         self, buffer: str, index: sympy.Expr, dtype: torch.dtype, mask: Value | None = None, other: Number | None = None

@@ -56,6 +56,7 @@ def schedule(
         outputs=tuple(graph.outputs),
         decisions=tuple(fusion.decisions),
         hints=dict(graph.facts.hints),
+        numbers=frozenset(graph.numbers),
     )
     if options.check:
         check_program(program)
