@@ -16,7 +16,7 @@ from torchstrata.errors import CompileError, FallbackWarning, UsageError
 from torchstrata.module import CompiledModule
 from torchstrata.stages import capture, compile_captured
 
-Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
 MODES: dict[str, dict[str, object]] = {
     "default": {},
@@ -91,7 +91,7 @@ def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: b
 def _stack(settings: Config, fullgraph: bool) -> Backend:
     """The graph backend that runs all stages, with the fallback that ``settings`` ask for."""
 
-    def torchstrata(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def torchstrata(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         try:
             return compile_captured(settings, graph, example_inputs)
         except CompileError as error:
