@@ -53,8 +53,15 @@ def test_an_absolute_offset_into_an_input_stays_a_call():
     assert result.tolist() == [[3, 4], [4, 5]]
 
 
+def test_complex_values_stay_calls():
+    def f(x):
+        return torch.view_as_real((torch.view_as_complex(x.view(24, 2)) * 2)[3:].as_strided((3, 2), (4, 1)))
+
+    assert "aten.as_strided.default" in decomposition_report(check_against_eager(f, X)).externs
+
+
 def test_what_no_call_can_say_is_an_error():
-    with pytest.raises(DecompositionError, match="begins 3 elements into memory"):
+    with pytest.raises(DecompositionError, match="C2.3: aten.as_strided_scatter.default begins 3 elements into memory"):
         decompose(trace(lambda x: torch.as_strided_scatter((x * 2)[:, :, ::2], x[0, 0, :2], (2,), (1,), 3), X))
     gm = trace(lambda x: (x * 2)[1].as_strided((2, 2), (1, 1)), X)
     for node in gm.graph.nodes:

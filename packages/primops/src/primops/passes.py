@@ -17,7 +17,7 @@ from primops.decompositions import DEFAULT, RANDOM_OPS, seeded_rule
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
 from primops.externs import is_declared_extern
 from primops.memory import base_node, base_value, place_of, reads_memory
-from primops.meta import TensorMeta
+from primops.meta import TensorMeta, contiguous
 from primops.operand import full, round_to
 from primops.prim import Prim, reading_with
 from primops.promotion import PRIM_DTYPES, is_number, number_dtype
@@ -148,7 +148,7 @@ class _Pass:
         if result is not NotImplemented:
             return result
         if self.strict and op not in self.known and not is_declared_extern(op):
-            raise UnknownOpError(f"{op} has no decomposition and is not a declared extern call{locate(node)}")
+            raise UnknownOpError(f"C3.1: {op} has no decomposition and is not a declared extern call{locate(node)}")
         return self.extern(node, op, args, kwargs, meta)
 
     def on_memory(self, node: fx.Node, op: OpOverload, rule: Any, meta: Any) -> Any:
@@ -160,17 +160,31 @@ class _Pass:
             result = self.expand(node, op, rule, (self.laid_out(owner, place.owner),), arguments | start, meta)
             if result is not NotImplemented:
                 return result
+        owner = self.laid_out(owner, place.owner)
         if place.start is not None and not same_size(place.start, 0):
-            raise DecompositionError(f"{op} begins {place.start} elements into memory, which no call can say{locate(node)}")
+            if "src" in arguments or not same_layout(owner.meta, contiguous(owner.shape, owner.dtype, owner.device)):
+                raise DecompositionError(
+                    f"C2.3: {op} begins {place.start} elements into memory, which no call says{locate(node)}"
+                )
+            owner = self.rest(owner, place.start)
         offset = {} if place.offset is None else {"storage_offset": self.lookup(place.offset)}
-        return self.builder.call(op, (self.laid_out(owner, place.owner),), arguments | offset, meta)
+        return self.builder.call(op, (owner,), arguments | offset, meta)
+
+    def rest(self, value: GraphValue, start: Any) -> GraphValue:
+        """The elements of a contiguous tensor from position ``start``, by calls (which take any dtype)."""
+        count = value.numel()
+        flat, part = (contiguous((size,), value.dtype, value.device) for size in (count, count - start))
+        vector = self.builder.call(torch.ops.aten.view.default, (value, [count]), {}, flat)
+        return self.builder.call(torch.ops.aten.slice.Tensor, (vector, 0, start, count), {}, part)
 
     def expand(self, node: fx.Node, op: OpOverload, rule: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
         first = len(self.builder.values)
         try:
             result = rule(*args, **kwargs)
         except Exception as error:
-            raise DecompositionError(f"{node.target}: {type(error).__name__}: {error}{locate(node)}") from error
+            raise DecompositionError(
+                f"C3.1: no prims for {node.target}: {type(error).__name__}: {error}{locate(node)}"
+            ) from error
         if result is NotImplemented:
             return result
         if isinstance(result, (tuple, list)):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,7 +31,7 @@ def trace(function: Callable[..., Any], *inputs: Any) -> fx.GraphModule:
         wrapped.append(torch._to_functional_tensor(value) if isinstance(value, torch.Tensor) else value)
     torch._enable_functionalization(reapply_views=True)  # type: ignore[attr-defined]
     try:
-        with recorder:
+        with recorder, _HostReads():
             result = function(*wrapped)
             outputs = map_values(_unwrapped, tuple(result) if isinstance(result, (tuple, list)) else (result,))
     finally:
@@ -48,6 +49,15 @@ def _unwrapped(value: Any) -> Any:
         return value
     torch._sync(value)
     return torch._from_functional_tensor(value)
+
+
+class _HostReads(TorchFunctionMode):
+    """``tensor_split`` reads its positions from memory, which the wrappers of functionalisation lack: it gets numbers."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") == "tensor_split":
+            args = (*args[:1], *(_unwrapped(x).tolist() if isinstance(x, torch.Tensor) else x for x in args[1:]))
+        return func(*args, **(kwargs or {}))
 
 
 class _Recorder(TorchDispatchMode):
