@@ -162,20 +162,23 @@ class _Pass:
                 return result
         owner = self.laid_out(owner, place.owner)
         if place.start is not None and not same_size(place.start, 0):
-            if "src" in arguments or not same_layout(owner.meta, contiguous(owner.shape, owner.dtype, owner.device)):
-                raise DecompositionError(
-                    f"C2.3: {op} begins {place.start} elements into memory, which no call says{locate(node)}"
-                )
-            owner = self.rest(owner, place.start)
+            if not same_layout(owner.meta, contiguous(owner.shape, owner.dtype, owner.device)):
+                what = f"C2.3: {op} begins {place.start} elements into memory, which no call says"
+                raise DecompositionError(what + locate(node))
+            return self.on_rest(op, owner, place.start, arguments, meta)
         offset = {} if place.offset is None else {"storage_offset": self.lookup(place.offset)}
         return self.builder.call(op, (owner,), arguments | offset, meta)
 
-    def rest(self, value: GraphValue, start: Any) -> GraphValue:
-        """The elements of a contiguous tensor from position ``start``, by calls (which take any dtype)."""
-        count = value.numel()
-        flat, part = (contiguous((size,), value.dtype, value.device) for size in (count, count - start))
-        vector = self.builder.call(torch.ops.aten.view.default, (value, [count]), {}, flat)
-        return self.builder.call(torch.ops.aten.slice.Tensor, (vector, 0, start, count), {}, part)
+    def on_rest(self, op: OpOverload, owner: GraphValue, start: Any, arguments: dict[str, Any], meta: Any) -> GraphValue:
+        """The call on the elements of a contiguous tensor from position ``start``; calls take any dtype."""
+        aten, call, count = torch.ops.aten, self.builder.call, owner.numel()
+        flat, part = (contiguous((size,), owner.dtype, owner.device) for size in (count, count - start))
+        vector = call(aten.view.default, (owner, [count]), {}, flat)
+        rest = call(aten.slice.Tensor, (vector, 0, start, count), {}, part)
+        if "src" not in arguments:
+            return call(op, (rest,), arguments, meta)
+        written = call(aten.slice_scatter.default, (vector, call(op, (rest,), arguments, part), 0, start, count), {}, flat)
+        return call(aten.view.default, (written, list(owner.shape)), {}, meta)
 
     def expand(self, node: fx.Node, op: OpOverload, rule: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> Any:
         first = len(self.builder.values)
