@@ -316,3 +316,26 @@ def test_numbers_for_tensors_become_one():
     node.meta["val"] = torch.div(torch.tensor(16), 5, rounding_mode="trunc")
     (result,) = evaluate(decompose(gm), [X])
     assert result.dtype is torch.int64 and result.item() == 3
+
+
+HALVES = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16)
+STEPWISE = {
+    "logit": torch.logit,
+    "xlogy": torch.xlogy,
+    "xlog1py": torch.special.xlog1py,
+    "ldexp": torch.ldexp,
+    "div trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "mse_loss": lambda x, y: F.mse_loss(x, y, reduction="none"),
+    "with logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", STEPWISE)
+def test_eager_numerics_round_each_step(name, dtype):
+    """On all halves, paired at random: bitwise."""
+    x = HALVES.view(dtype)
+    given = [x] if name == "logit" else [x, x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]]
+    expected = STEPWISE[name](*given)
+    (result,) = evaluate(decompose(trace(STEPWISE[name], *given), numerics="eager"), given)
+    assert ((result == expected) | (result.isnan() & expected.isnan())).all()

@@ -58,6 +58,11 @@ def round_to(a: Tensor, dtype: torch.dtype) -> Tensor:
     return prims.convert(a, dtype=dtype)
 
 
+def rounded(a: Tensor, dtype: torch.dtype) -> Tensor:
+    """``a`` with what rounding to ``dtype`` leaves of it, where eager stores a step of its computation."""
+    return to_dtype(round_to(a, dtype), a.dtype)
+
+
 def widen(a: Tensor) -> Tensor:
     """float16 and bfloat16 as float32, others as they are."""
     return to_dtype(a, compute_dtype(a.dtype))

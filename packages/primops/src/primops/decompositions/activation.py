@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
-from primops.operand import Scalar, Tensor, elementwise
-from primops.promotion import is_integral
+from primops.operand import Scalar, Tensor, elementwise, rounded
+from primops.promotion import is_integral, result_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, wrap_dim
 
@@ -332,9 +333,10 @@ def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
 @rules.register("logit_backward")
 def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Tensor:
     """``grad / (x * (1 - x))`` inside the limits."""
+    step = partial(rounded, dtype=result_dtype(grad_output, self))
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
-        slope = prims.div(grad, prims.mul(a, prims.sub(1, a)))
+        slope = prims.div(grad, step(prims.mul(a, step(prims.sub(1, a)))))
         low, high = (0.0, 1.0) if eps is None else (eps, 1.0 - eps)
         outside = prims.bitwise_or(prims.lt(a, low), prims.gt(a, high))
         return prims.where(outside, float("nan") if eps is None else 0.0, slope)

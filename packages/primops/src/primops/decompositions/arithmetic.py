@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, elementwise, full_like, to_dtype, wrapped
-from primops.promotion import is_integral, is_number, result_dtype
+from primops.operand import Scalar, Tensor, elementwise, full_like, rounded, to_dtype, wrapped
+from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -73,7 +74,8 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
     """Division rounded toward zero or down; integers stay integers."""
     if rounding_mode is None:
         return div(self, other)
-    return elementwise(floor_quotient if rounding_mode == "floor" else trunc_quotient, self, other)
+    dtype = result_dtype(self, other)
+    return elementwise(floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype), self, other)
 
 
 @rules.register("floor_divide", "floor_divide.Scalar")
@@ -82,11 +84,11 @@ def floor_divide(self: Operand, other: Operand) -> Tensor:
     return elementwise(floor_quotient, self, other)
 
 
-def trunc_quotient(a: Operand, b: Operand) -> Tensor:
-    """``trunc(a / b)`` of one dtype; exact for integers."""
+def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype) -> Tensor:
+    """``trunc(a / b)``, the quotient rounded to ``dtype``; exact for integers."""
     if is_integral(dtype_of(a, b)):
         return prims.floor_div(prims.sub(a, prims.fmod(a, b)), b)
-    return prims.trunc(prims.div(a, b))
+    return prims.trunc(rounded(prims.div(a, b), dtype))
 
 
 def floor_quotient(a: Operand, b: Operand) -> Tensor:
@@ -254,26 +256,28 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     return elementwise(body, self, other)
 
 
-def _log_times(log: Any) -> Any:
+def _times_log(log: Any, self: Operand, other: Operand) -> Tensor:
+    dtype = to_float_dtype(result_dtype(self, other))
+
     def body(a: Operand, b: Operand) -> Tensor:
         like = b if is_number(a) else a
         a, b = (full_like(like, x) if is_number(x) else x for x in (a, b))
-        product = prims.where(prims.eq(a, 0), 0.0, prims.mul(a, log(b)))
+        product = prims.where(prims.eq(a, 0), 0.0, prims.mul(a, rounded(log(b), dtype)))
         return prims.where(prims.ne(b, b), float("nan"), product)
 
-    return body
+    return elementwise(body, self, other, to_float=True)
 
 
 @rules.register("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")
 def xlogy(self: Operand, other: Operand) -> Tensor:
     """``self * log(other)``, 0 where self is 0."""
-    return elementwise(_log_times(prims.log), self, other, to_float=True)
+    return _times_log(prims.log, self, other)
 
 
 @rules.register("special_xlog1py", "special_xlog1py.other_scalar", "special_xlog1py.self_scalar")
 def xlog1py(self: Operand, other: Operand) -> Tensor:
     """``self * log1p(other)``, 0 where self is 0."""
-    return elementwise(_log_times(prims.log1p), self, other, to_float=True)
+    return _times_log(prims.log1p, self, other)
 
 
 def _register_bitwise() -> None:

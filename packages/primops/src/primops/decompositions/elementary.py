@@ -10,8 +10,20 @@ import torch
 
 from primops import prims
 from primops.decompositions.arithmetic import sign_bit
-from primops.operand import Scalar, Tensor, broadcast, elementwise, full_like, select, to_bool, to_dtype, widen, wrapped
-from primops.promotion import is_integral, is_number, result_dtype
+from primops.operand import (
+    Scalar,
+    Tensor,
+    broadcast,
+    elementwise,
+    full_like,
+    rounded,
+    select,
+    to_bool,
+    to_dtype,
+    widen,
+    wrapped,
+)
+from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
@@ -104,10 +116,11 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
 @rules.register("logit")
 def logit(self: Tensor, eps: float | None = None) -> Tensor:
     """``log(p / (1 - p))``, p clamped to ``[eps, 1 - eps]`` when eps is given."""
+    dtype = to_float_dtype(self.dtype)
 
     def body(a: Tensor) -> Tensor:
         p = a if eps is None else prims.minimum(prims.maximum(a, eps), 1 - eps)
-        return prims.log(prims.div(p, prims.sub(1, p)))
+        return prims.log(rounded(prims.div(p, rounded(prims.sub(1, p), dtype)), dtype))
 
     return elementwise(body, self, to_float=True)
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Tensor, broadcast, broadcast_to, elementwise, full, reduce, round_to, to_dtype, unsqueeze, widen
+from primops.operand import (
+    Tensor,
+    broadcast,
+    broadcast_to,
+    elementwise,
+    full,
+    reduce,
+    round_to,
+    rounded,
+    to_dtype,
+    unsqueeze,
+    widen,
+)
 from primops.promotion import compute_dtype, result_dtype
 from primops.registry import DecompositionTable
 
@@ -29,7 +42,7 @@ def _pairs(body: Callable[..., Tensor], reduction: int, *operands: Any) -> Tenso
     """A loss that is a function of corresponding elements."""
     dtype = result_dtype(*operands)
     wide = broadcast(*[to_dtype(x, compute_dtype(dtype)) for x in operands])
-    return reduced(body(*wide), reduction, dtype)
+    return reduced(rounded(body(*wide), dtype), reduction, dtype)
 
 
 def _pairs_backward(slope: Callable[..., Tensor], reduction: int, grad_output: Tensor, *operands: Tensor) -> Tensor:
@@ -44,9 +57,10 @@ def _pairs_backward(slope: Callable[..., Tensor], reduction: int, grad_output: T
 @rules.register("mse_loss")
 def mse_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     """Squared difference."""
+    dtype = result_dtype(self, target)
 
     def body(a: Tensor, b: Tensor) -> Tensor:
-        difference = prims.sub(a, b)
+        difference = rounded(prims.sub(a, b), dtype)
         return prims.mul(difference, difference)
 
     return _pairs(body, reduction, self, target)
@@ -94,11 +108,12 @@ def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, r
 @rules.register("huber_loss")
 def huber_loss(self: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
     """Quadratic within delta, then linear; not divided by delta."""
+    step = partial(rounded, dtype=result_dtype(self, target))
 
     def body(a: Tensor, b: Tensor) -> Tensor:
-        z = prims.abs(prims.sub(a, b))
-        far = prims.mul(prims.sub(z, 0.5 * delta), delta)
-        return prims.where(prims.le(z, delta), prims.mul(prims.mul(z, 0.5), z), far)
+        z = step(prims.abs(prims.sub(a, b)))
+        far = prims.mul(step(prims.sub(z, 0.5 * delta)), delta)
+        return prims.where(prims.le(z, delta), prims.mul(step(prims.mul(z, 0.5)), z), far)
 
     return _pairs(body, reduction, self, target)
 
@@ -151,15 +166,17 @@ def _log_sigmoid(a: Tensor) -> Tensor:
 def binary_cross_entropy_with_logits(
     self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
-    """``binary_cross_entropy`` of ``sigmoid(x)``."""
+    """``binary_cross_entropy`` of ``sigmoid(x)``; eager composes it of operators, each of which rounds."""
+    step = partial(rounded, dtype=result_dtype(self, target))
 
     def body(a: Tensor, y: Tensor) -> Tensor:
-        left = prims.mul(prims.sub(1, y), a)
-        log_sigmoid = _log_sigmoid(a)
+        left = step(prims.mul(step(prims.sub(1, y)), a))
+        log_sigmoid = step(_log_sigmoid(a))
         if pos_weight is not None:
             extra = broadcast_to(to_dtype(pos_weight, a.dtype), a.shape)
-            log_sigmoid = prims.mul(log_sigmoid, prims.add(prims.mul(prims.sub(extra, 1), y), 1))
-        return _weighted(prims.sub(left, log_sigmoid), weight)
+            factor = step(prims.add(step(prims.mul(step(prims.sub(extra, 1)), y)), 1))
+            log_sigmoid = step(prims.mul(log_sigmoid, factor))
+        return _weighted(step(prims.sub(left, log_sigmoid)), weight)
 
     return _pairs(body, reduction, self, target)
 

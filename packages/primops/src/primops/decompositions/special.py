@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, elementwise, full_like, to_dtype
+from primops.operand import Scalar, Tensor, elementwise, full_like, rounded, to_dtype
 from primops.prims.elementwise import SPECIAL_FUNCTIONS
 from primops.promotion import HALF_DTYPES, is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
@@ -111,7 +111,9 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """``self * 2 ** other``."""
     dtype = to_float_dtype(result_dtype(self, other))
-    return elementwise(lambda a, b: prims.mul(a, prims.pow(2, b)), to_dtype(self, dtype), to_dtype(other, dtype))
+    return elementwise(
+        lambda a, b: prims.mul(a, rounded(prims.pow(2, b), dtype)), to_dtype(self, dtype), to_dtype(other, dtype)
+    )
 
 
 @rules.register("angle")
