@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import sympy
 import torch
@@ -17,6 +18,10 @@ from loopir.expr import FloorDiv, Mod
 from loopir.kernel import Instruction, Kernel, Range, Value
 
 CHUNK = 1 << 21
+EXACT = frozenset(
+    ["load", "constant", "where", "neg", "abs", "sign", "floor", "ceil", "trunc", "round", "minimum", "maximum", "bitcast"]
+)
+Rounding: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "neg": torch.neg, "abs": torch.abs, "sign": torch.sgn, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
@@ -121,8 +126,10 @@ def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
 class _Evaluation:
     """One launch: flat views of the buffers, and the values of a chunk of points."""
 
-    def __init__(self, kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
-        self.kernel = kernel
+    def __init__(
+        self, kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int], rounding: Rounding | None
+    ) -> None:
+        self.kernel, self.rounding = kernel, rounding
         self.sizes: dict[str, torch.Tensor | int] = {s.name: int(v) for s, v in zip(kernel.sizes, sizes, strict=True)}
         self.buffers = {}
         for buffer, tensor in zip(kernel.buffers, tensors, strict=True):
@@ -172,6 +179,8 @@ class _Evaluation:
             return
         assert step.result is not None
         result = self._compute(step, values, symbols, shape)
+        if self.rounding is not None and step.op not in EXACT and result.dtype.is_floating_point:
+            result = self.rounding(result)
         values[step.result] = result
         if step.op == "indirect":
             symbols[step.result] = result
@@ -197,6 +206,8 @@ class _Evaluation:
             return philox_uniform(*operands)
         if op == "where":
             return torch.where(*operands)
+        if op in ("reduce", "scan") and self.rounding is not None and step.args[0] in ("sum", "prod"):
+            operands = [self.rounding(x.expand(shape)) if x.dtype.is_floating_point else x for x in operands]
         if op == "reduce":
             return reduce_tensor(str(step.args[0]), operands[0].expand(shape), dtype)  # type: ignore[arg-type]
         if op == "scan":
@@ -244,9 +255,13 @@ class _Evaluation:
         return positions
 
 
-def evaluate_kernel(kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
+def evaluate_kernel(
+    kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = (), rounding: Rounding | None = None
+) -> None:
     """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel would.
 
+    ``rounding`` is applied to the floating result of every operation that rounds, and to the terms of sums and products: with
+    one that errs by an ULP, results differ by what any order of operations may.
     Raises IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out of bounds.
     """
-    _Evaluation(kernel, tensors, sizes).run()
+    _Evaluation(kernel, tensors, sizes, rounding).run()
