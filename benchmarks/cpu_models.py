@@ -1,6 +1,6 @@
 """Models on the CPU: ours and torch.compile over eager, inference and training, with cold and warm compile times and memory.
 
-usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--save] [--resume]
+usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--save | --resume | --check]
 
 Every case runs in a process of its own with empty caches; a second process compiles again with the caches that the first left.
 """
@@ -8,6 +8,7 @@ Every case runs in a process of its own with empty caches; a second process comp
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import json
 import os
@@ -162,8 +163,11 @@ def one_step(call: Callable[..., Any], inputs: tuple[Any, ...], training: bool) 
 def build(name: str, dtype: torch.dtype, training: bool) -> Built:
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
-    moved = tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
-    return model.to(dtype).train(training), moved
+    return model.to(dtype).train(training), cast_inputs(inputs, dtype)
+
+
+def cast_inputs(inputs: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
 
 
 def compiler(name: str) -> Callable[[nn.Module], Callable[..., Any]]:
@@ -196,6 +200,47 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
     return row | {f"{key} over eager": round(result["eager"] / value, 2) for key, value in result.items() if key != "eager"}
 
 
+def judged(model: nn.Module, call: Callable[..., Any], inputs: tuple[Any, ...], training: bool) -> dict[str, torch.Tensor]:
+    """Output, and with ``training`` gradients and buffers."""
+    from integration_tests.rule import train_step
+
+    if training:
+        return train_step(lambda *x: first_tensor(call(*x)), model, inputs)
+    with torch.no_grad():
+        return {"output": first_tensor(call(*inputs))}
+
+
+def check_case(name: str, dtype: str, training: bool, draws: int = 4) -> dict[str, Any]:
+    """Whether our results follow the rule (``integration_tests/rule.py``); dropout is off, for its numbers are other ones."""
+    from integration_tests.rule import assert_by_rule, error_of, relative_errors, to_double
+
+    model, _ = build(name, DTYPES[dtype], training)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    twin = copy.deepcopy(model)
+    call, worst = compiler("ours")(twin), 0.0
+    found = []
+    for draw in range(draws):
+        torch.manual_seed(draw)
+        inputs = cast_inputs(MODELS[name]()[1], DTYPES[dtype])
+        start = copy.deepcopy(model.state_dict())
+        double = to_double(model)
+        exact = judged(double, double, to_double(inputs), training)
+        eager = judged(model, model, inputs, training)
+        twin.load_state_dict(start)
+        found.append((judged(twin, call, inputs, training), eager, exact))
+        model.load_state_dict(start)
+    typical = [relative_errors(eager, exact) for _, eager, exact in found]
+    for ours, eager, exact in found:
+        for key, value in ours.items():
+            own = max(errors.get(key, 0.0) for errors in typical)
+            assert_by_rule(value, eager[key], exact[key], key, own)
+            error, scale = error_of(value, exact[key])
+            worst = max(worst, error / (own * scale + torch.finfo(DTYPES[dtype]).eps * scale or 1.0))
+    return {"correct": len(found[0][0]), "worst error over eager's": round(worst, 2)}
+
+
 def in_process(arguments: list[str], caches: str) -> dict[str, Any]:
     """A case in a fresh interpreter; its last line is JSON."""
     environment = {**os.environ, "STRATA_CACHE_DIR": f"{caches}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/peer"}
@@ -206,9 +251,11 @@ def in_process(arguments: list[str], caches: str) -> dict[str, Any]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def measure(name: str, dtype: str, mode: str, peer: bool, compile_times: bool) -> dict[str, Any]:
+def measure(name: str, dtype: str, mode: str, peer: bool, compile_times: bool, check: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"case": name, "dtype": dtype, "mode": mode}
     with tempfile.TemporaryDirectory() as caches:
+        if check:
+            return row | in_process(["--case", name, dtype, mode, "check"], caches)
         for who in ("ours", "peer") if compile_times else ():
             if who == "peer" and not peer:
                 continue
@@ -234,13 +281,18 @@ def main() -> None:
     parser.add_argument("--modes", nargs="*", default=["inference", "training"], choices=["inference", "training"])
     parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-compile-times", action="store_true")
+    parser.add_argument("--check", action="store_true", help="results by the rule of integration_tests/rule.py, not times")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/cpu_models.json")
     parser.add_argument("--resume", action="store_true", help="leave out rows that are saved for this commit")
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         name, dtype, mode, kind = arguments.case
-        print(json.dumps(run_case(name, dtype, mode == "training", kind.endswith("peer"), kind.startswith("steady"))))
+        training = mode == "training"
+        steady, peer = kind.startswith("steady"), kind.endswith("peer")
+        print(
+            json.dumps(check_case(name, dtype, training) if kind == "check" else run_case(name, dtype, training, peer, steady))
+        )
         return
     from benchmarks.measure import environment, save_rows
 
@@ -251,7 +303,7 @@ def main() -> None:
     for case in itertools.product(arguments.models or MODELS, arguments.dtypes, arguments.modes):
         if case in done:
             continue
-        row = measure(*case, not arguments.no_peer, not arguments.no_compile_times)
+        row = measure(*case, not arguments.no_peer, not arguments.no_compile_times, arguments.check)
         rows.append(row | {"commit": context["commit"]})
         print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
         if arguments.save:
