@@ -1,6 +1,6 @@
 """Models on the CPU: ours and torch.compile over eager, inference and training, with cold and warm compile times and memory.
 
-usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--save | --resume | --check]
+usage: python benchmarks/cpu_models.py [MODEL...] [--dtypes fp32 bf16] [--modes inference training] [--save] [--check]
 
 Every case runs in a process of its own with empty caches; a second process compiles again with the caches that the first left.
 """
