@@ -1,11 +1,15 @@
 """Kernels of common layers on the CPU: ours, eager and torch.compile in turns, and the share of the speed of a copy.
 
-usage: python benchmarks/micro.py [CASE...] [--no-peer] [--save] [--plot]
+usage: python benchmarks/micro.py [CASE...] [--rows 1024 4096] [--dtypes fp32 bf16] [--no-peer] [--save]
+
+Matrices have 1024 columns. With 1024 rows they stay in the caches of large processors, with many more they do not. The copy
+allocates its result, as all others do.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -21,8 +25,8 @@ import torchstrata
 
 from benchmarks.measure import alternate, environment, save_rows, single_thread_clock
 
-ROWS, COLUMNS = 1024, 1024
-Case = tuple[Callable[..., Any], Callable[[torch.dtype], tuple[torch.Tensor, ...]], bool]
+COLUMNS = 1024
+Case = tuple[Callable[..., Any], Callable[[torch.dtype, int], tuple[torch.Tensor, ...]], bool]
 
 
 def pointwise(x):
@@ -77,8 +81,8 @@ def embedding_bag(table, bags):
     return F.embedding_bag(bags, table, mode="sum")
 
 
-def matrix(dtype):
-    return torch.randn(ROWS, COLUMNS, dtype=dtype)
+def matrix(dtype, rows):
+    return torch.randn(rows, COLUMNS, dtype=dtype)
 
 
 def vector(dtype):
@@ -86,36 +90,40 @@ def vector(dtype):
 
 
 def wanting_grad(make):
-    return lambda dtype: tuple(t.requires_grad_() if t.is_floating_point() else t for t in make(dtype))
+    return lambda dtype, rows: tuple(t.requires_grad_() if t.is_floating_point() else t for t in make(dtype, rows))
 
 
-def square(dtype):
-    return torch.randn(1024, 1024, dtype=dtype), torch.randn(1024, 1024, dtype=dtype)
+def one(dtype, rows):
+    return (matrix(dtype, rows),)
 
 
-def one(dtype):
-    return (matrix(dtype),)
+def two(dtype, rows):
+    return matrix(dtype, rows), matrix(dtype, rows)
 
 
-def with_vector(dtype):
-    return matrix(dtype), vector(dtype)
+def transposed(dtype, rows):
+    return matrix(dtype, rows), torch.randn(COLUMNS, rows, dtype=dtype)
 
 
-def affine(dtype):
-    return matrix(dtype), vector(dtype), vector(dtype)
+def with_vector(dtype, rows):
+    return matrix(dtype, rows), vector(dtype)
 
 
-def with_target(dtype):
-    return matrix(dtype), torch.randint(0, COLUMNS, (ROWS,))
+def affine(dtype, rows):
+    return matrix(dtype, rows), vector(dtype), vector(dtype)
 
 
-def bags(dtype):
-    return torch.randn(20000, 64, dtype=dtype), torch.randint(0, 20000, (2048, 16))
+def with_target(dtype, rows):
+    return matrix(dtype, rows), torch.randint(0, COLUMNS, (rows,))
+
+
+def bags(dtype, rows):
+    return torch.randn(20 * rows, 64, dtype=dtype), torch.randint(0, 20 * rows, (2 * rows, 16))
 
 
 CASES: dict[str, Case] = {
     "pointwise": (pointwise, one, False),
-    "add_relu": (add_relu, lambda dtype: (matrix(dtype), matrix(dtype)), False),
+    "add_relu": (add_relu, two, False),
     "gelu": (gelu, one, False),
     "softmax": (softmax, one, False),
     "softmax_backward": (softmax, wanting_grad(one), True),
@@ -126,7 +134,7 @@ CASES: dict[str, Case] = {
     "cross_entropy": (cross_entropy, with_target, False),
     "cross_entropy_backward": (cross_entropy, wanting_grad(with_target), True),
     "bias_gelu_dropout": (bias_gelu_dropout, with_vector, False),
-    "transpose_add": (transpose_add, square, False),
+    "transpose_add": (transpose_add, transposed, False),
     "column_sum": (column_sum, one, False),
     "full_sum": (full_sum, one, False),
     "cumsum": (cumsum, one, False),
@@ -152,11 +160,11 @@ def traffic(name: str, inputs: tuple[torch.Tensor, ...], output: torch.Tensor, b
     return (read + output.nbytes) * (2 if backward else 1) + (read if backward else 0)
 
 
-def measure(name: str, dtype: torch.dtype, peer: bool, rounds: int = 21) -> dict[str, float]:
+def measure(name: str, dtype: torch.dtype, count: int, peer: bool, rounds: int = 21) -> dict[str, float]:
     """Medians in microseconds and the share of a copy's bandwidth; inference cases run without gradients."""
     torch.manual_seed(0)
     function, make, backward = CASES[name]
-    inputs = make(dtype)
+    inputs = make(dtype, count)
     calls = {"eager": function, "ours": torchstrata.compile(function)}
     if peer:
         torch._dynamo.reset()
@@ -181,22 +189,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=[], help="names, or parts of names")
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=DTYPES)
+    parser.add_argument("--rows", nargs="*", default=[1024], type=int, help="of the matrices")
     parser.add_argument("--no-peer", action="store_true", help="leave torch.compile out")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/micro.json")
     arguments = parser.parse_args()
     context = environment()
     print("  ".join(f"{name} {value}" for name, value in context.items()))
-    rows = []
-    for name in CASES:
-        if arguments.cases and not any(part in name for part in arguments.cases):
-            continue
-        for label in arguments.dtypes:
-            row = {"case": name, "dtype": label, **measure(name, DTYPES[label], not arguments.no_peer)}
-            rows.append(row)
-            if arguments.save:
-                save_rows("micro", context, rows, ("case", "dtype"))
-            print("  ".join(f"{key} {value}" for key, value in row.items() if key not in ("case", "dtype")).rjust(0), end="")
-            print(f"   | {name} {label}", flush=True)
+    rows: list[dict[str, Any]] = []
+    names = [name for name in CASES if not arguments.cases or any(part in name for part in arguments.cases)]
+    for name, label, count in itertools.product(names, arguments.dtypes, arguments.rows):
+        row = {"case": name, "dtype": label, "rows": count, **measure(name, DTYPES[label], count, not arguments.no_peer)}
+        rows.append(row)
+        if arguments.save:
+            save_rows("micro", context, rows, ("case", "dtype", "rows"))
+        print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     for key in ("ours over eager", "ours over torch.compile"):
         values = [row[key] for row in rows if key in row]
         if values:

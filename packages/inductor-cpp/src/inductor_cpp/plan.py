@@ -10,7 +10,7 @@ import sympy
 import torch
 from loopir import Instruction, Kernel, Range
 
-from inductor_cpp.access import accesses, as_expr, stride_along
+from inductor_cpp.access import accesses, as_expr, stride_along, value_names
 
 HINT = 64
 STEP = 4096
@@ -111,10 +111,10 @@ def instructions(kernel: Kernel) -> list[Instruction]:
 
 def choose_width(kernel: Kernel, axis: Range) -> int:
     """Leaves per vector: more for short bodies (independent accumulators), fewer for long or wide ones (registers)."""
-    steps = instructions(kernel)
+    steps = varying_along(kernel, axis)
     if any(step.op == "uniform" for step in steps):
         width = 4  # one Philox block gives four elements
-    elif len(steps) > 60 or any(step.dtype in (torch.int64, torch.float64) and step.op != "indirect" for step in steps):
+    elif len(steps) > 60 or any(step.dtype in (torch.int64, torch.float64) for step in steps):
         width = 1
     elif kernel.reduction and len(steps) <= 10 and not any(step.op in HEAVY | LIBM for step in steps):
         width = 4
@@ -124,6 +124,17 @@ def choose_width(kernel: Kernel, axis: Range) -> int:
         while width > 1 and int(axis.extent) <= 8 * width:
             width //= 2
     return width
+
+
+def varying_along(kernel: Kernel, axis: Range) -> list[Instruction]:
+    """Instructions that differ along ``axis``, but for indirect indices."""
+    names: set[str] = {axis.symbol.name}
+    found: list[Instruction] = []
+    for step in instructions(kernel):
+        if not names.isdisjoint(value_names(step)):
+            names |= {step.result} if step.result else set()
+            found += [step] if step.op != "indirect" else []
+    return found
 
 
 def cost(step: Instruction) -> int:

@@ -10,9 +10,18 @@ from primops import prims
 from primops.meta import Size
 from primops.operand import Tensor, full, round_to, spread, to_dtype, widen
 from primops.registry import DecompositionTable
+from primops.shapes import same_shape
 
 rules = DecompositionTable()
 SUM, MEAN, MAX = range(3)
+
+
+def _even(offsets: Tensor, length: Size) -> Size | None:
+    """The length of every bag when the offsets show that all are equal (0, n, 2 n, ...), as those of a matrix of indices do."""
+    if getattr(offsets, "target", None) is not prims.iota or offsets.params["start"] != 0:
+        return None
+    step = offsets.params["step"]
+    return step if same_shape((offsets.shape[0] * step,), (length,)) else None
 
 
 def _bags(offsets: Tensor, length: Size) -> Tensor:
@@ -24,9 +33,23 @@ def _bags(offsets: Tensor, length: Size) -> Tensor:
     return prims.sub(prims.cumsum(prims.slice(marks, dim=0, start=0, stop=length, step=1), dim=0), 1)
 
 
-def _counts(bags: Tensor, kept: Tensor, count: Size) -> Tensor:
-    zeros = full((count,), 0, torch.int64, bags.device)
-    return prims.index_put(zeros, to_dtype(kept, torch.int64), bags, dims=(0,), accumulate=True)
+def _of_bags(values: Tensor, offsets: Tensor, length: Size) -> Tensor:
+    """For each position the row of ``values`` that belongs to its bag."""
+    each = _even(offsets, length)
+    if each is None or not same_shape(values.shape[:1], offsets.shape):
+        return prims.index(values, _bags(offsets, length), dims=(0,))
+    count, width = values.shape
+    repeated = prims.broadcast_in_dim(values, shape=(count, each, width), dims=(0, 2))
+    return prims.reshape(repeated, shape=(length, width))
+
+
+def _add_up(rows: Tensor, offsets: Tensor, bags: Tensor) -> Tensor:
+    """The sum of each bag's rows (of one or two dims)."""
+    length, *rest = rows.shape
+    count, each = offsets.shape[0], _even(offsets, length)
+    if each is not None:
+        return prims.sum(prims.reshape(rows, shape=(count, each, *rest)), dims=(1,))
+    return prims.index_put(full((count, *rest), 0, rows.dtype, rows.device), rows, bags, dims=(0,), accumulate=True)
 
 
 @rules.register("_embedding_bag", "_embedding_bag_forward_only", auxiliary=(1, 2, 3))
@@ -44,8 +67,7 @@ def embedding_bag(
     if per_sample_weights is not None:
         rows = prims.mul(rows, spread(to_dtype(per_sample_weights, rows.dtype), rows.shape, (1,)))
     rows = prims.where(spread(kept, rows.shape, (1,)), rows, 0)
-    zeros = full((count, weight.shape[1]), 0, rows.dtype, rows.device)
-    total, sizes = prims.index_put(zeros, rows, bags, dims=(0,), accumulate=True), _counts(bags, kept, count)
+    total, sizes = _add_up(rows, offsets, bags), _add_up(to_dtype(kept, torch.int64), offsets, bags)
     if mode == MEAN:
         total = prims.div(total, spread(to_dtype(prims.maximum(sizes, 1), total.dtype), total.shape, (1,)))
     if include_last_offset:
@@ -66,10 +88,10 @@ def embedding_bag_backward(
     bags, kept = _bags(offsets, length), prims.ne(at, padding_idx)
     wide = widen(grad)
     if mode == MEAN:
-        sizes = _counts(bags, kept, offsets.shape[0])
+        sizes = _add_up(to_dtype(kept, torch.int64), offsets, bags)
         sizes = prims.slice(sizes, dim=0, start=0, stop=grad.shape[0], step=1)
         wide = prims.div(wide, spread(to_dtype(prims.maximum(sizes, 1), wide.dtype), wide.shape, (1,)))
-    rows = prims.index(wide, bags, dims=(0,))
+    rows = _of_bags(wide, offsets, length)
     if per_sample_weights is not None:
         rows = prims.mul(rows, spread(to_dtype(per_sample_weights, rows.dtype), rows.shape, (1,)))
     rows = prims.where(spread(kept, rows.shape, (1,)), rows, 0)
@@ -83,6 +105,6 @@ def per_sample_weights_backward(
 ) -> Tensor:
     """The gradient of each weight: its row times the gradient of its bag."""
     at = to_dtype(indices, torch.int64)
-    rows = prims.index(widen(grad), _bags(offsets, indices.shape[0]), dims=(0,))
+    rows = _of_bags(widen(grad), offsets, indices.shape[0])
     products = prims.sum(prims.mul(rows, widen(prims.index(weight, at, dims=(0,)))), dims=(1,))
     return round_to(prims.where(prims.ne(at, padding_idx), products, 0), grad.dtype)
