@@ -146,11 +146,16 @@ def _guarded(outcome: Outcome, function: Any) -> Any:
         signal.alarm(0)
 
 
-def sweep(pairs: Sequence[Pair], count: int, jobs: int, show: bool = True) -> list[Outcome]:
-    """All pairs, in order. A group whose process dies is continued without the pair that it died of."""
-    waiting = [list(pairs[i : i + GROUP]) for i in range(0, len(pairs), GROUP)]
+def sweep(pairs: Sequence[Pair], count: int, jobs: int, show: bool = True, log_file: Path | None = None) -> list[Outcome]:
+    """All pairs, in order. A group whose process dies is continued without the pair that it died of.
+
+    What ``log_file`` has is not run again; new outcomes are appended to it as they come.
+    """
+    outcomes = [o for o in logged(log_file) if (o.op, o.dtype) in set(pairs)]
+    done = {(o.op, o.dtype) for o in outcomes}
+    left = [pair for pair in pairs if pair not in done]
+    waiting = [left[i : i + GROUP] for i in range(0, len(left), GROUP)]
     running: dict[Any, tuple[Any, list[Pair], Path]] = {}
-    outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as logs:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -164,11 +169,20 @@ def sweep(pairs: Sequence[Pair], count: int, jobs: int, show: bool = True) -> li
                 found, rest = _collect(log, group, process.exitcode)
                 outcomes += found
                 waiting = rest + waiting
+                if log_file:
+                    with log_file.open("a") as file:
+                        file.writelines(json.dumps(asdict(o)) + "\n" for o in found)
                 for outcome in found if show else ():
                     if outcome.status not in ("pass", "skip"):
                         print(f"{outcome.status:5} {outcome.dtype:10} {outcome.op:40} {outcome.reason[:200]}", flush=True)
     order = {pair: number for number, pair in enumerate(pairs)}
     return sorted(outcomes, key=lambda o: order[o.op, o.dtype])
+
+
+def logged(log_file: Path | None) -> list[Outcome]:
+    """The outcomes in a log."""
+    lines = log_file.read_text().splitlines() if log_file and log_file.exists() else []
+    return [Outcome(**json.loads(line)) for line in lines]
 
 
 def _collect(log: Path, group: list[Pair], exitcode: int) -> tuple[list[Outcome], list[list[Pair]]]:
@@ -226,15 +240,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--shard", default="0/1", help="k/n: every n-th operator only, from the k-th")
     parser.add_argument("--table", type=Path, help="write the document there")
-    parser.add_argument("--log", type=Path, help="write the outcomes there, a line of JSON each")
+    parser.add_argument("--log", type=Path, help="append outcomes there, a line of JSON each; those in it are not run again")
     options = parser.parse_args()
     names, dtypes = (list(filter(None, text.split(","))) for text in (options.ops, options.dtypes))
     first, step = map(int, options.shard.split("/"))
     torch.set_num_threads(1)
-    outcomes = sweep(pairs_of((names or list(operators()))[first::step], dtypes), options.samples, options.jobs)
+    outcomes = sweep(
+        pairs_of((names or list(operators()))[first::step], dtypes), options.samples, options.jobs, log_file=options.log
+    )
     print(figures(outcomes))
-    if options.log:
-        options.log.write_text("".join(json.dumps(asdict(o)) + "\n" for o in outcomes))
     if options.table:
         options.table.write_text(table(outcomes))
     return int(any(o.status in ("fail", "crash") for o in outcomes))

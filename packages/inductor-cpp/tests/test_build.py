@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import shutil
 import stat
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -203,3 +205,30 @@ def test_other_compilers_take_the_text(compiler, tmp_path):
     (tmp_path / "unit.cpp").write_text(text)
     flags = [flag for flag in FLAGS if flag != "-Wno-ignored-attributes"]
     subprocess.run([compiler, *flags, "-fsyntax-only", str(tmp_path / "unit.cpp")], check=True)
+
+
+FAULTS = """
+import resource, sys, torch
+from inductor_cpp import compile_graph
+from primops.testing import trace
+
+x = torch.ones(4)
+compile_graph(trace(lambda x: x + 1, x), [x])(x)
+def step():
+    blocks = [torch.ones(1 << 20) for _ in range(16)]
+step(), step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_memory_freed_at_once_is_kept():
+    run = [sys.executable, "-c", FAULTS]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    kept, given = (
+        int(subprocess.run(run, env=plain | more, capture_output=True, text=True, check=True).stdout)
+        for more in ({}, {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"})
+    )
+    assert kept < 1000 < given

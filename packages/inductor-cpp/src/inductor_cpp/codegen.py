@@ -14,7 +14,7 @@ from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import Plan, Role, make_plan
+from inductor_cpp.plan import SHARE, Plan, Role, make_plan
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
@@ -35,14 +35,23 @@ def kernel_text(kernel: Kernel) -> str:
         *(f"i64 {identifier(size.name)}" for size in kernel.sizes),
     ]
     arguments = [identifier(item.name) for item in (*kernel.buffers, *kernel.sizes)]
-    signature = ", ".join(["i64 first", "i64 last", "bool shared", *parameters])
+    share = [SHARE] if plan.owned else []
+    signature = ", ".join(["i64 first", "i64 last", "bool shared", *(f"i64 {name}" for name in share), *parameters])
     units = Block(header=f"static __attribute__((noinline)) int {name}_units({signature}) {{", footer="}")
     _write_units(kernel, plan, units)
     entry = Block(header=f'extern "C" int {name}({", ".join(parameters)}) {{', footer="}")
-    call = ", ".join(["first", "last", "shared", *arguments])
-    entry.add(f"const i64 units = {_unit_count(plan)}, work = {print_index(plan.work)};")
+    call = ", ".join(["first", "last", "false" if plan.owned else "shared", *share, *arguments])
+    work = print_index(plan.work)
+    if plan.owned:
+        assert plan.axis is not None
+        entry.add(f"const i64 share = share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work});")
+    entry.add(f"const i64 units = {_unit_count(plan)}, work = {work};")
     entry.add(f"return parallel(units, work, [&](i64 first, i64 last, bool shared) LAMBDA {{ return {name}_units({call}); }});")
     return "\n".join([*_comments(kernel), *units.render(), *entry.render(), ""])
+
+
+def _width(plan: Plan) -> str:
+    return f"{plan.width} * LANES" if plan.width > 1 else "LANES"
 
 
 def _comments(kernel: Kernel) -> list[str]:
@@ -64,6 +73,8 @@ def _blocks(plan: Plan) -> str:
 
 def _unit_loops(plan: Plan) -> list[tuple[str, str]]:
     """(variable, extent) of the loops over units, slowest first."""
+    if plan.owned:
+        return [("block", _blocks(plan))]
     loops = [(identifier(item.symbol.name), print_index(item.extent)) for item in plan.outer]
     if plan.tiled:
         loops[-1] = ("row_block", f"(({print_index(plan.outer[-1].extent)} + TILE - 1) / TILE)")
@@ -82,7 +93,7 @@ def _unit_count(plan: Plan) -> str:
 
 def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     if plan.role is not Role.NONE:
-        target.add(f"constexpr int W = {f'{plan.width} * LANES' if plan.width > 1 else 'LANES'};")
+        target.add(f"constexpr int W = {_width(plan)};")
     loops = _unit_loops(plan)
     rows = Block()
     target.add(rows)
@@ -92,6 +103,9 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
         unit = target.open(f"for (i64 {variable} = first; {variable} < last; ++{variable}) {{")
     elif loops:
         unit = _open_odometer(loops, target)
+    for item in plan.outer if plan.owned else ():
+        variable, extent = identifier(item.symbol.name), print_index(item.extent)
+        unit = unit.open(f"for (i64 {variable} = 0; {variable} < {extent}; ++{variable}) {{")
     if plan.columns:
         write_columns(kernel, plan, rows, unit, _open_lanes, _write_inner)
         target.add("return 0;")

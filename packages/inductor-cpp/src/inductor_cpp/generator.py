@@ -11,6 +11,7 @@ from loopir import ArtifactStore, Contraction, HostProgram, Kernel, KernelSource
 from inductor_cpp.build import build_kernels
 from inductor_cpp.codegen import kernel_text
 from inductor_cpp.contraction import offer_contraction
+from inductor_cpp.heap import keep_freed_memory
 from inductor_cpp.link import link_runs
 from inductor_cpp.toolchain import Toolchain, find_toolchain
 
@@ -47,6 +48,7 @@ class CppCodeGenerator:
 
     def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Callable[..., None]]:
         """``build`` for runs of launches: one callable per run, taking its tensors and then its sizes."""
+        keep_freed_memory()
         return link_runs(sources, runs, store, self.toolchain) if sources else []
 
 

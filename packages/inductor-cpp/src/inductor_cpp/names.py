@@ -15,7 +15,23 @@ _KEYWORDS = (
     "volatile wchar_t while xor xor_eq"
 )
 LOCAL = frozenset(
-    ["first", "last", "unit", "rest", "shared", "block", "row_block", "W", "STEP", "begin", "end", "top", "bottom", "main"]
+    [
+        "first",
+        "last",
+        "unit",
+        "rest",
+        "shared",
+        "block",
+        "share",
+        "row_block",
+        "W",
+        "STEP",
+        "begin",
+        "end",
+        "top",
+        "bottom",
+        "main",
+    ]
 )
 
 

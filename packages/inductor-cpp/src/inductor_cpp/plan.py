@@ -19,6 +19,7 @@ LEAST_TILE = 16
 COLUMNS = 512
 LEAST_ROWS = 64
 ENOUGH_UNITS = 64
+SHARE = "share"
 
 HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform"])
 LIBM = frozenset(
@@ -41,7 +42,8 @@ class Plan:
     ``width`` counts leaves of LANES elements. ``step`` cuts the vector axis of POINTS into units (None: one unit holds it all);
     ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile;
     ``columns`` runs the reduction outside the lanes of a
-    unit, a group of rows at a time, with the columns' results so far in a scratch row."""
+    unit, a group of rows at a time, with the columns' results so far in a scratch row; ``owned`` makes a unit a share of the
+    vector axis with all outer loops inside, so that no two threads add to the same place."""
 
     role: Role
     axis: Range | None
@@ -53,6 +55,7 @@ class Plan:
     work: sympy.Expr
     tiled: bool = False
     columns: bool = False
+    owned: bool = False
 
 
 def make_plan(kernel: Kernel) -> Plan:
@@ -64,6 +67,9 @@ def make_plan(kernel: Kernel) -> Plan:
         inner = (*(item for item in kernel.reduction if item != axis), axis)
         return Plan(Role.REDUCTION, axis, kernel.ranges, inner, choose_width(kernel, axis), None, False, total_work(kernel))
     outer = tuple(item for item in kernel.ranges if item != axis)
+    if _adds_apart(kernel, axis):
+        width = choose_width(kernel, axis)
+        return Plan(Role.POINTS, axis, outer, (), width, SHARE, True, total_work(kernel), owned=True)
     transposed = next((r for r in outer if r.symbol == kernel.tile_axis and hint_of(kernel, r.extent) > 1), None)
     if transposed is not None:
         outer = (*(item for item in outer if item != transposed), transposed)
@@ -149,6 +155,22 @@ def total_work(kernel: Kernel) -> sympy.Expr:
     outer = sum(cost(step) for body in kernel.bodies if not body.inner for step in body.instructions)
     inner = sum(cost(step) for body in kernel.bodies if body.inner for step in body.instructions)
     return sympy.expand(points * (outer + inner * per_point))
+
+
+def _adds_apart(kernel: Kernel, axis: Range) -> bool:
+    """Whether the kernel adds to memory, at places that never meet for different positions along ``axis``."""
+    stores = [step for step, _ in accesses(kernel) if step.op == "store"]
+    if kernel.reduction or not any(step.args[3] == "add" for step in stores):
+        return False
+    return all(_is_last_place(as_expr(step.args[1]), axis) for step in stores if step.args[3] == "add")
+
+
+def _is_last_place(expr: sympy.Expr, axis: Range) -> bool:
+    """Whether ``expr`` is ``axis`` plus multiples of its extent."""
+    rest = sympy.expand(expr - axis.symbol)
+    if axis.symbol in rest.free_symbols:
+        return False
+    return all(sympy.Mod(term, axis.extent) == 0 for term in sympy.Add.make_args(rest))
 
 
 def _is_column_reduction(kernel: Kernel, axis: Range) -> bool:

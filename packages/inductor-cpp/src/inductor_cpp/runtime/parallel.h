@@ -3,6 +3,14 @@
 extern "C" int omp_get_max_threads(); extern "C" int omp_get_thread_num(); extern "C" int omp_get_num_threads(); extern "C" int omp_in_parallel();
 extern "C" void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
 const i64 WORK_PER_THREAD = 16384;
+// How many elements of an axis each thread gets when they are shared out along it, in whole vectors.
+template <int W> INLINE i64 share_of(i64 extent, i64 work) {
+  i64 threads = work / WORK_PER_THREAD;
+  if (threads > 1) { i64 most = omp_in_parallel() ? 1 : omp_get_max_threads(); threads = threads > most ? most : threads; }
+  if (threads < 1) threads = 1;
+  i64 vectors = (extent + W * threads - 1) / (W * threads);
+  return (vectors > 0 ? vectors : 1) * W;
+}
 template <class F> struct team { F* run; i64 units; int failed; };   // the largest error of any thread
 template <class F> static void member(void* data) {
   team<F>* t = (team<F>*)data;
