@@ -165,6 +165,15 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
     e.define(step, expression(step.op, texts, step.dtype), vector=vector, depth=e.depth_of(step), run_start=run_start)
 
 
+def emit_quotient(e: Emitter, step: Instruction) -> None:
+    """A vector over a number takes its reciprocal once."""
+    dividend, divisor = (e.operand(arg) for arg in step.args)
+    if step.dtype is torch.float32 and dividend.vector and not divisor.vector:
+        e.define(step, f"over({dividend.text}, {divisor.text})", vector=True, depth=e.depth_of(step))
+    else:
+        emit_elementwise(e, step)
+
+
 def emit_division(e: Emitter, step: Instruction) -> None:
     """Integer division and remainders stop the kernel at a zero divisor, as ATen does."""
     divisor = e.operand(step.args[1])
@@ -308,6 +317,7 @@ RULES = {
     "store": emit_store,
     "indirect": emit_indirect,
     "uniform": emit_uniform,
+    "div": emit_quotient,
     "floordiv": emit_division,
     "remainder": emit_division,
     "fmod": emit_division,

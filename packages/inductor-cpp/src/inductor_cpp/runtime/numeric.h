@@ -47,6 +47,18 @@ INLINE f32 rsqrt_of(f32 x) { return 1.f / sqrtf(x); }
 INLINE f64 rsqrt_of(f64 x) { return 1. / sqrt(x); }
 LIFT1(rsqrt_of)
 
+// ---- quotients by a number: vectors divide at a tenth of the speed of multiplying ----
+#if HAVE_AVX512 || HAVE_AVX2
+INLINE vf over(vf x, f32 d) {      // by the reciprocal, then corrected by what is left: rounded as a division is (Markstein)
+  if (__builtin_expect((((__builtin_bit_cast(u32, d) >> 23) & 255) - 27) > 200, 0)) return x / (d - vf{});   // 2**-100 .. 2**100
+  vf r = 1.f / d - vf{}, q = x * r, left = fma(-q, d - vf{}, x), size = (vf)((vi)left & 0x7fffffff);
+  return (size > 0.f) & (size < __builtin_inff()) ? fma(left, r, q) : q;          // zeros, infinities and NaN are right already
+}
+#else
+INLINE vf over(vf x, f32 d) { return x / (d - vf{}); }
+#endif
+template <class H> INLINE two<H> over(two<H> x, f32 d) { return {over(x.a, d), over(x.b, d)}; }
+
 // ---- sign and magnitude ----
 INLINE vf abs_of(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vdd abs_of(vdd x) { const i64 m = 0x7fffffffffffffffll; return {(vd)((vq)x.a & m), (vd)((vq)x.b & m)}; }
