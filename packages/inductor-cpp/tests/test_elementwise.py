@@ -128,3 +128,28 @@ def test_integer_division_by_zero_raises_as_eager(harness, op, vector):
     divisors[N - 1] = 0
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         launch(torch.ones(N, dtype=torch.int32), divisors, torch.zeros(N, dtype=torch.int32))
+
+
+QUOTIENT = """
+@kernel(device='cpu', vector='r0')
+def kernel0(in0: In('float32', 200), in1: In('float32', 1000), out0: Out('float32', 200000)):
+    for p0 in range(200):
+        d = load(in0, [p0], 'float32')
+        for r0 in reduce(1000):
+            v = load(in1, [r0], 'float32')
+            w = div(v, d)
+            store(out0, [1000*p0 + r0], w)
+"""
+
+
+def test_quotients_by_a_number_are_rounded_as_divisions(harness_any):
+    torch.manual_seed(0)
+    (launch,) = harness_any.build(parse_kernel(QUOTIENT))
+    divisors = torch.cat([torch.tensor([*SPECIAL, 2.0**100, 2.0**-100, 2.0**101, 2.0**-101]), torch.randn(200)])[:200]
+    x, out = torch.cat([torch.tensor(SPECIAL), torch.randn(1000), torch.exp(20 * torch.randn(500))])[:1000], torch.empty(200000)
+    launch(divisors, x, out)
+    expected = (x / divisors[:, None]).flatten()
+    normal = ~(expected.abs() < 2.0**-100)
+    assert torch.equal(out.isnan(), expected.isnan())
+    assert torch.equal(out.nan_to_num()[normal], expected.nan_to_num()[normal])
+    torch.testing.assert_close(out[~normal], expected[~normal], rtol=1e-6, atol=3e-45)

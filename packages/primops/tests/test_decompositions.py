@@ -15,6 +15,7 @@ from primops import (
     decompose,
     decomposition_report,
     evaluate,
+    prims,
     reading_with,
 )
 from primops.builder import map_values
@@ -164,6 +165,20 @@ def test_bags_of_embeddings(mode, ends, padding):
     with pytest.raises(IndexError):  # bags start with the first row
         evaluate(decompose(trace(lambda t, o: torch.nn.functional.embedding_bag(rows, t, o), torch.ones(5, 3), offsets)),
                  [torch.ones(5, 3), offsets + 1])  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_of_equal_length_need_no_places(mode):
+    rows = torch.tensor([[3, 1, 1], [0, 4, 2]])
+
+    def step(table):
+        leaf = table.detach().requires_grad_()
+        bags = torch.nn.functional.embedding_bag(rows, leaf, mode=mode, padding_idx=1)
+        return bags.detach(), torch.autograd.grad(bags, leaf, bags.detach() + 1)[0]
+
+    gm = check_against_eager(step, torch.randn(5, 3))
+    assert not decomposition_report(gm).externs
+    assert [node.target for node in gm.graph.nodes].count(prims.index_put) == 1  # into the gradient of the table
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32])
