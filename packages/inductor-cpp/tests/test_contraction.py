@@ -143,6 +143,7 @@ LINEARS: dict[str, Callable] = {
 @pytest.mark.parametrize("name", LINEARS)
 def test_linear_layers(store, monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype) -> None:
     monkeypatch.setattr(inductor_cpp.contraction, "is_intel", lambda: False)
+    monkeypatch.setattr(inductor_cpp.contraction, "LEAST_PACKED", 1 << 27)
     torch.manual_seed(2)
     x, y, w, b = (torch.randn(*shape, dtype=dtype) for shape in ((4, 128, 512), (4, 128, 512), (512, 512), (512,)))
     inputs = [x, y, w * 0.05, b]

@@ -26,6 +26,7 @@ UNARY = {
     "hardsigmoid": "hardsigmoid",
 }
 LEAST_PRODUCT = 1 << 27
+LEAST_PACKED = 1 << 29  # below, what packing gains goes to the digest of the weight
 LEAST_SIDE = 192
 BINARY = 3
 
@@ -89,7 +90,8 @@ def _offer_linear(contraction: Contraction, x: TensorMeta, weight: TensorMeta) -
     """float32 where MKL is slower than oneDNN (on processors that are not Intel's, rows in memory order); packed bfloat16 in
     inference."""
     rows, columns, depth = _rows(x), _hint(weight.shape[0]), _hint(weight.shape[1])
-    if min(rows, columns, depth) < LEAST_SIDE or rows * columns * depth < LEAST_PRODUCT:
+    least = LEAST_PRODUCT if x.dtype is torch.float32 else LEAST_PACKED
+    if min(rows, columns, depth) < LEAST_SIDE or rows * columns * depth < least:
         return None
     taken = _taken(contraction.steps, additions_end=True)
     other = TensorInput(BINARY) if taken.other else None

@@ -29,7 +29,7 @@ UNIT = 200
 SANITIZERS = ("libasan.so", "libubsan.so")
 RELAXED: dict[str, Any] = {"database": None, "deadline": None, "suppress_health_check": list(HealthCheck)}
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
-TOLERANCES = {"rtol": 1e-4, "atol": 1e-3}
+TOLERANCES: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-3}
 SIZE = 5  # of the symbols in drawn kernels
 
 
