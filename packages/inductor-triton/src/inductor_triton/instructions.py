@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
+from math import ceil, floor
 
 import sympy
 import torch
@@ -13,6 +15,7 @@ from inductor_triton import ops
 from inductor_triton.emitter import NOTHING, Emitter, Term
 from inductor_triton.indexing import indices, integer
 from inductor_triton.spec import ERRORS
+from inductor_triton.tiling import steps
 
 
 def emit_instruction(emitter: Emitter, step: Instruction) -> None:
@@ -153,23 +156,41 @@ def _uniform(emitter: Emitter, step: Instruction) -> Term:
     blocks = emitter.counter_blocks(str(step.args[1]))
     if blocks is None:
         return _elementwise(emitter, step)
-    text = f"uniform4({emitter.operand(step.args[0]).text}, {blocks})"
-    return emitter.define(step.result, text, frozenset("x"), torch.float32)
+    drawn = emitter.drawn[step.result] = f"4({emitter.operand(step.args[0]).text}, {blocks})"
+    return emitter.define(step.result, f"uniform{drawn}", frozenset("x"), torch.float32)
+
+
+def _less(emitter: Emitter, step: Instruction) -> Term:
+    """A uniform number against a constant in its range, by the bits that it is made of: dropout's mask."""
+    assert step.result is not None
+    for position, (number, limit) in enumerate((step.args, step.args[::-1])):
+        drawn, literal = emitter.drawn.get(str(number)), emitter.operand(limit).literal
+        bound = Fraction(torch.tensor(float(literal)).item()) * 2**24 if drawn and literal and "inf" not in literal else 0
+        if drawn and 0 < bound < 2**24 - 1:
+            first = ceil(bound) if position == 0 else floor(bound) + 1
+            text = f"words{drawn} {'<' if position == 0 else '>='} {first << 8}"
+            return emitter.define(step.result, text, frozenset("x"), torch.bool)
+    return _elementwise(emitter, step)
 
 
 def _add(emitter: Emitter, step: Instruction) -> Term:
-    """``1 + erf(x)`` in one, where 16 bits are kept of what comes of it: it is most of gelu's cost."""
+    """``1 + erf(x)`` in one where it is only multiplied, so that its absolute error counts: it is most of gelu's cost."""
     found = [
         emitter.arguments_of_erf[arg.name]
         for arg in step.args
         if isinstance(arg, Value) and arg.name in emitter.arguments_of_erf
     ]
     ones = [arg for arg in step.args if emitter.operand(arg).literal == "1.0"]
-    if not found or not ones or not emitter.keeps_16_bits or step.dtype is not torch.float32:
+    if not found or not ones or step.dtype is not torch.float32 or not (emitter.keeps_16_bits or _only_multiplied(emitter, step)):
         return _elementwise(emitter, step)
     assert step.result is not None
     term = emitter.operand(found[0])
     return emitter.define(step.result, f"one_plus_erf32({term.text})", term.dims, torch.float32)
+
+
+def _only_multiplied(emitter: Emitter, step: Instruction) -> bool:
+    result = Value(str(step.result))
+    return all(other.op == "mul" for other in steps(emitter.kernel) if result in other.args)
 
 
 def _elementwise(emitter: Emitter, step: Instruction) -> Term:
@@ -198,5 +219,5 @@ def _rounded(emitter: Emitter, step: Instruction) -> str:
 
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
-    "uniform": _uniform, "add": _add,
+    "uniform": _uniform, "lt": _less, "add": _add,
 }  # fmt: skip

@@ -30,6 +30,7 @@ def device_functions() -> dict[str, object]:
     library = {name: _elementwise(function) for name, function in LIBRARY.items()}
     return {
         **primitives,
+        "exp2_32": _elementwise(numpy.exp2),
         "rsqrt32": _elementwise(lambda x: 1.0 / numpy.sqrt(x)),
         "rcp32": _elementwise(lambda x: 1.0 / x),
         "fma32": _fma32,
