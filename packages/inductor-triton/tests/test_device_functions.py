@@ -37,7 +37,7 @@ def ulps(actual: torch.Tensor, exact: torch.Tensor) -> float:
     return float(((actual.double() - exact).abs() / unit)[usual].max())
 
 
-def evaluate(op: str, values: torch.Tensor) -> torch.Tensor:
+def evaluate(op: str, values: torch.Tensor, body: str = "") -> torch.Tensor:
     pytest.importorskip("triton")
     from inductor_triton.interpret import interpreted
 
@@ -46,8 +46,8 @@ def evaluate(op: str, values: torch.Tensor) -> torch.Tensor:
 def one(in0: In('float32', {len(values)}), out: Out('float32', {len(values)})):
     for i in range({len(values)}):
         a = load(in0, [i], 'float32')
-        t = {op}(a)
-        store(out, [i], t)
+        {body or f"c = {op}(a)"}
+        store(out, [i], c)
 """
     result = torch.zeros_like(values)
     interpreted(generate_source(parse_kernel(text)))(values, result)
@@ -70,6 +70,14 @@ def test_special_values(op, function):
     expected = function(values.double()).float()
     actual = evaluate(op, values)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1.5e-45, equal_nan=True)
+
+
+def test_one_plus_erf():
+    values = torch.linspace(-9, 9, 20001)
+    body = "e = erf(a)\n        one = constant(1.0, 'float32')\n        b = add(e, one)\n        c = mul(b, one)"
+    actual = evaluate("", values, body)
+    exact = torch.special.erfc(-values.double())
+    assert float((actual - exact).abs().max()) < 4e-7
 
 
 def test_log2_is_exact_for_powers_of_two():

@@ -8,7 +8,7 @@ import sys
 import inductor_triton
 import pytest
 import torch
-from inductor_triton import TritonCodeGenerator, compile_ptx, generate_source, toolchain
+from inductor_triton import TritonCodeGenerator, compile_ptx, generate_source, launch, toolchain
 from loopir import ArtifactStore, BuildError, KernelSource, parse_kernel
 
 TEXT = """
@@ -72,6 +72,20 @@ def test_an_old_triton_is_a_clear_error(monkeypatch):
     with pytest.raises(BuildError, match="too old"):
         toolchain.load_triton()
     toolchain.load_triton.cache_clear()
+
+
+def test_an_old_device_is_a_clear_error(tmp_path, monkeypatch):
+    for name, value in {
+        "is_available": True,
+        "current_device": 0,
+        "get_device_capability": (7, 0),
+        "get_device_name": "V",
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    launch.capability_of.cache_clear()
+    generator = TritonCodeGenerator()
+    with pytest.raises(BuildError, match=r"V has compute capability 7\.0; kernels need 8\.0 or newer"):
+        generator.build([generator.generate(parse_kernel(TEXT))], ArtifactStore(tmp_path))
 
 
 def test_importing_and_generating_need_neither_triton_nor_banned_modules():

@@ -7,7 +7,7 @@ import primops
 import pytest
 import torch
 import torch.nn.functional as F
-from loopir import LoweringError, lower, schedule
+from loopir import LoweringError, check_program, format_kernel, lower, schedule
 from loopir.lowering import TABLE
 from primops import OPSET, ExternPrim
 from primops.testing import trace
@@ -170,3 +170,15 @@ def test_values_made_from_nothing_are_made_where_they_are_read(kept):
             node.meta["val"] = dataclasses.replace(node.meta["val"], device=elsewhere)
     devices = {kernel.device for kernel in schedule(lower(graph)).kernels}
     assert devices == ({"cuda", "cpu"} if kept else {"cuda"})
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_floats_of_8_bits_are_loops_of_cuda_devices_only(kind):
+    graph = primops.decompose(trace(lambda x: (x * 2).to(torch.float8_e4m3fn).float() + 1, torch.randn(8, 4)))
+    device = torch.device(kind, 0) if kind == "cuda" else torch.device("cpu")
+    for node in list(graph.graph.nodes)[:-1]:
+        node.meta["val"] = dataclasses.replace(node.meta["val"], device=device)
+    program = schedule(lower(graph))
+    check_program(program)
+    assert len(program.kernels) == (1 if kind == "cuda" else 2)
+    assert ("float8_e4m3fn" in format_kernel(program.kernels[0])) == (kind == "cuda")

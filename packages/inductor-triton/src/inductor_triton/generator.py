@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from inductor_triton.autotune import generate_any, slower_than_library, tuned_sources
 from inductor_triton.codegen import generate_sequence
 from inductor_triton.fallback import compilable
-from inductor_triton.launch import Launcher, build_launchers
+from inductor_triton.launch import Launcher, UnsupportedDeviceError, build_launchers
 from inductor_triton.plan import link_runs, run_calls
 from inductor_triton.product import MATMULS, product_of, unprofitable
 from inductor_triton.replay import accelerate
@@ -97,8 +97,8 @@ class TritonCodeGenerator:
         build = functools.partial(build_launchers, store=store, synchronous_errors=self.synchronous_errors, device=device)
         try:
             return build(parts)
-        except BuildError:
-            if not torch.cuda.is_available():
+        except BuildError as error:
+            if not torch.cuda.is_available() or isinstance(error, UnsupportedDeviceError):
                 raise
             return build(compilable(parts, lambda part: build([part])))
 

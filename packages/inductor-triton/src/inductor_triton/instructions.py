@@ -181,7 +181,12 @@ def _add(emitter: Emitter, step: Instruction) -> Term:
         if isinstance(arg, Value) and arg.name in emitter.arguments_of_erf
     ]
     ones = [arg for arg in step.args if emitter.operand(arg).literal == "1.0"]
-    if not found or not ones or step.dtype is not torch.float32 or not (emitter.keeps_16_bits or _only_multiplied(emitter, step)):
+    if (
+        not found
+        or not ones
+        or step.dtype is not torch.float32
+        or not (emitter.keeps_16_bits or _only_multiplied(emitter, step))
+    ):
         return _elementwise(emitter, step)
     assert step.result is not None
     term = emitter.operand(found[0])

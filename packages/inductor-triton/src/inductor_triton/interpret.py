@@ -15,6 +15,7 @@ from loopir import BuildError, KernelSource
 from inductor_triton.grid import program_count
 from inductor_triton.interpreter_functions import device_functions
 from inductor_triton.library import DECORATOR
+from inductor_triton.ops import BITS
 from inductor_triton.spec import INDEX, launch_spec
 from inductor_triton.toolchain import execute_source, load_part
 
@@ -40,11 +41,15 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
         extra = [error_flag] if spec.errors else []
         named = {INDEX: language.int32} if spec.index == "dynamic" else {}
         with _adapted(interpreter), numpy.errstate(all="ignore"):
-            kernel[(programs,)](*tensors, *sizes, *extra, **named)
+            kernel[(programs,)](*map(_as_stored, tensors), *sizes, *extra, **named)
         if error_flag.item():
             raise IndexError(f"{source.kernel.name}: index out of range")
 
     return launch
+
+
+def _as_stored(argument: object) -> object:
+    return argument.view(torch.uint8) if isinstance(argument, torch.Tensor) and argument.dtype in BITS else argument
 
 
 def _plain_function(source: KernelSource, name: str) -> Callable[..., object]:

@@ -20,6 +20,7 @@ from inductor_triton.grid import fits_int32, size_function
 from inductor_triton.spec import launch_spec
 
 WARP = 32
+OLDEST_CAPABILITY = 80
 Loader = Callable[[Binary, int], DeviceFunction]
 
 
@@ -39,10 +40,19 @@ def load_binary(binary: Binary, device: int) -> DeviceFunction:
     return DeviceFunction(binary.image, binary.name, binary.shared, binary.num_warps * WARP, device)
 
 
+class UnsupportedDeviceError(BuildError):
+    """The device is older than what kernels are generated for."""
+
+
 @cache
 def capability_of(device: int) -> int:
-    """The compute capability of a device, as ``90`` for 9.0."""
+    """The compute capability of a device, as ``90`` for 9.0. Raises UnsupportedDeviceError below OLDEST_CAPABILITY."""
     major, minor = torch.cuda.get_device_capability(device)
+    if 10 * major + minor < OLDEST_CAPABILITY:
+        raise UnsupportedDeviceError(
+            f"{torch.cuda.get_device_name(device)} has compute capability {major}.{minor}; kernels need "
+            f"{OLDEST_CAPABILITY / 10} or newer: move the inputs to such a device or to the CPU, or run without compiling"
+        )
     return 10 * major + minor
 
 

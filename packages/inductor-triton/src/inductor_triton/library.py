@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from importlib.resources import files
 
 DECORATOR = "@triton.jit"
+IDENTIFIER, DOCSTRING = re.compile(r"(?<![.\w])[A-Za-z_]\w*"), re.compile(r'"""[^"]*"""')
 
 
 @cache
@@ -26,7 +28,7 @@ def function_names() -> frozenset[str]:
 
 
 def _called(text: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)} & function_names()
+    return {*IDENTIFIER.findall(DOCSTRING.sub("", text))} & function_names()
 
 
 @cache

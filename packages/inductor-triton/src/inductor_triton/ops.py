@@ -10,12 +10,17 @@ from loopir import BuildError
 TRITON_DTYPES: dict[torch.dtype, str] = {
     torch.bool: "tl.int1", torch.uint8: "tl.uint8", torch.int8: "tl.int8", torch.int16: "tl.int16", torch.int32: "tl.int32",
     torch.int64: "tl.int64", torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16", torch.float32: "tl.float32",
-    torch.float64: "tl.float64",
+    torch.float64: "tl.float64", torch.float8_e4m3fn: "tl.uint8", torch.float8_e5m2: "tl.uint8",
 }  # fmt: skip
 SIGNATURES: dict[torch.dtype, str] = {
     torch.bool: "*i1", torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32", torch.int64: "*i64",
     torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.float64: "*fp64",
+    torch.float8_e4m3fn: "*u8", torch.float8_e5m2: "*u8",
 }  # fmt: skip
+BITS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
+"""Floats that are integers in the source, so that every architecture and the interpreter have them."""
+LARGE_E4M3 = int(torch.tensor(1e30).to(torch.float8_e4m3fn).view(torch.uint8))
+"""What a number beyond the range becomes: NaN, from torch 2.12 on the largest number."""
 STORAGE_FLOATS = (torch.float16, torch.bfloat16)
 
 NAN = "propagate_nan=tl.PropagateNan.ALL"
@@ -102,6 +107,8 @@ def format_constant(value: object, dtype: torch.dtype) -> str:
 
 def constant_text(value: object, dtype: torch.dtype) -> str:
     """A scalar of exactly ``dtype``."""
+    if dtype in BITS:
+        return f"tl.full([], {int(torch.tensor(value, dtype=dtype).view(torch.uint8))}, tl.uint8)"
     if dtype is torch.bfloat16:
         return f"to_bfloat16(tl.full([], {format_constant(value, dtype)}, tl.float32))"
     return f"tl.full([], {format_constant(value, dtype)}, {TRITON_DTYPES[dtype]})"
@@ -111,6 +118,11 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     """Conversion by ATen's rules."""
     if source == target:
         return text
+    if source in BITS:
+        return cast(f"from_{BITS[source]}({text})", torch.float32, target)
+    if target in BITS:
+        beyond = f", {LARGE_E4M3}" if target is torch.float8_e4m3fn else ""
+        return f"to_{BITS[target]}({cast(text, source, torch.float32)}{beyond})"
     if target is torch.bool:
         return f"{text} != 0"
     if target in STORAGE_FLOATS and source is not torch.float32:

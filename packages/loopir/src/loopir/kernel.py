@@ -11,6 +11,10 @@ import torch
 Number: TypeAlias = int | float | bool
 
 
+STORED_8_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Floats that kernels of CUDA devices load, store and convert; elsewhere such conversions are extern calls."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A reference to the result of an earlier instruction."""

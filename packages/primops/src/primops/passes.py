@@ -20,7 +20,7 @@ from primops.memory import base_node, base_value, place_of, reads_memory
 from primops.meta import TensorMeta, contiguous
 from primops.operand import full, round_to
 from primops.prim import Prim, reading_with
-from primops.promotion import PRIM_DTYPES, is_number, number_dtype
+from primops.promotion import PRIM_DTYPES, STORED_DTYPES, is_number, number_dtype
 from primops.registry import DecompositionTable, Op
 from primops.shapes import may_be_equal, same_size, size_hint
 
@@ -140,7 +140,8 @@ class _Pass:
         if is_size_query(op) and not isinstance(meta, TensorMeta):
             return node.meta["val"]
         args, kwargs = map_values(self.lookup, node.args), map_values(self.lookup, node.kwargs)
-        rule = None if _is_exotic((args, kwargs, meta)) else self.table.get(op) or seeded_rule(op.name(), self.table)
+        is_exotic = _is_exotic((args, kwargs, meta), stored=op is torch.ops.aten._to_copy.default)
+        rule = None if is_exotic else self.table.get(op) or seeded_rule(op.name(), self.table)
         if reads_memory(op):
             return self.on_memory(node, op, rule, meta)
         args = _with_tensor(op, args, meta)
@@ -321,13 +322,15 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return len(a) == len(b) and all(map(may_be_equal, a, b))
 
 
-def _is_exotic(tree: Any) -> bool:
-    """Whether a complex, quantized or 8-bit float tensor takes part; no prim computes on those."""
-    if isinstance(tree, (tuple, list)):
-        return any(map(_is_exotic, tree))
-    if isinstance(tree, dict):
-        return any(map(_is_exotic, tree.values()))
-    return isinstance(tree, (GraphValue, TensorMeta)) and _dtype_of(tree) not in PRIM_DTYPES
+def _is_exotic(tree: Any, stored: bool = False) -> bool:
+    """Whether a complex, quantized or 8-bit float tensor takes part; no prim computes on those, only conversions take the
+    8-bit floats that are ``stored``."""
+    if isinstance(tree, (tuple, list, dict)):
+        return any(_is_exotic(item, stored) for item in (tree.values() if isinstance(tree, dict) else tree))
+    if not isinstance(tree, (GraphValue, TensorMeta)):
+        return False
+    dtype = _dtype_of(tree)
+    return dtype not in PRIM_DTYPES and not (stored and dtype in STORED_DTYPES)
 
 
 def _dtype_of(value: GraphValue | TensorMeta) -> torch.dtype:

@@ -13,6 +13,8 @@ INTEGER_DTYPES = frozenset(
 )
 
 PRIM_DTYPES = HALF_DTYPES | COMPUTE_FLOATS | INTEGER_DTYPES | {torch.bool}
+STORED_DTYPES = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+"""Dtypes that conversions take and nothing computes in."""
 
 Number = int | float | bool | complex | torch.SymInt | torch.SymFloat | torch.SymBool
 NUMBER_TYPES = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)

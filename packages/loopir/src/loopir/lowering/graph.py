@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from loopir.errors import LoweringError
+from loopir.kernel import STORED_8_BITS
 from loopir.lowering import creation, elementwise, indexing, reduction, view
 from loopir.lowering.context import LOOP_DTYPES, LoweringContext
 from loopir.lowering.elementwise import is_tensor
@@ -145,7 +146,9 @@ class _GraphLowering:
 
     def _has_loop_dtypes(self, node: torch.fx.Node, args: Any, kwargs: Any) -> bool:
         dtypes = [node.meta["val"].dtype, *(a.dtype for a in args if is_tensor(a)), kwargs.get("dtype")]
-        return all(dtype is None or dtype in LOOP_DTYPES for dtype in dtypes)
+        stores_8_bits = getattr(node.target, "name", "") == "convert" and node.meta["val"].device.type == "cuda"
+        known = LOOP_DTYPES.union(STORED_8_BITS) if stores_8_bits else LOOP_DTYPES
+        return all(dtype is None or dtype in known for dtype in dtypes)
 
     def _on_one_device(self, node: torch.fx.Node, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Scalars that live on another device are copied over before a loop may read them."""
