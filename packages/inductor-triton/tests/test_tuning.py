@@ -109,6 +109,24 @@ def test_the_lock_file_replays_every_choice(tmp_path):
     assert again.bench.timed == 0
 
 
+@pytest.mark.parametrize(("library", "faster"), [(50.0, True), (10.2, False), (None, False)])
+def test_the_lock_file_replays_products_against_the_library(tmp_path, library, faster):
+    kernel = parse_kernel(SOFTMAX)
+    lock = tmp_path / "choices.lock"
+
+    def library_time():
+        if library is None:
+            raise torch.OutOfMemoryError("no memory")
+        return library
+
+    first = tuner(tmp_path / "a", lambda config: 10.0, lock=lock).against_library(kernel, library_time)
+    assert (first == "") == faster
+    assert "against the library: " + ("one launch: " if faster else "library: ") in lock.read_text()
+    again = tuner(tmp_path / "b", lambda config: 1.0, lock=lock)
+    assert again.against_library(kernel, lambda: pytest.fail("measured again")) == first
+    assert again.bench.timed == 0
+
+
 def test_a_damaged_lock_file_is_an_error(tmp_path):
     lock = tmp_path / "choices.lock"
     lock.write_text("PRETENDED/abc: x=4 wings=2\n")

@@ -17,9 +17,7 @@ from inductor_triton.matmul import generate_matmul
 from inductor_triton.product import matmul_config
 from inductor_triton.tiling import hint
 from inductor_triton.toolchain import load_optional
-from inductor_triton.tuning import CAREFUL, FORMAT, Tuner, shape_class
-
-CLEAR_GAIN = 0.97
+from inductor_triton.tuning import CAREFUL, Tuner
 
 
 def generate_any(kernel: Kernel | Template, config: Config | None = None) -> KernelSource:
@@ -37,17 +35,8 @@ def tuned_sources(sources: Sequence[KernelSource], store: ArtifactStore, lock: s
 
 def slower_than_library(template: Template, store: ArtifactStore, lock: str | None) -> str:
     """Why the library's product and kernels around it are better; empty where one launch was measured to be faster."""
-    tuner = _tuner(store, lock)
-    key = store.key(FORMAT, "library", tuner.bench.name, shape_class(template))
-    known = store.get(key, ".txt")
-    if known is not None:
-        return known.read_text()
-    (config,) = tuner.choose([template])
-    ours = tuner.bench.time(generate_any(template, config), CAREFUL)
-    theirs = _library_time(template, tuner.bench)  # type: ignore[arg-type]
-    result = "" if ours < CLEAR_GAIN * theirs else f"one launch takes {ours:.1f} us, the library and kernels {theirs:.1f} us"
-    store.put(key, ".txt", result.encode())
-    return result
+    bench = DeviceBench(store)
+    return _tuner(store, lock, bench).against_library(template, lambda: _library_time(template, bench))
 
 
 def _library_time(template: Template, bench: DeviceBench) -> float:
@@ -70,8 +59,8 @@ def _library_time(template: Template, bench: DeviceBench) -> float:
     return total + bench.time_call(lambda: template.op(*args, **kwargs), CAREFUL)
 
 
-def _tuner(store: ArtifactStore, lock: str | None) -> Tuner:
-    return Tuner(store, DeviceBench(store), generate_any, None if lock is None else Path(lock), progress_bar())
+def _tuner(store: ArtifactStore, lock: str | None, bench: DeviceBench | None = None) -> Tuner:
+    return Tuner(store, bench or DeviceBench(store), generate_any, None if lock is None else Path(lock), progress_bar())
 
 
 def progress_bar() -> Callable[[int, int, str], None]:

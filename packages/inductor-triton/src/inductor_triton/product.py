@@ -16,7 +16,7 @@ from loopir import Range, Template, View
 
 from inductor_triton.heuristics import MULTIPROCESSORS, Config
 from inductor_triton.indexing import integer
-from inductor_triton.tiling import LONG, hint
+from inductor_triton.tiling import hint
 
 aten = torch.ops.aten
 ADDING = (aten.addmm.default, aten.baddbmm.default)
@@ -67,10 +67,7 @@ def _dtype(template: Template, view: View) -> torch.dtype:
     return next(buffer.dtype for buffer in template.buffers if buffer.name == view.buffer)
 
 
-FLOPS_PER_US = 700e6
-BYTES_PER_US = 4.0e6
-LAUNCH_US = 2.0
-SMALLEST_M = 64
+SMALLEST_M, SMALLEST_N, SMALLEST_K = 2048, 1024, 512
 LONG_SUM = 2048
 
 
@@ -81,19 +78,15 @@ def sizes_of(template: Template, product: Product) -> tuple[int, int, int, int]:
 
 def unprofitable(template: Template, product: Product) -> str:
     """Why cuBLAS and pointwise kernels are likely to be as fast; empty where one launch is faster by a clear margin."""
-    batch, m, n, k = sizes_of(template, product)
-    if m < SMALLEST_M or n < SMALLEST_M or k < 32:
-        return f"a product of {m} x {k} x {n} is too small for a tile"
-    if any(step.op in LONG for _, stage in template.prologues for body in stage.kernel.bodies for step in body.instructions):
-        return "a prologue of long arithmetic would be computed again for each tile"
-    product_us = 2.0 * batch * m * n * k / FLOPS_PER_US
-    loss = 0.08 if n > LONG_SUM or k < LONG_SUM else 0.3
-    saved = 2.0 * batch * m * n * 2 / BYTES_PER_US + LAUNCH_US
-    saved += sum(
-        LAUNCH_US + 2.0 * _elements(template, stage.kernel.ranges) * 2 / BYTES_PER_US for _, stage in template.prologues
-    )
-    extra = product_us * (loss + 0.1 * len(template.prologues))
-    return "" if saved > extra else f"cuBLAS is expected to save {extra:.0f} us, one launch {saved:.0f} us"
+    _, m, n, k = sizes_of(template, product)
+    if not has_descriptors(template, product) or product.left.stride[1] != 1 or product.right.stride[0] != 1:
+        return "operands that are no matrices with the sum along memory were not measured to gain"
+    stores = sum(step.op == "store" for body in template.epilogue.kernel.bodies for step in body.instructions)
+    if stores != 1:
+        return f"an epilogue of {stores} results saves one read only"
+    if m < SMALLEST_M or n < SMALLEST_N or k < SMALLEST_K or n < k // 2:
+        return f"a product of {m} x {k} x {n} was not measured to gain"
+    return ""
 
 
 def _elements(template: Template, ranges: Sequence[Range]) -> int:

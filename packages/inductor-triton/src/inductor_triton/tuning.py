@@ -28,6 +28,7 @@ MARGIN = 0.03
 """A configuration replaces the default only if it is faster by more than this share: less is noise."""
 QUICK, CAREFUL, FINALISTS = 5, 15, 3
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+AGAINST, ONE_LAUNCH, LIBRARY = "against the library", "one launch", "library"
 Generate = Callable[[Kernel | Template, Config], KernelSource]
 
 
@@ -62,7 +63,7 @@ class Tuner:
     lock: Path | None = None
     progress: Callable[[int, int, str], None] = lambda done, total, what: None
     threads: int = 8
-    _locked: dict[str, Config] = field(default_factory=dict)
+    _locked: dict[str, Config | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.lock is not None and self.lock.exists():
@@ -79,13 +80,43 @@ class Tuner:
 
     def _choice(self, kernel: Kernel | Template) -> Config | None:
         name = f"{self.bench.name}/{shape_class(kernel)}"
-        config = self._locked.get(name) or self._stored(name)
+        locked = self._locked.get(name)
+        config = locked if isinstance(locked, Config) else self._stored(name)
         if config is None:
             config = self._measured(kernel, name)
-        if config is not None and self.lock is not None and self._locked.get(name) != config:
-            self._locked[name] = config
-            self.lock.write_text(format_lock(self._locked))
+        if config is not None:
+            self._keep(name, config)
         return config
+
+    def _keep(self, name: str, choice: Config | str) -> None:
+        """Adds a choice to the lock file."""
+        if self.lock is not None and self._locked.get(name) != choice:
+            self._locked[name] = choice
+            self.lock.write_text(format_lock(self._locked))
+
+    def against_library(self, template: Template, library_time: Callable[[], float]) -> str:
+        """Why the library's product and kernels around it are better, as the lock file, the store, or a measurement has it;
+        empty where one launch is faster by more than the noise."""
+        name = f"{self.bench.name}/{shape_class(template)} {AGAINST}"
+        key = self.store.key(FORMAT, name)
+        known, stored = self._locked.get(name), self.store.get(key, ".txt")
+        verdict = known if isinstance(known, str) else None if stored is None else stored.read_text()
+        if verdict is None:
+            verdict = self._verdict(template, library_time)
+            self.store.put(key, ".txt", verdict.encode())
+        self._keep(name, verdict)
+        return "" if verdict.startswith(ONE_LAUNCH) else verdict
+
+    def _verdict(self, template: Template, library_time: Callable[[], float]) -> str:
+        try:
+            (config,) = self.choose([template])
+            if config is None:
+                return f"{LIBRARY}: one launch could not be measured"
+            ours, theirs = self.bench.time(self.generate(template, config), CAREFUL), library_time()
+        except (*OUT_OF_MEMORY, BuildError) as error:
+            return f"{LIBRARY}: measuring failed, {type(error).__name__}"
+        faster = ONE_LAUNCH if ours < (1 - MARGIN) * theirs else LIBRARY
+        return f"{faster}: one launch takes {ours:.1f} us, the library and kernels {theirs:.1f} us"
 
     def _stored(self, name: str) -> Config | None:
         found = self.store.get(self.store.key(FORMAT, name), ".txt")
@@ -158,20 +189,21 @@ def parse_config(text: str) -> Config:
     return Config(**values)
 
 
-def format_lock(choices: dict[str, Config]) -> str:
+def format_lock(choices: dict[str, Config | str]) -> str:
     """The text of a lock file."""
-    return "".join(f"{name}: {format_config(config)}\n" for name, config in sorted(choices.items()))
+    texts = {name: choice if isinstance(choice, str) else format_config(choice) for name, choice in choices.items()}
+    return "".join(f"{name}: {text}\n" for name, text in sorted(texts.items()))
 
 
-def read_lock(text: str) -> dict[str, Config]:
+def read_lock(text: str) -> dict[str, Config | str]:
     """The choices of a lock file. Raises ValueError with the line that can't be read."""
-    found = {}
+    found: dict[str, Config | str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, separator, config = line.partition(": ")
         try:
             if not separator:
                 raise ValueError("no ': ' in it")
-            found[name] = parse_config(config)
+            found[name] = config if name.endswith(AGAINST) else parse_config(config)
         except (ValueError, TypeError) as error:
             raise ValueError(f"line {number} of the lock file is no choice: {line!r} ({error})") from error
     return found
