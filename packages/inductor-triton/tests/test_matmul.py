@@ -125,7 +125,7 @@ def test_what_is_refused():
     graph = primops.decompose(trace(lambda x, w: (x @ w).relu(), x, w))
     host = compile_graph(graph, (x, w), codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True)})
     assert host.extern_count == 1
-    assert "too small for a tile" in format_schedule(host.program)
+    assert "measured to gain" in format_schedule(host.program)
     assert generator.templates == "model"
     check(lambda x, w: (x @ w).relu(), x.float(), w.float(), templates=0)
 
