@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MULTIPROCESSORS = 132
-LONG_ARITHMETIC = 15
+LONG_ARITHMETIC, LONG_COLUMNS = 15, 30
 PERSISTENT_BYTES = 32768
 STREAM_BYTES = 8192
+REREAD_BLOCK = 4096
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
 SHORT_COLUMN = 1024
@@ -47,6 +48,7 @@ class Workload:
     inner_contiguous: bool = True
     static: bool = True
     passes: int = 1
+    long_arithmetic: bool = False
     scans: bool = False
     adds: bool = False
 
@@ -73,7 +75,7 @@ def pointwise(work: Workload) -> Config:
 
 def tiled(work: Workload) -> Config:
     """A square tile, whose both sides fill memory transactions."""
-    side = 64 if work.itemsize <= 2 else 32
+    side = 64 if work.itemsize <= 4 else 32
     return Config(x=side, y=side, num_warps=_clamp(side * side // 256, 1, 8))
 
 
@@ -87,10 +89,14 @@ def _row_reduction(work: Workload) -> Config:
     persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
     # What is read once need not stay in registers: few warps with several blocks in flight are faster.
     is_stream = work.passes == 1 and not work.scans and not work.adds and length * work.itemsize >= STREAM_BYTES
+    # Wide rows whose passes are cheap are read again rather than kept: the cache is told when it may drop them.
+    is_reread = work.itemsize == 4 and work.reduction % REREAD_BLOCK == 0 and not work.long_arithmetic
+    if persistent and is_reread and work.passes > 1 and not work.scans and not work.adds and work.points >= MULTIPROCESSORS:
+        return Config(x=1, r=REREAD_BLOCK, num_warps=16)
     if not persistent or is_stream:
         # More warps per row mean fewer rows at a time, which a second pass finds in the cache.
-        warps = 32 if work.points < MULTIPROCESSORS or work.passes > 1 else 4
-        block = warps * 32 * (1 if work.points < MULTIPROCESSORS else 4 if work.passes > 1 else max(1, 16 // work.itemsize))
+        warps = 32 if work.points < MULTIPROCESSORS else 4 if work.passes == 1 else 32 if work.itemsize > 2 else 16
+        block = warps * 32 * (1 if work.points < MULTIPROCESSORS else max(4 if work.passes > 1 else 1, 16 // work.itemsize))
         block = max(min(length, block), 16)
         return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
     rows = 1
@@ -110,9 +116,10 @@ def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:
 
 def _column_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
-    columns = _clamp(next_power_of_two(work.points), 1, 64)
+    is_long = work.operations > LONG_COLUMNS
+    columns = _clamp(next_power_of_two(work.points), 1, 128 if is_long else 64)
     while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
         columns //= 2
     persistent = work.static and work.reduction > 0 and length <= 32
     rows = length if persistent else min(length, TILE_ELEMENTS // columns)
-    return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 4))
+    return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 8 if is_long else 4))

@@ -44,7 +44,7 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
     arguments = [_pointer(emitter, buffer, text)]
     arguments += [f"mask={' & '.join(masks)}"] if masks else []
     arguments += [f"other={ops.format_constant(other, step.dtype)}"] if mask is not None else []
-    evict = emitter.eviction.get(buffer, "") if "r" in wanted else ""
+    evict = emitter.eviction.get(buffer, "") if wanted >= {"x", "r"} and not indirect else ""
     key = ("load", *arguments, emitter.versions.get(buffer, 0))
     if key not in emitter.computed:
         _synchronise(emitter, buffer)

@@ -39,10 +39,10 @@ def one_pass(bodies: Sequence[Body]) -> list[Body | OnlinePair]:
 
 
 def evictions(parts: Sequence[Body | OnlinePair], number: int) -> dict[str, str]:
-    """How long the loads of a pass should stay in the cache: until the last pass that reads the same buffer."""
+    """How long the rows that a pass loads should stay in the cache: until the last pass that reads the same buffer."""
     reads = [set(map(str, _reads(part))) for part in parts]
-    later, earlier = set().union(*reads[number + 1 :]), set().union(*reads[:number])
-    return {name: "evict_last" if name in later else "evict_first" for name in reads[number] if name in later | earlier}
+    later = set().union(*reads[number + 1 :])
+    return {name: "evict_last" if name in later else "evict_first" for name in reads[number]}
 
 
 def _writes(bodies: Sequence[Body]) -> set[object]:

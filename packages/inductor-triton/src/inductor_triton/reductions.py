@@ -10,9 +10,11 @@ from loopir import Body, Instruction
 
 from inductor_triton import ops
 from inductor_triton.emitter import Emitter, Term
+from inductor_triton.heuristics import LONG_COLUMNS
 from inductor_triton.indexing import integer
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.online import OnlinePair
+from inductor_triton.tiling import weight
 
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
@@ -55,14 +57,15 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
             else:
                 emit_instruction(emitter, step)
 
-    lines = _loops(emitter, block)
+    unroll = 1 if sum(map(weight, body.instructions)) > LONG_COLUMNS else UNROLL
+    lines = _loops(emitter, block, unroll=unroll)
     for text in before:
         emitter.line(text)
     emitter.lines += lines
     return {name: _combine(emitter, *found) for name, found in pending.items() if found[0].op == "reduce"}
 
 
-def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1) -> list[str]:
+def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, unroll: int = 1) -> list[str]:
     """The lines of ``blocks(n)`` over the reduction, n blocks at ``rbase`` each: without masks as far as they are full, then
     the rest."""
     axis = emitter.tiling.reduction
@@ -73,8 +76,9 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1) -
     emitter.lines = []
     if whole != 0 or extent == 0:
         end, stride = emitter.index(axis.extent)[0] if whole is None else whole, axis.block if together == 1 else step
-        unroll = f", loop_unroll_factor={UNROLL}" if together == 1 else ""
-        emitter.line(f"for rbase in tl.range(0, {end}, {stride}{unroll}):")
+        unroll = min(unroll, unroll if whole is None else whole // step)
+        option = f", loop_unroll_factor={unroll}" if unroll > 1 else ""
+        emitter.line(f"for rbase in tl.range(0, {end}, {stride}{option}):")
         emitter.computed, emitter.indent = dict(computed), indent + 1
         emitter.unmasked = frozenset() if whole is None else frozenset("r")
         blocks(together)

@@ -112,7 +112,6 @@ def describe(kernel: Kernel) -> Workload:
     """What the heuristics ask about ``kernel``."""
     points = prod(hint(kernel, item.extent) for item in kernel.ranges)
     sizes = [buffer.dtype.itemsize for buffer in kernel.buffers if buffer.name in _moved(kernel, points)]
-    work = sum(8 if step.op in LONG else 1 for step in steps(kernel))
     contiguous = True
     if kernel.reduction and kernel.ranges:
         contiguous = _bytes_along(kernel, kernel.reduction[-1]) >= _bytes_along(kernel, kernel.ranges[-1])
@@ -120,13 +119,19 @@ def describe(kernel: Kernel) -> Workload:
         points=points,
         reduction=prod(hint(kernel, item.extent) for item in kernel.reduction),
         itemsize=max(sizes, default=4),
-        operations=work,
+        operations=sum(map(weight, steps(kernel))),
         inner_contiguous=contiguous,
         static=all(integer(item.extent) is not None for item in kernel.reduction),
         passes=_passes(kernel),
+        long_arithmetic=any(step.op in LONG for step in steps(kernel)),
         adds=any(step.op == "store" and step.args[3] == "add" for step in steps(kernel)),
         scans=any(step.op == "scan" for step in steps(kernel)),
     )
+
+
+def weight(step: Instruction) -> int:
+    """The machine instructions of a step, roughly."""
+    return 8 if step.op in LONG else 1
 
 
 def _moved(kernel: Kernel, points: int) -> set[str]:
