@@ -122,4 +122,6 @@ def _column_reduction(work: Workload) -> Config:
         columns //= 2
     persistent = work.static and work.reduction > 0 and length <= 32
     rows = length if persistent else min(length, TILE_ELEMENTS // columns)
-    return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 8 if is_long else 4))
+    return Config(
+        x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 8 if is_long else 4)
+    )
