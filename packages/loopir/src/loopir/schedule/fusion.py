@@ -73,7 +73,8 @@ class Fusion:
     def _explain_others(self, known: dict[tuple[str, str], Decision]) -> None:
         """Adds why loops that hand on a buffer were never tried together."""
         for name, writers in self.dag.writers.items():
-            for first, second in itertools.product(writers, dict.fromkeys((*writers, *self.dag.readers.get(name, ())))):
+            present = [name for name in dict.fromkeys((*writers, *self.dag.readers.get(name, ()))) if name in self.dag.groups]
+            for first, second in itertools.product((name for name in writers if name in present), present):
                 pair = sorted((self.dag.groups[first], self.dag.groups[second]), key=lambda g: (g.first, g.last))
                 names = (_names(pair[0]), _names(pair[1]))
                 if first == second or any(group.extern is not None for group in pair) or names in known:
