@@ -50,8 +50,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")
     parser.add_argument("--json", type=Path, help="also write the outcomes there, a line each")
-    parser.add_argument("--markdown", type=Path, help="write a page of the outcomes there; --from: of these files, nothing run")
-    parser.add_argument("--from", dest="saved", type=Path, nargs="*", default=[], help=argparse.SUPPRESS)
+    parser.add_argument("--markdown", type=Path, help="write a page of the outcomes there")
+    parser.add_argument(
+        "--from", dest="saved", type=Path, nargs="*", default=[], help="outcomes of earlier runs; nothing is run"
+    )
     parser.add_argument("--all", action="store_true", help="list passes too")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -174,10 +176,11 @@ def report(outcomes: list[dict[str, Any]], options: argparse.Namespace) -> None:
 PAGE = """\
 # The operator database through `{generator}`
 
-Written by `python -m integration_tests.operators.sweep --generator {generator} --markdown PAGE`: pairs of operator and dtype,
-forward and, in float32, backward. *Passes*: equal to eager by the rule of `integration_tests/rule.py`, and with its sizes,
-strides, dtypes and aliases; where no kernel of ours takes part the operator is an extern call. *Data*: a branch depends on a
-tensor's values, where capture leaves the program to eager. Pairs without a sample that eager runs are left out.
+Written by `python -m integration_tests.operators.sweep --generator {generator} --markdown PAGE` (`--from FILES` joins outcomes
+that `--json` kept, later ones counting): pairs of operator and dtype, forward and, in float32, backward. *Passes*: equal to
+eager by the rule of `integration_tests/rule.py`, and with its sizes, strides, dtypes and aliases; where no kernel of ours takes
+part the operator is an extern call. *Data*: a branch depends on a tensor's values, where capture leaves the program to eager.
+Pairs without a sample that eager runs are left out.
 """
 
 
