@@ -205,3 +205,26 @@ def test_memory_is_bounded():
     for _ in range(4):
         call(x)
     assert (counters["recorded"], counters["over_budget"]) == (0, 2)
+
+
+def test_small_inputs_that_move_later_are_copied_and_recordings_go_on():
+    """Neither needs the moves of a large input, nor ends after a number of recordings."""
+    call = replayed(lambda x: [x + 1])
+    inputs = [torch.full((4,), float(i)) for i in range(40)]
+    for _ in range(4):
+        call(inputs[0])
+    assert counters["recorded"] == 1
+    for x in inputs[1:]:
+        torch.testing.assert_close(call(x)[0], x + 1)
+    assert (counters["recorded"], counters["ran"]) == (2, 2)
+
+
+def test_further_recordings_become_rare(monkeypatch):
+    monkeypatch.setattr(replay_module, "SMALL", 0)
+    call = replayed(lambda x: [x + 1], inputs=1)
+    call._limit = 0
+    pairs = [torch.ones(4) for _ in range(300)]
+    for x in pairs:
+        for _ in range(3):
+            torch.testing.assert_close(call(x)[0], x + 1)
+    assert 4 < counters["recorded"] < 12

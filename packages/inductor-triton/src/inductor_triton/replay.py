@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -29,10 +29,12 @@ from inductor_triton.pool import Memory, Pool, Watch, handed_out, shared_pool
 from inductor_triton.spec import launch_spec, sequence_of
 
 RECORDINGS = 4
-"""Per host program and sizes, over its life."""
+"""Per host program and sizes; each further one needs twice as many unrecorded calls before it."""
 SITUATIONS = 4
 LARGEST_COPY = 32 << 20
 """Bytes of inputs, and of results, that a replay may copy by default; more is seldom worth it."""
+SMALL = 1 << 20
+"""Bytes of an input that is copied as soon as it moved after a recording: cheaper than waiting whether it settles."""
 MOST_COPIES = 16
 WARM_CALLS = 2
 MANY_MOVES = 3
@@ -125,7 +127,7 @@ class Recording:
     def copy(self, positions: set[int], limit: int) -> bool:
         """Has these results copied out from now on, where they are few and small; says whether it does."""
         wanted = [self.results[i] for i in positions]
-        size = sum(r.memory.owner.numel() * r.memory.owner.element_size() for r in wanted if r.memory is not None)
+        size = sum(_nbytes(r.memory.owner) for r in wanted if r.memory is not None)
         if len(wanted) > MOST_COPIES or size > limit or not all(result.copyable() for result in wanted):
             return False
         for result in wanted:
@@ -145,13 +147,15 @@ class Situation:
     fixed: tuple[int, ...]
     calls: int = 0
     made: int = 0
+    due: int = 0
     moved: frozenset[int] = frozenset()
     moving: frozenset[int] = frozenset()
     copied: set[int] = field(default_factory=set)
     recordings: list[Recording] = field(default_factory=list)
 
-    def notice(self, addresses: bytes) -> bool:
-        """Compares with the call before; says whether the calls look alike: what moved now moves at each call."""
+    def notice(self, addresses: bytes, small: Callable[[int], bool]) -> bool:
+        """Compares with the call before; says whether the calls look alike: what moved now moves at each call. ``small``:
+        whether a tensor is."""
         self.calls += 1
         before, count = self.addresses, len(self.moves)
         moved = (
@@ -161,10 +165,15 @@ class Situation:
         )
         for i in moved:
             self.moves[i] += 1
-        always = {i for i in moved if i in self.moved or self.moves[i] >= MANY_MOVES}
+        always = {i for i in moved if i in self.moved or self.moves[i] >= MANY_MOVES or (self.made and small(i))}
         self.addresses, self.moved = addresses, frozenset(moved)
         self.moving |= always
         return self.calls > WARM_CALLS and self.moving.issuperset(moved)
+
+    def count(self) -> None:
+        """A recording was made."""
+        self.made += 1
+        self.due = self.calls + (IDLE_CALLS << (self.made - RECORDINGS) if self.made >= RECORDINGS else 0)
 
     def forget_moves(self) -> None:
         """Starts watching the addresses anew."""
@@ -229,14 +238,14 @@ class Replay:
 
     def _learn(self, situation: Situation, arguments: Sequence[object], blocked: Recording | None) -> list[object]:
         """Runs the program, or records it once the calls look alike."""
-        alike = situation.notice(_addresses(arguments, self._tensors))
+        alike = situation.notice(_addresses(arguments, self._tensors), lambda i: _nbytes(arguments[self._tensors[i]]) <= SMALL)
         if blocked is not None and self._release(situation, blocked):
             return self._plain(arguments)
         moving = [self._tensors[i] for i in sorted(situation.moving)]
-        size = sum(arguments[i].numel() * arguments[i].element_size() for i in moving)  # type: ignore[attr-defined]
+        size = sum(_nbytes(arguments[i]) for i in moving)
         if size > self._limit:
             situation.forget_moves()  # addresses settle once what makes these inputs is recorded itself
-        if not alike or situation.made >= RECORDINGS or size > self._limit or not self._affordable():
+        if not alike or situation.calls < situation.due or size > self._limit or not self._affordable():
             return self._plain(arguments)
         fixed = tuple(i for i in self._tensors if i not in set(moving))
         kept = situation.recordings if fixed == situation.fixed else []
@@ -250,7 +259,7 @@ class Replay:
             counters["refused"] += 1
             return self._plain(arguments)
         situation.recordings.append(recording)
-        situation.made += 1
+        situation.count()
         counters["recorded"] += 1
         return recording.replay(arguments)
 
@@ -341,6 +350,10 @@ def _addresses(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes
     if extension is not None:
         return extension.addresses(arguments, positions)
     return b"".join(arguments[i].data_ptr().to_bytes(8, "little") for i in positions)  # type: ignore[attr-defined]
+
+
+def _nbytes(tensor: object) -> int:
+    return tensor.numel() * tensor.element_size()  # type: ignore[attr-defined]
 
 
 def _clear_workspaces() -> None:

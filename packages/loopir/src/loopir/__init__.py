@@ -36,7 +36,7 @@ from loopir.node import LoweredGraph, Symbolic, View
 from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
 from loopir.options import Options
 from loopir.parse import parse_kernel, parse_kernels
-from loopir.patterns import freeze, rewrite_patterns
+from loopir.patterns import freeze, lay_out_images, rewrite_patterns
 from loopir.program import ExternCall, Program, check_program, format_schedule
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
@@ -107,6 +107,7 @@ __all__ = [
     "freeze",
     "generate",
     "kernels_of",
+    "lay_out_images",
     "lower",
     "parse_expr",
     "parse_kernel",

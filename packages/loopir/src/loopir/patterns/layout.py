@@ -27,7 +27,7 @@ def choose_layouts(gm: fx.GraphModule, inference: bool) -> int:
     """
     changed: set[fx.Node] = set()
     for node in list(gm.graph.nodes):
-        if name_of(node) == "convolution" and _prefers_channels_last(node, inference):
+        if name_of(node) == "convolution" and prefers_channels_last(node, node.args[1], inference):
             _convert(node)
             changed.add(node)
         elif _is_offered(node) or _follows(node, changed):
@@ -35,15 +35,16 @@ def choose_layouts(gm: fx.GraphModule, inference: bool) -> int:
     return len(changed)
 
 
-def _prefers_channels_last(node: fx.Node, inference: bool) -> bool:
-    meta, weight = meta_of(node), meta_of(node.args[1])
-    if meta is None or weight is None or meta.ndim != 4:
+def prefers_channels_last(image: object, weight: object, inference: bool) -> bool:
+    """Whether a convolution of (or to) an image runs faster channels-last."""
+    meta, kernel = meta_of(image), meta_of(weight)
+    if meta is None or kernel is None or meta.ndim != 4:
         return False
-    if not all(isinstance(size, int) for size in weight.shape) or weight.shape[0] < CHANNELS_AT_LEAST:
+    if not all(isinstance(size, int) for size in kernel.shape) or kernel.shape[0] < CHANNELS_AT_LEAST:
         return False
     if meta.device.type == "cuda":
         return meta.dtype in HALF
-    return meta.device.type == "cpu" and inference and max(weight.shape[2:]) > 0
+    return meta.device.type == "cpu" and inference and max(kernel.shape[2:]) > 0
 
 
 def _is_offered(node: fx.Node) -> bool:
