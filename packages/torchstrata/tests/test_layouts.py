@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 
 import aotgrad
+import inductor_triton
 import loopir
+import primops
 import pytest
 import torch
 import torchstrata
 from loopir.patterns import joint
 from loopir.patterns.match import has_format, meta_of, name_of
+from symshapes import FakeTensorMode
 from torch import nn
 from torch.nn import functional as F
 
@@ -111,3 +114,30 @@ def test_cpu_is_left_alone():
     backend = aotgrad.aot_backend(lambda gm, _: gm, passes=(lambda gm: seen.append(loopir.lay_out_images(gm)),))
     torchstrata.compile(nn.Conv2d(4, 8, 3), backend=backend)(torch.randn(2, 4, 6, 6)).sum().backward()
     assert seen == [None]
+
+
+def test_half_precision_on_cuda():
+    """From fakes of a device that need not be there to kernels in Triton."""
+    aten, mode = torch.ops.aten, FakeTensorMode()
+    window = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+
+    def step(x, weight, grad):
+        y = aten.relu.default(aten.convolution.default(x, weight, *window))
+        first, second, _ = aten.convolution_backward.default(
+            aten.threshold_backward.default(grad, y, 0), x, weight, *window, [True, True, False]
+        )
+        return y, first, second
+
+    with mode:
+        shapes = (4, 16, 8, 8), (32, 16, 3, 3), (4, 32, 8, 8)
+        fakes = [torch.empty(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes]
+        gm = aotgrad.trace_functional(step, fakes)
+    made = loopir.lay_out_images(gm)
+    assert made is not None
+    images = [x for node in made.graph.nodes for x in node.args[: joint.OPERANDS.get(name_of(node), (-1,))[-1] + 1]]
+    assert all(has_format(meta_of(x), torch.channels_last) for x in images)
+    codegens = {"cuda": inductor_triton.TritonCodeGenerator(templates="never")}
+    graph = primops.decompose(loopir.rewrite_patterns(made, codegens))
+    program = loopir.schedule(loopir.lower(graph), loopir.Options(), codegens)
+    loopir.check_program(program)
+    assert len(loopir.generate(program, codegens)) <= 6
