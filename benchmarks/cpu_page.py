@@ -109,7 +109,7 @@ def page(micro: Row, models: Row) -> str:
     lines = ["# CPU kernels and models", ""]
     lines += [
         "`python benchmarks/cpu_page.py` makes this page of saved rows of `benchmarks/micro.py` and `benchmarks/cpu_models.py`",
-        f"(torch {cases[0].get('torch', '')}; commits and more are in `benchmarks/results`): medians of runs in turns in one process.",
+        "(see `benchmarks/results`): medians of runs in turns in one process.",
         "Ratios are times over ours: above 1, ours is faster.", "", "## Models", "",
     ]  # fmt: skip
     groups = [(f"{mode} {dtype}", mode, dtype) for mode in ("inference", "training") for dtype in ("fp32", "bf16")]
