@@ -16,6 +16,7 @@ from torch.fx import GraphModule
 
 from . import hook_policy
 from .backend_call import call_backend
+from .builtins.python_random import draws
 from .bytecode import (
     JUMPS,
     NO_FALL_THROUGH,
@@ -37,7 +38,7 @@ from .context import Context
 from .control_flow import polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
-from .eager_frames import failed, has_function_modes, has_tensors, limit_reached, modes_refused, refuse
+from .eager_frames import failed, has_tensors, limit_reached, refuse, under_selective_checkpoint
 from .effects import owner
 from .errors import (
     BackendCompilerFailed,
@@ -53,7 +54,9 @@ from .errors import (
 )
 from .evaluator import Broken, Restart, Returned, run_root
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
-from .guards import compile_guards, explain_failure
+from .function_modes import FunctionModeSource, hidden_from, modes_around, restack, within, without, without_saved_tensors_hooks
+from .guard_state import state_masks
+from .guards import GlobalState, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Continuation, Entry, FrameView, Region
 from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
@@ -80,8 +83,8 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     stance = current_stance()
     if stance == "eager_on_recompile":
         return RUN_ONCE
-    if has_function_modes():
-        return modes_refused(policy, code)
+    if under_selective_checkpoint():
+        return RUN_ONCE
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)
     if len(region.entries(code)) >= config.recompile_limit:
@@ -89,11 +92,12 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     compilation = None
     try:
         compilation = Compilation(region, policy, view)
-        return compilation.run()
+        with without(compilation.function_modes):
+            return compilation.run()
     except BackendCompilerFailed:
-        if compilation is None or not compilation.has_float_inputs():
+        if compilation is None or not compilation.has_other_inputs():
             raise
-        policy.symbolic_floats = False  # the backend does not know them: a graph per value
+        policy.symbolic_floats = False  # the backend does not know them: a graph per value, or a break
         counters["graphs"] -= 1
     except (Unsupported, RecompileError, UserError):
         raise
@@ -113,6 +117,10 @@ class Compilation:
         self.policy = policy
         self.view = view
         self.started = time.perf_counter()
+        self.function_modes = modes_around()
+        with without(self.function_modes):
+            state_masks()  # its first call experiments
+        self.state = GlobalState.now()
         origin = origins.by_code.get(id(view.code))
         if origin is not None:
             neutral = origin.resume.code
@@ -130,7 +138,7 @@ class Compilation:
     def run(self) -> Any:
         """Evaluate, then compile what was captured."""
         try:
-            with compiling(), quiet:
+            with compiling(), quiet, without_saved_tensors_hooks():
                 outcome = self._evaluate_twice()
             self.ctx.check_marks()
         except UnsupportedCode:
@@ -144,9 +152,9 @@ class Compilation:
             return self._nothing_captured()
         return self._finish_returned(outcome)
 
-    def has_float_inputs(self) -> bool:
-        """Whether numbers that are not ints are inputs of the graph."""
-        return any(type(item.example) is float for item in self.ctx.graph.inputs.values())
+    def has_other_inputs(self) -> bool:
+        """Whether floats or generators are inputs of the graph."""
+        return any(isinstance(item.example, (float, torch.Generator)) for item in self.ctx.graph.inputs.values())
 
     def _evaluate_twice(self) -> Returned | Broken:
         """Evaluate; again with a known end when going back was not enough, or after an object was completed."""
@@ -163,7 +171,9 @@ class Compilation:
     def _context(self) -> Context:
         names = GlobalNames(self.view.globals, self.view.builtins, True)
         seen = self.policy.seen.setdefault(self.view.code, Seen())
-        return Context(config, names, DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats))
+        ctx = Context(config, names, DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats))
+        ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
+        return ctx
 
     def _evaluate(self, stop: Restart | None = None) -> Returned | Broken:
         view = self.view
@@ -201,6 +211,7 @@ class Compilation:
             writers = gen.prepare_effects()
             gen(outcome.value)
             gen.flush()
+            writers.append(restack(gen, self.ctx))
             gen.write_cells()
             gen.flush()
         except GraphBreak as error:
@@ -208,7 +219,7 @@ class Compilation:
         for write in writers:
             write()
         gen.emitter.return_value()
-        body = [*self._graph(gen, None), *gen.instructions()]
+        body = [*draws(gen), *gen.numbers(), *self._graph(gen, None), *gen.instructions()]
         code = encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
         return self._entry(code, True)
 
@@ -228,6 +239,7 @@ class Compilation:
             writers = gen.prepare_effects()
             for value in outcome.snapshot.stack:
                 gen(value)
+            writers.append(restack(gen, self.ctx))
             stores = self._restore_locals(gen, outcome, analysis, index)
             gen.flush()
             gen.write_cells()
@@ -241,7 +253,7 @@ class Compilation:
         if not user_exception:
             counters["graph_breaks"] += 1
             log.info("graph break: %s", error.record().format())
-        prefix = [*self._graph(gen, error.record()), *gen.instructions()]
+        prefix = [*draws(gen), *gen.numbers(), *self._graph(gen, error.record()), *gen.instructions()]
         return self._entry(self._cut(index, prefix, analysis, gen.locals), True)
 
     def _pointless(self) -> bool:
@@ -267,8 +279,8 @@ class Compilation:
     def _begin(self, gen: Codegen) -> None:
         """Load what is written to, and enter the context managers that are active here."""
         ctx = self.ctx
-        if ctx.modes.function_modes(ctx) or ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
-            raise GraphBreak("BD017", "a torch function mode is active here")
+        if ctx.modes.overrides_off(ctx) != ctx.modes.overrides_off_at_entry:
+            raise GraphBreak("BD017", "tensor subclasses do not see torch calls here")
         gen.begin()
         enabled = ctx.modes.entry_grad
         for manager in ctx.modes.active(ctx):
@@ -391,7 +403,9 @@ class Compilation:
         rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
         sources = [item.source for item in inputs]
-        loader = input_loader(sources, self.view.code, self.scope)
+        with within(self.function_modes):
+            loader = input_loader(sources, self.view.code, self.scope)
+        compiled = hidden_from(self.function_modes, compiled)
         return graph_call(self.decoded.neutral, gen.emitter.position, compiled, sources, loader, rerun)
 
     def _flat_code(self) -> CodeType:
@@ -406,9 +420,10 @@ class Compilation:
     def _entry(self, code: CodeType, continues: bool) -> Entry:
         ctx = self.ctx
         ctx.require_distinct()
-        ctx.guards.require_global_state()
+        ctx.guards.require_global_state(self.state)
         shapes = ctx.shape_guards()
-        guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope)
+        with within(self.function_modes):
+            guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope)
         if self.region.entries(self.view.code):
             counters["recompiles"] += 1
             log.info("recompiled %s: %s", self.view.code.co_qualname, self._recompile_reason())
@@ -418,7 +433,8 @@ class Compilation:
     def _recompile_reason(self) -> str | None:
         """The guard of the latest graph of this code that fails now."""
         earlier = self.policy.captured.get(self.view.code)
-        return explain_failure(*earlier[-1], self.scope) if earlier else None
+        with within(self.function_modes):
+            return explain_failure(*earlier[-1], self.scope) if earlier else None
 
     def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> None:
         if self.policy.on_capture is None:

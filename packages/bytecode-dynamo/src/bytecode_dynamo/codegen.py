@@ -43,6 +43,7 @@ class Codegen:
         self.code = code
         self.outputs: list[Node] = []
         self.locals: list[str] = [RESULT, KEPT]
+        self._numbers: dict[Any, str] = {}
         self._built: dict[Identity, str] = {}
         self._pending: list[Callable[[], None]] = []
         self._building: set[Identity] = set()
@@ -104,6 +105,20 @@ class Codegen:
             self.load_graph_value(self.ctx.graph.size(value))
         else:
             load_expression(self, expr)
+
+    def number(self, symbol: Any) -> str:
+        """The variable that holds a symbol's value: it is read before the graph, which may change the sizes of inputs."""
+        if symbol not in self._numbers:
+            self._numbers[symbol] = self.temporary()
+        return self._numbers[symbol]
+
+    def numbers(self) -> list[Instruction]:
+        """What reads them."""
+        emitter = SourceEmitter(self.code, self.emitter.position)
+        for symbol, name in self._numbers.items():
+            self.ctx.symbol_sources[symbol].emit(emitter)
+            emitter.store_fast(name)
+        return emitter.instructions
 
     def temporary(self) -> str:
         """The name of a fresh local variable."""

@@ -52,6 +52,8 @@ class Context(Creation, Calls):
         self.computed_floats: dict[sympy.Symbol, tuple[Source, ...]] = {}
         """Floats that the graph computes, and where those that they come from are."""
         self.constant_objects: dict[type, Any] = {}
+        self.runs_once = False
+        """Whether the graph does what can't be undone: it sets random generators, settings, memory or hooks."""
         self.written_in_classes: set[tuple[type, str]] = set()
         self.modes = Modes(self)
         self.deferred = Deferred()

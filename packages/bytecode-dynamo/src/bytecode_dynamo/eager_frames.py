@@ -8,12 +8,12 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack  # pyright: ignore[reportPrivateUsage]
-from torch.utils._device import DeviceContext
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .config import config
 from .counters import counters
-from .errors import DynamoError, GraphBreak, InvariantError, RecompileError, Unsupported
+from .errors import DynamoError, InvariantError, RecompileError
 from .guards import explain_failure
 from .hook import RUN_ONCE, SKIP, FrameView, Region
 from .policy import Policy
@@ -22,18 +22,12 @@ from .source import Scope
 log = logging.getLogger("bytecode_dynamo")
 
 
-def has_function_modes() -> bool:
-    """Whether a program's torch function mode is active around the frame: it would see the calls that capture makes."""
-    modes = _get_current_function_mode_stack() if torch._C._len_torch_function_stack() else []
-    return not all(isinstance(mode, DeviceContext) for mode in modes)
-
-
-def modes_refused(policy: Policy, code: CodeType) -> Any:
-    """Eager mode for a frame under a program's torch function mode: a break, hence an error of what must be one graph."""
-    if policy.fullgraph and id(code) in policy.roots:
-        raise Unsupported(GraphBreak("BD017", f"a torch function mode is active around {code.co_qualname}").record())
-    counters["graph_breaks"] += 1
-    return RUN_ONCE
+def under_selective_checkpoint() -> bool:
+    """Whether a dispatch mode of torch's keeps the results of all calls: it would keep those that capture makes."""
+    if not torch._C._len_torch_dispatch_stack():
+        return False
+    kinds = (checkpoint._CachingTorchDispatchMode, checkpoint._CachedTorchDispatchMode)
+    return any(isinstance(mode, kinds) for mode in _get_current_dispatch_mode_stack())
 
 
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:

@@ -202,7 +202,7 @@ class GraphBuilder:
         needed: set[sympy.Symbol] = set()
         for node in self.inputs:
             val = node.meta["val"]
-            if not node.users and isinstance(val, FakeTensor):
+            if not node.users and not isinstance(val, (torch.SymInt, torch.SymFloat)):
                 self.graph.erase_node(node)
             elif isinstance(val, FakeTensor):
                 needed |= free_symbols(val)
@@ -216,7 +216,7 @@ class GraphBuilder:
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
         first = placeholders[0] if placeholders else None
         for node in placeholders:
-            if not isinstance(node.meta["val"], FakeTensor) and node is not first and first is not None:
+            if isinstance(node.meta["val"], (torch.SymInt, torch.SymFloat)) and node is not first and first is not None:
                 first.prepend(node)
 
 

@@ -169,9 +169,9 @@ class Guards:
         known.append(expected)
         self._records.append(GuardRecord(source, kind, expected, reason))
 
-    def require_global_state(self) -> None:
-        """Guard on the thread's torch state as it is now."""
-        self.require(STATE, GuardKind.GLOBAL_STATE, GlobalState.now())
+    def require_global_state(self, state: GlobalState | None = None) -> None:
+        """Guard on the thread's torch state, as it is now if it is not given."""
+        self.require(STATE, GuardKind.GLOBAL_STATE, state or GlobalState.now())
 
     def truncate(self, length: int) -> None:
         """Forget the records added since there were ``length`` of them."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.overrides import BaseTorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from . import _hook
 
@@ -30,14 +31,15 @@ def _autocast() -> tuple[Any, ...]:
 def _function_modes() -> tuple[Any, ...]:
     if not torch._C._len_torch_function_stack():
         return ()
-    return tuple(_get_current_function_mode_stack())
+    return tuple(mode.device if isinstance(mode, DeviceContext) else type(mode) for mode in _get_current_function_mode_stack())
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalState:
     """Grad and inference mode, autocast, default dtype, deterministic algorithms, and the stacks of modes.
 
-    The default device is a torch function mode. ``autocast`` is empty when no autocast is on.
+    The default device is a torch function mode; of others the class stands here: what is read of them has guards of its own.
+    ``autocast`` is empty when no autocast is on.
     """
 
     grad_mode: bool

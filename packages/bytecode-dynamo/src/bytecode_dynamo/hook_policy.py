@@ -29,7 +29,7 @@ _TORCH_CAPTURED = tuple(
 _TORCH_OPAQUE = tuple(
     TORCH_ROOT + part
     for part in (
-        "random.py", "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/", "fx/", "hub.py",
+        "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/", "fx/", "hub.py",
         "autograd/function.py", "autograd/__init__.py", "profiler/", "testing/", "_dynamo/", "_inductor/", "_functorch/",
         "export/", "onnx/", "package/", "storage.py", "library.py", "utils/data/",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,12 @@ import torch
 from .stance import breaks_are_errors
 
 if TYPE_CHECKING:
+    from .builtins.settings import Setting
     from .context import Context
     from .variables.base import VariableTracker
     from .variables.context import ModeContextVariable, TorchModeVariable
 
-_GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES = (object() for _ in range(6))
+_GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (object() for _ in range(7))
 
 
 class Modes:
@@ -26,13 +27,19 @@ class Modes:
         self.overrides_off_at_entry = not torch._C._is_torch_function_enabled()
         self.entered = False
         """Whether the graph enters modes other than grad mode."""
+        self.entry_function_modes: tuple[VariableTracker, ...] = ()
         self._real: list[Any] = []
+        self._before: dict[Setting, Any] = {}
         ctx.effects.set_initial(_GRAD, self.entry_grad)
         ctx.effects.set_initial(_ACTIVE, ())
         ctx.effects.set_initial(_ENTERED, ())
         ctx.effects.set_initial(_STRICT, breaks_are_errors())
-        ctx.effects.set_initial(_FUNCTION, ())
         ctx.effects.set_initial(_NO_OVERRIDES, self.overrides_off_at_entry)
+
+    def begin_in(self, ctx: Context, modes: Sequence[VariableTracker]) -> None:
+        """Say which function modes are around the frame."""
+        self.entry_function_modes = tuple(modes)
+        ctx.effects.set_initial(_FUNCTION, self.entry_function_modes)
 
     # -- traced changes ---------------------------------------------------------------------------------------------
 
@@ -92,22 +99,36 @@ class Modes:
         ctx.effects.write(_ENTERED, tuple(outer))
         self._leave()
 
+    def set_value(self, ctx: Context, setting: Setting, value: Any) -> None:
+        """Change a setting of torch for real; what it was comes back when capture ends."""
+        self._before.setdefault(setting, setting.read())
+        ctx.effects.write((_SETTING, setting), value)
+        setting.restore(value)
+
+    def is_set(self, setting: Setting) -> bool:
+        """Whether the program changed a setting."""
+        return setting in self._before
+
     def note_grad(self, ctx: Context, enabled: bool) -> None:
         """Grad mode as entering or leaving another mode has set it."""
         ctx.effects.write(_GRAD, enabled)
 
     def function_modes(self, ctx: Context) -> tuple[VariableTracker, ...]:
         """Objects whose ``__torch_function__`` sees each torch call at this point of the program, outermost first."""
-        return ctx.effects.read(_FUNCTION)
+        return ctx.effects.read(_FUNCTION, ())
+
+    def set_function_modes(self, ctx: Context, modes: tuple[VariableTracker, ...]) -> None:
+        """Say which these are from here on."""
+        ctx.effects.write(_FUNCTION, modes)
 
     def push_function_mode(self, ctx: Context, mode: VariableTracker) -> None:
         """Enter such a mode."""
-        ctx.effects.write(_FUNCTION, (*self.function_modes(ctx), mode))
+        self.set_function_modes(ctx, (*self.function_modes(ctx), mode))
 
     def pop_function_mode(self, ctx: Context) -> VariableTracker:
         """Leave the innermost one."""
         *outer, mode = self.function_modes(ctx)
-        ctx.effects.write(_FUNCTION, tuple(outer))
+        self.set_function_modes(ctx, tuple(outer))
         return mode
 
     @contextmanager
@@ -144,6 +165,8 @@ class Modes:
         for manager, _ in ctx.effects.read(_ENTERED):
             self._enter(manager)
         torch._C._set_grad_enabled(self.grad_enabled(ctx))
+        for setting, value in self._before.items():
+            setting.restore(ctx.effects.read((_SETTING, setting), value))
 
     def close_graph(self, ctx: Context) -> None:
         """End the graph in the modes that it began with."""
@@ -156,6 +179,8 @@ class Modes:
         """Set the thread's modes back to what they were before capture."""
         self._leave_all()
         torch._C._set_grad_enabled(self.entry_grad)
+        for setting, value in self._before.items():
+            setting.restore(value)
 
     def _leave_all(self) -> None:
         while self._real:

@@ -133,7 +133,7 @@ class Rerun:
         """The state before the graph."""
         # Modes of the program would see that tensors are copied.
         contents = self.contents and not torch._C._len_torch_dispatch_stack()
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunction():
             states = [(made, made.get_state()) for device in self.generators for made in _generators(device)]
             return [_Kept(t, contents) for t in written], states, _autocast() if self.modes else None
 
@@ -257,7 +257,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     # Without the contents, only the version says whether there was a write.
     visible = exposed or all(item.node.meta["val"]._version for item in written.values())
     known = all(map(_is_known, module.graph.nodes)) and not _uses_up(module, inputs)
-    sound = known and visible and len(written) <= MOST_KEPT and devices <= {*_DEVICES}
+    sound = known and not ctx.runs_once and visible and len(written) <= MOST_KEPT and devices <= {*_DEVICES}
     return Rerun(
         code,
         sound,

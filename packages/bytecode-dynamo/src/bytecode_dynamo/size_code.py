@@ -20,7 +20,7 @@ _PYTHON_FORMS: dict[Any, Any] = {
 def load_expression(gen: Codegen, expr: Any) -> None:
     """Push the value of an expression."""
     if expr.is_Symbol:
-        gen.load_source(gen.ctx.symbol_sources[expr])
+        gen.emitter.load_fast(gen.number(expr))
     elif expr.is_Integer:
         gen.load_const(int(expr))
     elif expr.is_number:

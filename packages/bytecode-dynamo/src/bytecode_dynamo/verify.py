@@ -70,7 +70,7 @@ def _check_placeholders(placeholders: list[Node]) -> None:
             if tensors_began:
                 raise ContractError("C1.3", node, "is a size after a tensor")
             bound.add(val.node.expr)
-        elif not isinstance(val, (int, float)):
+        elif not isinstance(val, (int, float, torch.Generator)):
             raise ContractError("C1.4", node, f"has a value of type {type(val).__name__}")
     missing = {str(symbol) for symbol in needed - bound}
     if missing:

@@ -1,22 +1,24 @@
-"""NumPy's numbers are constants, and functions of them are called while capturing; arrays stay outside of graphs."""
+"""NumPy's numbers are constants, and functions of them are called while capturing; those of arrays are calls in the graph."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.variables.array import ArrayVariable, as_array, call_array, numpy, torch_numpy
 from bytecode_dynamo.variables.callable import CallableVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, is_constant_value
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, is_constant_value
+from bytecode_dynamo.variables.sequence import SequenceVariable
+from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.wrap import tracker_for
 
 from .construct import CONSTRUCTORS
-from .registry import evaluates_call
-
-try:
-    import numpy
-except ImportError:  # torch works without it
-    numpy: Any = None
+from .registry import FUNCTIONS, evaluates_call
+from .torch_functions import make_tensor
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -24,6 +26,64 @@ if TYPE_CHECKING:
     from bytecode_dynamo.variables.base import VariableTracker
 
 PURE = ("prod", "sum", "mean", "max", "min", "amax", "amin", "clip", "round", "around", "isclose", "allclose", "interp")
+
+
+def _in_graph(home: str, name: str) -> Any:
+    """The function of torch's NumPy in place of one of NumPy."""
+    found = functools.reduce(lambda part, step: getattr(part, step, None), home.split(".")[1:], torch_numpy)
+    return getattr(found, name, None) if found is not None else None
+
+
+def _has_array(ctx: Context, value: VariableTracker) -> bool:
+    if isinstance(value, (SequenceVariable, SliceVariable)):
+        return isinstance(value, SequenceVariable) and any(_has_array(ctx, ctx.real(item)) for item in value.unpack(ctx))
+    return isinstance(value, ArrayVariable)
+
+
+def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
+    """The rule of a function of arrays; ``fold`` is the one for numbers."""
+
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        values = (*args, *kwargs.values())
+        if fold is not None and not any(_has_array(ctx, value) for value in values):
+            return fold(ctx, *args, **kwargs)
+        function = _in_graph(home, name)
+        if function is None:
+            raise GraphBreak("BD005", f"call of {home}.{name}")
+        if name in ("asarray", "array") and isinstance(args[0], TensorVariable) and len(values) == 1:
+            array = args[0].call_method(ctx, "numpy", [], {})
+            return array if name == "asarray" else array.call_method(ctx, "copy", [], {})
+        return call_array(ctx, function, args, kwargs, original)
+
+    return rule
+
+
+def to_numpy(ctx: Context, tensor: TensorVariable, force: VariableTracker | None = None) -> VariableTracker:
+    """``tensor.numpy()``: the same memory."""
+    fake = tensor.fake
+    if (fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg()) or force is not None:
+        raise GraphBreak("BD005", f"{tensor.describe()}.numpy(), which needs a plain tensor on the CPU without gradient")
+    return as_array(tensor)
+
+
+def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
+    """``torch.from_numpy(array)``: the same memory."""
+    if not isinstance(array, ArrayVariable):
+        raise GraphBreak("BD005", f"torch.from_numpy of {array.describe()}")
+    return ctx.torch_call("call_function", torch.ops.aten.alias.default, [array.tensor], {})
+
+
+def _converting(function: Any, otherwise: Any) -> Any:
+    def rule(ctx: Context, data: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        if not isinstance(data, ArrayVariable):
+            return otherwise(ctx, data, *args, **kwargs)
+        tensor = from_numpy(ctx, data)
+        if args or set(kwargs) - {"dtype", "device"}:
+            raise GraphBreak("BD005", f"torch.{function.__name__} of {data.describe()} with these arguments")
+        tensor = tensor.call_method(ctx, "to", [], kwargs) if kwargs else tensor
+        return tensor.call_method(ctx, "clone", [], {}) if function is torch.tensor else tensor
+
+    return rule
 
 
 def _folded(function: Any) -> Any:
@@ -53,15 +113,29 @@ def wrap_ufunc(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 def _register() -> None:
     tracker_for(numpy.generic)(wrap_scalar)
+    CONSTRUCTORS[numpy.dtype] = lambda ctx, *args: ConstantVariable(numpy.dtype(*(arg.as_constant(ctx) for arg in args)))
     tracker_for(numpy.ufunc, type(numpy.prod))(wrap_ufunc)
     for name in dir(numpy):
         value = getattr(numpy, name)
         if isinstance(value, type) and issubclass(value, numpy.generic):
             CONSTRUCTORS[value] = _folded(value)
-    ufuncs = {id(value): value for value in vars(numpy).values() if isinstance(value, numpy.ufunc)}
-    for function in (*ufuncs.values(), *(getattr(numpy, name) for name in PURE)):
-        evaluates_call(function)(_folded(function))
+    for home, module in (("numpy", numpy), ("numpy.linalg", numpy.linalg), ("numpy.fft", numpy.fft)):
+        for name, value in vars(module).items():
+            pure = isinstance(value, numpy.ufunc) or (home == "numpy" and name in PURE)
+            if (pure or callable(_in_graph(home, name))) and not isinstance(value, type) and FUNCTIONS.find(value) is None:
+                evaluates_call(value)(_array_rule(home, name, value, _folded(value) if pure else None))
+    TENSOR_METHODS["numpy"] = to_numpy
+    evaluates_call(torch.from_numpy)(from_numpy)
+    evaluates_call(torch.as_tensor)(_converting(torch.as_tensor, _recorded(torch.as_tensor)))
+    evaluates_call(torch.asarray)(_converting(torch.asarray, _recorded(torch.asarray)))
+    evaluates_call(torch.tensor)(_converting(torch.tensor, make_tensor))
+
+
+def _recorded(function: Any) -> Any:
+    return lambda ctx, *args, **kwargs: ctx.torch_call("call_function", function, args, kwargs)
 
 
 if numpy is not None:
     _register()
+else:
+    evaluates_call(torch.tensor)(make_tensor)

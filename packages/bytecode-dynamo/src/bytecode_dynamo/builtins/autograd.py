@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,13 @@ from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.subgraph import capture_subgraph, inner_fake, without_effects
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
+from bytecode_dynamo.variables.userobject import OpaqueVariable
 
 from . import torch_functions
 from .registry import evaluates_call
+from .saved_tensors import real_function
 
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
@@ -123,12 +127,25 @@ _regions = itertools.count()
 _CHECKPOINT_OPTIONS = ("preserve_rng_state", "determinism_check", "debug", "early_stop", "context_fn", "use_reentrant")
 
 
+_SAVING: Any = torch.utils.checkpoint._CachingTorchDispatchMode
+_RECOMPUTING: Any = torch.utils.checkpoint._CachedTorchDispatchMode
+
+
+@evaluates_call(torch.utils.checkpoint.create_selective_checkpoint_contexts)
+def selective(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    """Which values are kept is a wish: results do not depend on it, and the partitioner of gradients decides."""
+    return ctx.create_tuple([OpaqueVariable(cls, "a selective checkpoint") for cls in (_SAVING, _RECOMPUTING)])
+
+
 @evaluates_call(torch.utils.checkpoint.checkpoint)
 def checkpoint(ctx: Context, function: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     """The function's calls, each marked with the number of the outermost region (contract P1)."""
     options = {name: kwargs.pop(name) for name in _CHECKPOINT_OPTIONS if name in kwargs}
-    if "context_fn" in options:
-        raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with context_fn")
+    around, again = options["context_fn"].call(ctx, [], {}).unpack(ctx) if "context_fn" in options else (None, None)
+    if again is not None and again.python_type() not in (contextlib.nullcontext, _RECOMPUTING):
+        raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with a context_fn of its own")
+    if around is not None and around.python_type() not in (contextlib.nullcontext, _SAVING):
+        raise GraphBreak("BD018", "torch.utils.checkpoint.checkpoint with a context_fn of its own")
     reentrant = "use_reentrant" not in options or options["use_reentrant"].truth(ctx)
     tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
     # The reentrant form differentiates only what depends on an argument that requires a gradient.
@@ -179,6 +196,10 @@ class HookHandleVariable(VariableTracker):
         return ctx.none
 
     def reconstruct(self, gen: Codegen) -> None:
+        if self.node is not None and gen.ctx.dynamic.floats:
+            gen.load_graph_value(self.node)
+            gen.keep(self.key)
+            return
         if self.node is not None:
             raise GraphBreak("BD015", "the handle of a hook on a tensor of the graph is needed after it")
         gen(self.tensor)
@@ -204,10 +225,18 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
         return handle
     if not tensor.fake.requires_grad:
         raise GraphBreak("BD011", f"register_hook on {tensor.describe()}, which does not require a gradient")
-    before = ctx.modes.assume_grad(ctx, False)
+    if ctx.dynamic.floats and isinstance(hook, FunctionVariable) and hook.value is None:
+        with contextlib.suppress(GraphBreak):
+            return _register_as_it_is(ctx, key, tensor, hook)
+    before, mark = ctx.modes.assume_grad(ctx, False), ctx.effects.mark()
     try:
         with without_effects(ctx, "a hook on a tensor"):
             graph = capture_subgraph(ctx, hook, [tensor], [inner_fake(ctx, tensor.fake)], {})
+    except GraphBreak:
+        ctx.effects.rollback(mark)
+        if not ctx.dynamic.floats:
+            raise
+        return _register_as_it_is(ctx, key, tensor, hook)
     finally:
         ctx.modes.assume_grad(ctx, before)
     if pytree.tree_leaves(graph.outputs) and len(pytree.tree_leaves(graph.outputs)) != 1:
@@ -223,6 +252,15 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 
 
+def _register_as_it_is(ctx: Context, key: Identity, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
+    """Register the function itself: it runs in eager mode, whatever it does."""
+    function = real_function(ctx, hook, "a hook on a tensor")
+    ctx.runs_once = True
+    target = OpaqueCall(lambda value: value.register_hook(function), "register_hook")
+    node = ctx.graph.add_call("call_function", target, (tensor.node,), {}, None)
+    return HookHandleVariable(key, node, tensor, "register_hook", hook)
+
+
 def register_on_leaf(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
     """``tensor.register_post_accumulate_grad_hook(hook)``."""
     if ctx.example_of(tensor) is None or not tensor.fake.is_leaf:
@@ -233,6 +271,14 @@ def register_on_leaf(ctx: Context, tensor: TensorVariable, hook: VariableTracker
     return handle
 
 
+def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
+    """``tensor.retain_grad()``."""
+    if not ctx.dynamic.floats:
+        raise GraphBreak("BD018", f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls")
+    return ctx.torch_call("call_method", "retain_grad", [tensor], {})
+
+
+TENSOR_METHODS["retain_grad"] = retain_grad
 TENSOR_METHODS["register_hook"] = register_hook
 TENSOR_METHODS["register_post_accumulate_grad_hook"] = register_on_leaf
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, ObservedException
+from bytecode_dynamo.variables.array import ArrayVariable, call_array
 from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
@@ -67,6 +68,8 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     value = _plain_value(value, method)
     if isinstance(value, TensorVariable):
         return ctx.torch_call("call_function", function, [value], {})
+    if isinstance(value, ArrayVariable):
+        return call_array(ctx, function, [value], {})
     if isinstance(value, FloatVariable):
         return FloatVariable.operation(ctx, function, [value])
     if isinstance(value, SymbolicVariable):
@@ -84,6 +87,9 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     left, right = (_plain_value(value, f"__{name}__", f"__r{name}__", f"__i{name}__") for value in (left, right))
     if type(left) is ConstantVariable and type(right) is ConstantVariable:
         return ctx.fold(function, [left, right], {})
+    if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
+        in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
+        return call_array(ctx, in_place_function if in_place else function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         if _defines(right, f"__r{name}__") or (not isinstance(left, TensorVariable) and _defines(left, f"__{name}__")):
             return _special(ctx, name, left, right, in_place)
@@ -198,6 +204,8 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
         raise GraphBreak("BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known")
     if type(left) is ConstantVariable and type(right) is ConstantVariable:
         return ctx.fold(function, [left, right], {})
+    if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
+        return call_array(ctx, function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         return ctx.torch_call("call_function", function, [left, right], {})
     if is_number(left) and is_number(right):

@@ -51,10 +51,11 @@ def len_(ctx: Context, value: Value) -> Value:
 @evaluates_call(isinstance)
 def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
     wanted = cls.as_constant(ctx)
-    if isinstance(value, TensorVariable) and type(wanted) is type(torch.FloatTensor):
-        return ConstantVariable(
-            value.call_method(ctx, "type", [], {}).as_constant(ctx) == f"{wanted.__module__}.{wanted.__name__}"
-        )
+    legacy = [one for one in (wanted if isinstance(wanted, tuple) else (wanted,)) if type(one) is type(torch.FloatTensor)]
+    if isinstance(value, TensorVariable) and legacy:
+        name = value.call_method(ctx, "type", [], {}).as_constant(ctx)
+        if any(name == f"{one.__module__}.{one.__name__}" for one in legacy):
+            return ConstantVariable(True)
     check = find_in_class(type(wanted), "__instancecheck__")[1]
     if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch", "enum")):
         return ConstantVariable(ctx.get_attr(cls, "__instancecheck__").call(ctx, [value], {}).truth(ctx))

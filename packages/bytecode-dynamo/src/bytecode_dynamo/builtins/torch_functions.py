@@ -19,7 +19,7 @@ from bytecode_dynamo.opaque import OpaqueCall, as_target
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
-from bytecode_dynamo.variables.sequence import TupleVariable
+from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .registry import evaluates_call
@@ -110,20 +110,14 @@ def real_value(ctx: Context, value: VariableTracker) -> Any:
     return ctx.constant_of(value, "an argument whose value must be known")
 
 
-# Answered while capturing; what the answer depends on is guarded (by the guard on torch's state where nothing else is said).
+# Answered while capturing; the answer does not change, or the guard on torch's state covers it.
 QUERIES: tuple[Callable[..., Any], ...] = (
     torch.is_tensor, torch.is_floating_point, torch.is_complex, torch.is_grad_enabled, torch.is_inference_mode_enabled,
-    torch.get_default_dtype, torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.get_autocast_dtype,
+    torch.is_autocast_enabled, torch.is_autocast_cpu_enabled, torch.get_autocast_dtype,
     torch.get_autocast_gpu_dtype, torch.is_autocast_cache_enabled, torch.are_deterministic_algorithms_enabled,
     torch.promote_types, torch.result_type, torch.can_cast, torch.cuda.is_available, torch.cuda.device_count,
-    torch.backends.mps.is_available, torch._C._get_cudnn_enabled, torch.get_float32_matmul_precision,
-    torch.cuda.is_initialized, torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
-    torch.get_num_threads, torch.get_num_interop_threads, torch._C._get_warnAlways,
+    torch.backends.mps.is_available, torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
 )  # fmt: skip
-
-# Those that the guard on torch's state says nothing of.
-SETTINGS = (torch.get_float32_matmul_precision, torch._C._get_cudnn_enabled, torch.cuda.is_initialized,
-            torch.get_num_threads, torch.get_num_interop_threads, torch._C._get_warnAlways)  # fmt: skip
 
 # Constant while a frame is captured.
 ANSWERS: dict[Callable[..., Any], Any] = {
@@ -160,21 +154,9 @@ def _query(function: Callable[..., Any]) -> Any:
         named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
         with ctx.mode:
             answer = function(*values, **named)
-        if function in SETTINGS:
-            ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, _Answers(answer))
         return ctx.create(answer)
 
     return rule
-
-
-class _Answers:
-    """Whether a function without arguments still gives the same answer."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def __call__(self, function: Callable[[], Any]) -> bool:
-        return function() == self.answer
 
 
 def _answer(answer: Any) -> Any:
@@ -226,7 +208,12 @@ if torch.distributed.is_available():
 
 @evaluates_call(torch._C._len_torch_function_stack)
 def function_modes(ctx: Context) -> VariableTracker:
-    return ConstantVariable(torch._C._len_torch_function_stack())
+    return ConstantVariable(torch._C._len_torch_function_stack() + len(ctx.modes.function_modes(ctx)))
+
+
+@evaluates_call(torch._C._get_function_stack_at)
+def function_mode_at(ctx: Context, index: VariableTracker) -> VariableTracker:
+    return ctx.modes.function_modes(ctx)[index.as_constant(ctx) - torch._C._len_torch_function_stack()]
 
 
 def _require(holds: bool, error: str, message: str) -> None:
@@ -263,6 +250,39 @@ def _is_none(value: VariableTracker) -> bool:
 @evaluates_call(torch._C._set_grad_enabled)
 def set_grad_enabled(ctx: Context, enabled: VariableTracker) -> None:
     ctx.modes.set_grad(ctx, enabled.truth(ctx))
+
+
+def _writes(function: Any) -> Any:
+    """Writes to its first arguments; gives nothing."""
+
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> None:
+        named = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
+        ctx.graph.add_call("call_function", function, tuple(arg.as_proxy(ctx) for arg in args), named, None)
+
+    return rule
+
+
+for _name in ("_fused_sgd_", "_fused_adagrad_"):  # fakes do not know them
+    if hasattr(torch, _name):
+        evaluates_call(getattr(torch, _name))(_writes(getattr(torch, _name)))
+
+
+@evaluates_call(torch._has_compatible_shallow_copy_type)
+def has_compatible_type(ctx: Context, tensor: VariableTracker, other: VariableTracker) -> VariableTracker:
+    return ConstantVariable(
+        ctx.decide(lambda: torch._has_compatible_shallow_copy_type(tensor.as_fake(ctx), other.as_fake(ctx)), "")
+    )
+
+
+def make_tensor(ctx: Context, data: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    """``torch.tensor(data)``; of numbers in tensors, which eager mode reads one by one, by stacking them."""
+    rows = data.unpack(ctx) if isinstance(data, (ListVariable, TupleVariable)) else []
+    kinds = {(row.fake.dtype, row.fake.device, row.fake.dim()) for row in rows if isinstance(row, TensorVariable)}
+    if len(kinds) == 1 and all(isinstance(row, TensorVariable) and not row.fake.dim() for row in rows):
+        data = ctx.torch_call("call_function", torch.stack, [ctx.create_list(rows)], {}).call_method(ctx, "detach", [], {})
+        if not args and set(kwargs) <= {"dtype", "device"}:
+            return data.call_method(ctx, "to", [], kwargs) if kwargs else data
+    return call(ctx, "call_function", torch.tensor, [data, *args], kwargs)
 
 
 @evaluates_call(torch.numel)

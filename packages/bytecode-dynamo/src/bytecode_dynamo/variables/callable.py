@@ -49,8 +49,6 @@ class KnownObjectVariable(VariableTracker):
         return self.value
 
     def as_proxy(self, ctx: Context) -> Any:
-        if isinstance(self.value, torch.Generator):
-            raise GraphBreak("BD018", "a torch.Generator as an argument: its state is not part of graphs")
         return self.value
 
     def hash_key(self, ctx: Context) -> Hashable:
@@ -237,7 +235,7 @@ PURE = (re.Pattern, re.Match, types.MappingProxyType)
 
 @tracker_for(
     torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
-    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, torch.Generator, types.MappingProxyType,
+    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, types.MappingProxyType,
     inspect.Signature, inspect.Parameter, torch._C._SDPBackend,
     property, staticmethod, classmethod, re.Pattern, re.Match,
 )  # fmt: skip  # pyright: ignore

@@ -327,14 +327,18 @@ class LabelVariable(ModeContextVariable):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SubclassesOffVariable(ModeContextVariable):
-    """``torch._C.DisableTorchFunctionSubclass()``."""
+class OverridesOffVariable(ModeContextVariable):
+    """``torch._C.DisableTorchFunctionSubclass()``, or ``DisableTorchFunction()``, which hides calls from modes as well."""
 
     def enter(self, ctx: Context) -> None:
-        ctx.effects.write((self.key, "before"), ctx.modes.set_overrides_off(ctx, True))
+        ctx.effects.write((self.key, "before"), (ctx.modes.set_overrides_off(ctx, True), ctx.modes.function_modes(ctx)))
+        if self.key.cls is torch._C.DisableTorchFunction:
+            ctx.modes.set_function_modes(ctx, ())
 
     def exit(self, ctx: Context) -> None:
-        ctx.modes.set_overrides_off(ctx, ctx.effects.read((self.key, "before")))
+        off, modes = ctx.effects.read((self.key, "before"))
+        ctx.modes.set_overrides_off(ctx, off)
+        ctx.modes.set_function_modes(ctx, modes)
 
 
 def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker | None:
@@ -359,8 +363,8 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         values = [arg.as_constant(ctx) for arg in (*args, *kwargs.values())]
         settings = tuple(values) if cls is torch.autograd.set_detect_anomaly else (True, *values)
         return TorchModeVariable(Identity(cls), ANOMALY, settings)
-    if cls is torch._C.DisableTorchFunctionSubclass:
-        return SubclassesOffVariable(Identity(cls))
+    if cls in (torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction):
+        return OverridesOffVariable(Identity(cls))
     if cls is torch.autograd.profiler.record_function:
         return LabelVariable(Identity(cls), tuple(ctx.constant_of(arg, "a label") for arg in args))
     if cls in (torch.autocast, torch.cpu.amp.autocast, torch.cuda.amp.autocast):

@@ -16,6 +16,7 @@ from torch.fx import Node
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import ABSENT, GuardKind
+from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import AttrSource, ItemSource, Source
 from bytecode_dynamo.tensor_facts import TensorFacts
 from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plain
@@ -39,7 +40,7 @@ LEAVING = {
     "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004", "storage": "BD004",
     "untyped_storage": "BD004",
     "register_post_accumulate_grad_hook": "BD018", "share_memory_": "BD018", "pin_memory": "BD018", "set_": "BD018",
-    "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004", "retain_grad": "BD018",
+    "__reduce_ex__": "BD018", "__deepcopy__": "BD018", "apply_": "BD004", "map_": "BD004",
 }  # fmt: skip
 
 _COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge)
@@ -208,11 +209,28 @@ class TensorVariable(VariableTracker):
             return
         if name == "grad":
             self._check_gradient(ctx, value)
-        elif name == "data" and isinstance(value, TensorVariable) and _is_data_of(value.node, self.node):
+        elif name == "data" and isinstance(value, TensorVariable):
+            self._set_data(ctx, value)
             return
         elif hasattr(torch.Tensor, name):
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         ctx.effects.write((self.key(ctx), name), value)
+
+    def _set_data(self, ctx: Context, value: TensorVariable) -> None:
+        """``self.data = value``: the tensor keeps its history and gets other contents, also in the fake."""
+        if _is_data_of(value.node, self.node):
+            return
+        if not ctx.dynamic.floats:
+            raise GraphBreak(
+                "BD020", f"assignment to 'data' of {self.describe()}: compilers do not see that memory is exchanged"
+            )
+        ctx.runs_once = True
+        try:
+            with ctx.mode:
+                self.fake.data = value.fake
+        except RuntimeError as error:
+            raise GraphBreak("BD020", f"assignment to 'data' of {self.describe()}: {error}") from None
+        ctx.graph.add_call("call_function", SET_DATA, (self.node, value.node), {}, None)
 
     def _check_gradient(self, ctx: Context, value: VariableTracker) -> None:
         """Eager mode says what is wrong with a gradient that does not fit."""
@@ -304,6 +322,13 @@ def _comparison_of_random(node: Node) -> bool | None:
         return None
     least, most = compare(0.0, bound), compare(math.nextafter(1.0, 0.0), bound)
     return least if least == most else None
+
+
+def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    tensor.data = value
+
+
+SET_DATA = OpaqueCall(_set_data, "set_data_")
 
 
 def _is_data_of(node: Node, tensor: Node) -> bool:

@@ -214,36 +214,6 @@ def test_saved_tensors_hooks_inside(alike):
     assert alike(run(lambda f: f), run(bd.optimize("eager")))
 
 
-def test_function_mode_inside(alike):
-    class Subtract(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            return torch.sub(*args) if func is torch.add else func(*args, **(kwargs or {}))
-
-    def f(x):
-        with Subtract():
-            y = torch.add(x, 1)
-        return y, torch.add(x, 1)
-
-    assert alike(f(torch.ones(3)), bd.optimize("eager")(f)(torch.ones(3)))
-
-
-def test_function_mode_around():
-    class Negate(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            return -func(*args, **(kwargs or {}))
-
-    def f(x):
-        return torch.sin(x)
-
-    x, before = torch.ones(3), bd.counters["graph_breaks"]
-    with Negate():
-        expected, result = f(x), bd.optimize("eager")(f)(x)
-        with pytest.raises(bd.exc.Unsupported, match="a torch function mode is active"):
-            bd.optimize("eager", fullgraph=True)(lambda x: torch.sin(x))(x)
-    assert torch.equal(result, expected)
-    assert bd.counters["graph_breaks"] > before
-
-
 class Logged(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

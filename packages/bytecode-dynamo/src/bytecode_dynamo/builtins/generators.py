@@ -1,0 +1,127 @@
+"""torch's random generators: what sets, reads or names their state is a call in the graph, in its place among the draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.source import AttrSource, Source
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.userobject import wrap_opaque
+from bytecode_dynamo.variables.wrap import tracker_for
+
+from .construct import constructs
+from .registry import evaluates_call
+from .torch_functions import wrap_result
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+MAKE = OpaqueCall(torch.Generator, "Generator")
+METHODS = {name: OpaqueCall(getattr(torch.Generator, name), name) for name in ("manual_seed", "get_state", "set_state")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratorObjectVariable(VariableTracker):
+    """A ``torch.Generator``: a node; fake calls are made without it."""
+
+    key: Identity
+    node: Any
+    device: torch.device
+
+    def python_type(self) -> type:
+        return torch.Generator
+
+    def identity(self) -> object:
+        return self.key
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return self.node
+
+    def as_fake(self, ctx: Context) -> Any:
+        return None
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return ConstantVariable(self.device) if name == "device" else ctx.bound_rule(self, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name not in METHODS:
+            raise GraphBreak("BD018", f"{name} of a torch.Generator")
+        result = _record(ctx, METHODS[name], [self, *args, *kwargs.values()], _state_size(self.device))
+        return result if name == "get_state" else self
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.load_graph_value(self.node)
+        gen.keep(self.key)
+
+
+def _state_size(device: torch.device) -> int:
+    return torch.Generator(device).get_state().numel()
+
+
+def _require_support(ctx: Context, what: str) -> None:
+    ctx.runs_once = True
+    if not ctx.dynamic.floats:
+        raise GraphBreak("BD018", f"{what}: the backend takes graphs of tensors and sizes only")
+
+
+def _record(ctx: Context, target: Any, args: list[VariableTracker], state_size: int = 0) -> VariableTracker:
+    """A call that must run in its place; of those that return something, the result is a state."""
+    _require_support(ctx, f"call of {target.__name__}")
+    val = None
+    if target.__name__ in ("get_state", "get_rng_state"):
+        with ctx.mode:
+            val = torch.empty(state_size, dtype=torch.uint8)
+    node = ctx.graph.add_call("call_function", target, tuple(arg.as_proxy(ctx) for arg in args), {}, val)
+    return ctx.none if val is None else wrap_result(ctx, node, val)
+
+
+@tracker_for(torch.Generator)
+def wrap_generator(ctx: Context, value: torch.Generator, source: Source) -> VariableTracker:
+    if not ctx.dynamic.floats:
+        return wrap_opaque(ctx, value, source, "a torch.Generator: the backend takes graphs of tensors and sizes only")
+    ctx.guards.require(source, GuardKind.TYPE_IS, torch.Generator)
+    ctx.guards.require(AttrSource(source, "device"), GuardKind.EQUALS, value.device)
+    ctx.runs_once = True
+    node = ctx.graph.add_input(source, value, value)
+    made = GeneratorObjectVariable(Identity(torch.Generator, value, source), node, value.device, source=source)
+    return ctx.effects.remember(value, made)
+
+
+@constructs(torch.Generator)
+def make_generator(ctx: Context, device: VariableTracker | None = None) -> VariableTracker:
+    _require_support(ctx, "a torch.Generator")
+    where = torch.device("cpu" if device is None else device.as_constant(ctx))
+    node = ctx.graph.add_call("call_function", MAKE, (where,), {}, None)
+    return GeneratorObjectVariable(Identity(torch.Generator), node, where)
+
+
+@evaluates_call(torch.manual_seed)
+def manual_seed(ctx: Context, seed: VariableTracker) -> VariableTracker:
+    _require_support(ctx, "torch.manual_seed")
+    node = ctx.graph.add_call("call_function", torch.manual_seed, (seed.as_proxy(ctx),), {}, None)
+    return GeneratorObjectVariable(Identity(torch.Generator), node, torch.device("cpu"))
+
+
+@evaluates_call(torch.get_rng_state)
+def get_rng_state(ctx: Context) -> VariableTracker:
+    return _record(ctx, torch.get_rng_state, [], _state_size(torch.device("cpu")))
+
+
+def _effect(function: Any) -> Any:
+    return lambda ctx, *args: _record(ctx, function, list(args))
+
+
+for _function in (torch.set_rng_state, torch.cuda.manual_seed, torch.cuda.manual_seed_all):
+    evaluates_call(_function)(_effect(_function))

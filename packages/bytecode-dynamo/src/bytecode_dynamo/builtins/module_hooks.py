@@ -1,0 +1,69 @@
+"""Hooks of modules on gradients: the graph sets them up as eager mode does, and they run in eager mode."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.hooks import BackwardHook
+
+from bytecode_dynamo.effects import MISSING
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.module import NNModuleVariable
+
+from .construct import constructs
+from .saved_tensors import real_function
+from .torch_functions import wrap_result
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+SET_UP = {
+    "setup_input_hook": OpaqueCall(lambda hook, args: hook.setup_input_hook(tuple(args)), "setup_input_hook"),
+    "setup_output_hook": OpaqueCall(lambda hook, result: hook.setup_output_hook(result), "setup_output_hook"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackwardHookVariable(VariableTracker):
+    """What torch makes for one call of a module with such hooks."""
+
+    node: Any
+
+    def python_type(self) -> type:
+        return BackwardHook
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return ctx.bound_rule(self, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        (value,) = args
+        fakes = value.as_fake(ctx)
+        with ctx.mode:
+            made = pytree.tree_map(lambda leaf: leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) else leaf, fakes)
+        node = ctx.graph.add_call("call_function", SET_UP[name], (self.node, value.as_proxy(ctx)), {}, made)
+        return wrap_result(ctx, node, made)
+
+
+@constructs(BackwardHook)
+def make_backward_hook(
+    ctx: Context, module: VariableTracker, hooks: VariableTracker, pre_hooks: VariableTracker
+) -> VariableTracker:
+    if not ctx.dynamic.floats or not isinstance(module, NNModuleVariable) or module.key.value is MISSING:
+        raise GraphBreak("BD018", f"hooks on gradients of {module.describe()}")
+    if module.key.source is not None:
+        ctx.guards.require(module.key.source, GuardKind.IDENTITY, module.key.value)
+    found = [[real_function(ctx, hook, "a hook on gradients") for hook in held.unpack(ctx)] for held in (hooks, pre_hooks)]
+    ctx.runs_once = True
+    reference = weakref.ref(module.key.value)
+    target = OpaqueCall(lambda: BackwardHook(reference(), *found), "backward_hook")
+    return BackwardHookVariable(ctx.graph.add_call("call_function", target, (), {}, None))

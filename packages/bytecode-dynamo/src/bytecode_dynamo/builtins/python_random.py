@@ -1,0 +1,193 @@
+"""Python's ``random``: generators whose state is known are run while capturing; draws of others are made before the graph.
+
+A state is known of a generator that the frame makes or seeds. What it draws is constant, and the last state is set after
+the graph. Of other generators a number that is drawn is an input of the graph, unknown while capturing.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bytecode_dynamo.bytecode import Instruction
+from bytecode_dynamo.effects import MISSING, Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.source import Source, SourceEmitter
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import SymbolicVariable
+from bytecode_dynamo.variables.sequence import ListVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
+from .construct import constructs
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+FLOATS = ("random", "uniform", "triangular", "gauss", "normalvariate", "lognormvariate", "expovariate", "vonmisesvariate",
+          "gammavariate", "betavariate", "paretovariate", "weibullvariate")  # fmt: skip
+INTS = ("randint", "randrange", "getrandbits")
+PICKS = ("choice", "choices", "sample", "shuffle")
+_DRAWS = object()
+_STATE = object()
+
+
+class RandomVariable(UserObjectVariable):
+    """A ``random.Random`` that the frame makes."""
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(_with_state)
+        gen.load_const(gen.ctx.effects.read((_STATE, self.key)))
+        gen.emitter.call(1)
+        gen.keep(self.key)
+
+
+def _with_state(state: Any) -> random.Random:
+    made = random.Random()
+    made.setstate(state)
+    return made
+
+
+@constructs(random.Random)
+def make_random(ctx: Context, seed: VariableTracker | None = None) -> VariableTracker:
+    known = None if seed is None else seed.as_constant(ctx)
+    if known is None:
+        raise GraphBreak("BD018", "a random.Random without a seed")
+    made = RandomVariable(Identity(random.Random))
+    ctx.effects.write((_STATE, made.key), random.Random(known).getstate())
+    return made
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateWrite(VariableTracker):
+    """What sets the last state of an existing generator after the graph."""
+
+    owner: UserObjectVariable
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.owner)
+        gen.emitter.load_method("setstate")
+        gen.load_const(gen.ctx.effects.read((_STATE, self.owner.key)))
+        gen.emitter.call(1)
+
+
+def _set_state(ctx: Context, owner: UserObjectVariable, state: Any) -> None:
+    slot = (_STATE, owner.key)
+    if owner.key.exists and ctx.effects.read(slot) is MISSING:
+        ctx.deferred.add(ctx, StateWrite(owner))
+    ctx.effects.write(slot, state)
+
+
+def _rule(name: str) -> Any:
+    """The rule of a method."""
+
+    def rule(ctx: Context, owner: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        if not isinstance(owner, UserObjectVariable) or owner.key.cls is not random.Random:
+            raise GraphBreak("BD018", f"random.{name} of {owner.describe()}")
+        state = ctx.effects.read((_STATE, owner.key))
+        if state is MISSING and name not in ("seed", "setstate"):
+            return _draw_later(ctx, owner, name, args, kwargs)
+        generator = random.Random()
+        if state is not MISSING:
+            generator.setstate(state)
+        if name in PICKS:
+            result = _pick(ctx, generator, name, args, kwargs)
+        else:
+            given = [arg.as_constant(ctx) for arg in args]
+            named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
+            if name == "seed" and (given or [*named.values(), None])[0] is None:
+                raise GraphBreak("BD018", "random.seed() without a seed")
+            result = ctx.fold(getattr(generator, name), [ctx.create(value) for value in given], kwargs)
+        _set_state(ctx, owner, generator.getstate())
+        return result
+
+    return rule
+
+
+def _pick(ctx: Context, generator: random.Random, name: str, args: Any, kwargs: Any) -> VariableTracker:
+    """``choice(items)`` and its relatives: of positions, then of the items."""
+    items = args[0].unpack(ctx)
+    named = {key: value.as_constant(ctx) for key, value in kwargs.items()}
+    positions = list(range(len(items)))
+    rest = [arg.as_constant(ctx) for arg in args[1:]]
+    try:
+        picked = getattr(generator, name)(positions, *rest, **named)
+    except (IndexError, ValueError, TypeError) as error:
+        return ctx.raise_error(type(error), *error.args)
+    if name == "choice":
+        return items[picked]
+    if name != "shuffle":
+        return ctx.create_list([items[k] for k in picked])
+    if not isinstance(args[0], ListVariable):
+        raise GraphBreak("BD018", f"shuffle of {args[0].describe()}")
+    ctx.effects.write(args[0].key, tuple(items[k] for k in positions))
+    return ctx.none
+
+
+# -- draws before the graph ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DrawSource(Source):
+    """A number drawn before the graph, kept in a variable."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"random number {self.index}"
+
+    @property
+    def variable(self) -> str:
+        """The variable."""
+        return f".random{self.index}"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return None  # a register's value, which no guard asks
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_fast(self.variable)
+
+
+def _draw_later(ctx: Context, owner: UserObjectVariable, name: str, args: Any, kwargs: Any) -> VariableTracker:
+    what = f"random.{name} of a generator whose state is not known while capturing"
+    if name not in (*FLOATS, *INTS) or not ctx.dynamic.floats:
+        raise GraphBreak("BD018", what)
+    given = [ctx.constant_of(arg, "a bound of a random number") for arg in args]
+    named = {key: ctx.constant_of(value, "a bound of a random number") for key, value in kwargs.items()}
+    try:
+        example = getattr(random.Random(0), name)(*given, **named)
+    except (ValueError, TypeError) as error:
+        return ctx.raise_error(type(error), *error.args)
+    if type(example) is int and (name == "getrandbits" or not all(abs(bound) < 2**62 for bound in given)):
+        raise GraphBreak("BD018", what)
+    source = owner.source or owner.key.source
+    ctx.runs_once = True
+    draws = ctx.effects.read(_DRAWS, ())
+    ctx.effects.write(_DRAWS, (*draws, (source, name, given, named)))
+    place = DrawSource(len(draws))
+    bounds = (0, *given, *named.values())[len(given) + len(named) > 1 :][:2]
+    number = ctx.env.create_unbacked(*bounds) if type(example) is int else ctx.env.create_unbacked_symfloat()
+    ctx.bind_symbol(number, place, example)
+    return SymbolicVariable(number, source=place)
+
+
+def draws(gen: Codegen) -> list[Instruction]:
+    """The code before the graph that draws the numbers, in order."""
+    emitter = SourceEmitter(gen.code, gen.emitter.position)
+    for index, (source, name, args, kwargs) in enumerate(gen.ctx.effects.read(_DRAWS, ())):
+        variable = DrawSource(index).variable
+        gen.locals.append(variable)
+        source.emit(emitter)
+        emitter.load_method(name)
+        for value in (*args, *kwargs.values()):
+            emitter.load_const(value)
+        emitter.call(len(args) + len(kwargs), list(kwargs))
+        emitter.store_fast(variable)
+    return emitter.instructions
+
+
+for _name in (*FLOATS, *INTS, *PICKS, "seed", "getstate", "setstate"):
+    evaluates_call(getattr(random.Random, _name))(_rule(_name))

@@ -1,0 +1,98 @@
+"""Hooks on what autograd saves: entering and leaving them are calls in the graph, and the hooks run as in eager mode."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+_autograd: Any = torch._C._autograd
+POP = OpaqueCall(_autograd._pop_saved_tensors_default_hooks, "pop_saved_tensors_hooks")
+_DISABLED = object()
+
+
+def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
+    """The function itself, or one like it that holds constants only."""
+    if not isinstance(function, FunctionVariable):
+        raise GraphBreak("BD018", f"{what} that is {function.describe()}")
+    if function.value is not None:
+        if function.source is not None:
+            ctx.guards.require(function.source, GuardKind.IDENTITY, function.value)
+        return function.value
+    values = [_held(ctx, ctx.real(cell), what) for cell in function.closure]
+    made = types.FunctionType(
+        function.code,
+        function.globals,
+        function.name,
+        tuple(ctx.constant_of(value, f"a default of {what}") for value in function.defaults) or None,
+        tuple(map(types.CellType, values)) or None,
+    )
+    made.__kwdefaults__ = {name: ctx.constant_of(value, f"a default of {what}") for name, value in function.keyword_defaults}
+    return made
+
+
+def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
+    """What a cell holds: a constant, or an object that exists."""
+    value = cell.contents(ctx) if isinstance(cell, CellVariable) else None
+    value = ctx.real(value) if value is not None else ctx.none
+    key = value.identity()
+    if isinstance(value, FunctionVariable):
+        return real_function(ctx, value, what)
+    if isinstance(key, Identity) and key.exists and key.source is not None:
+        ctx.guards.require(key.source, GuardKind.IDENTITY, key.value)
+        return key.value
+    return ctx.constant_of(value, f"a variable of {what}")
+
+
+def _record(ctx: Context, target: OpaqueCall) -> None:
+    if not ctx.dynamic.floats:
+        raise GraphBreak("BD018", f"{target.__name__}: compilers choose themselves what is saved for backward")
+    ctx.runs_once = True
+    ctx.graph.add_call("call_function", target, (), {}, None)
+
+
+@evaluates_call(_autograd._push_saved_tensors_default_hooks)
+def push_hooks(ctx: Context, pack: VariableTracker, unpack: VariableTracker) -> None:
+    functions = [real_function(ctx, function, "a hook on saved tensors") for function in (pack, unpack)]
+    if ctx.effects.read(_DISABLED, None) is not None:
+        ctx.raise_error(RuntimeError, ctx.effects.read(_DISABLED))
+    _record(ctx, OpaqueCall(lambda: _autograd._push_saved_tensors_default_hooks(*functions), "push_saved_tensors_hooks"))
+
+
+@evaluates_call(_autograd._pop_saved_tensors_default_hooks)
+def pop_hooks(ctx: Context) -> None:
+    _record(ctx, POP)
+
+
+@evaluates_call(_autograd._saved_tensors_hooks_get_disabled_error_message)
+def disabled_message(ctx: Context) -> VariableTracker:
+    if _autograd._saved_tensors_hooks_get_disabled_error_message() is not None:
+        raise GraphBreak("BD018", "hooks on saved tensors are disabled around the frame")
+    return ConstantVariable(ctx.effects.read(_DISABLED, None))
+
+
+@evaluates_call(_autograd._saved_tensors_hooks_disable)
+def disable_hooks(ctx: Context, message: VariableTracker) -> None:
+    text = message.as_constant(ctx)
+    ctx.effects.write(_DISABLED, text)
+    _record(ctx, OpaqueCall(lambda: _autograd._saved_tensors_hooks_disable(text), "disable_saved_tensors_hooks"))
+
+
+@evaluates_call(_autograd._saved_tensors_hooks_enable)
+def enable_hooks(ctx: Context) -> None:
+    ctx.effects.write(_DISABLED, None)
+    _record(ctx, OpaqueCall(_autograd._saved_tensors_hooks_enable, "enable_saved_tensors_hooks"))

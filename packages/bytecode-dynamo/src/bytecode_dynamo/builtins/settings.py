@@ -1,0 +1,139 @@
+"""Settings of torch: what is read of them is guarded; what sets one is a call in the graph, and holds while capturing, too."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.variables.base import VariableTracker
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+_C: Any = torch._C
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: ``read()`` gives it, ``write(value)`` makes it so. ``in_state``: the guard on torch's state covers it."""
+
+    read: Callable[[], Any]
+    write: Callable[..., None]
+    in_state: bool = False
+
+    def restore(self, value: Any) -> None:
+        """Set what was read before."""
+        if value is not None:
+            self.write(*value) if isinstance(value, tuple) else self.write(value)
+
+
+# Those with a ``_get_`` and a ``_set_`` in torch._C, where torch has them.
+_PLAIN = """
+    cudnn_enabled cudnn_benchmark cudnn_deterministic cudnn_allow_tf32 cudnn_depthwise_kernel mkldnn_enabled
+    mkldnn_deterministic onednn_allow_tf32 nnpack_enabled cublas_allow_tf32 cublas_allow_fp16_accumulation
+    cublas_allow_fp16_reduced_precision_reduction cublas_allow_bf16_reduced_precision_reduction warnAlways
+    float32_matmul_precision deterministic_fill_uninitialized_memory math_sdp_allow_fp16_bf16_reduction
+    cpu_allow_fp16_reduced_precision_reduction
+""".split()  # noqa: SIM905
+_ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
+
+
+def _pairs() -> list[tuple[Any, Any, bool]]:
+    named = [(f"_get_{name}", f"_set_{name}") for name in _PLAIN]
+    named += [(f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}") for name in _ATTENTION]
+    named += [
+        ("_is_multithreading_enabled", "_set_multithreading_enabled"),
+        ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit"),
+    ]
+    found = [(getattr(_C, get), getattr(_C, put), False) for get, put in named if hasattr(_C, get) and hasattr(_C, put)]
+    return [
+        *found,
+        (torch.get_num_threads, torch.set_num_threads, False),
+        (torch.get_default_dtype, _C._set_default_dtype, True),
+    ]
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+
+
+def _set_deterministic(mode: bool, warn_only: bool = False) -> None:
+    _C._set_deterministic_algorithms(mode, warn_only=warn_only)
+
+
+def _is_same(answer: Any) -> Callable[[Any], bool]:
+    return lambda read: read() == answer
+
+
+def _reading(setting: Setting) -> Any:
+    def rule(ctx: Context) -> VariableTracker:
+        answer = setting.read()
+        if not setting.in_state and not ctx.modes.is_set(setting):
+            ctx.guards.require(ConstSource(setting.read), GuardKind.CUSTOM, _is_same(answer))
+        return ctx.create(answer)
+
+    return rule
+
+
+def _writing(setting: Setting, function: Any, where: Sequence[str] = ()) -> Any:
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> None:
+        if not ctx.dynamic.floats:
+            raise GraphBreak("BD018", f"call of torch._C.{function.__name__}")
+        values = tuple(arg.as_constant(ctx) for arg in args)
+        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+        if setting.read() != (values[0] if len(values) == 1 else values) or named:
+            ctx.runs_once = True
+            ctx.graph.add_call("call_function", function, (*where, *values), named, None)
+            ctx.modes.set_value(ctx, setting, (*values, *named.values()))
+
+    return rule
+
+
+for _get, _put, _in_state in _pairs():
+    _setting = Setting(_get, _put, _in_state)
+    evaluates_call(_get)(_reading(_setting))
+    evaluates_call(_put)(_writing(_setting, _put))
+for _query in (_C._get_deterministic_algorithms, _C._get_deterministic_algorithms_warn_only):
+    evaluates_call(_query)(_reading(Setting(_query, lambda _: None, True)))
+evaluates_call(_C._set_deterministic_algorithms)(
+    _writing(Setting(_deterministic, _set_deterministic, True), _C._set_deterministic_algorithms)
+)
+for _query in (
+    torch.is_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled,
+    torch.cuda.is_initialized,
+    torch.get_num_interop_threads,
+):
+    evaluates_call(_query)(_reading(Setting(_query, lambda _: None)))
+
+
+@functools.cache
+def _precision(*where: str) -> Setting:
+    """The precision of a backend's operator."""
+    put = functools.partial(_C._set_fp32_precision_setter, *where)
+    return Setting(functools.partial(_C._get_fp32_precision_getter, *where), put)
+
+
+def _read_precision(ctx: Context, *where: VariableTracker) -> VariableTracker:
+    return _reading(_precision(*(part.as_constant(ctx) for part in where)))(ctx)
+
+
+def _write_precision(ctx: Context, *args: VariableTracker) -> None:
+    *where, value = (arg.as_constant(ctx) for arg in args)
+    _writing(_precision(*where), _C._set_fp32_precision_setter, where)(ctx, ctx.create(value))
+
+
+if hasattr(_C, "_get_fp32_precision_getter"):
+    evaluates_call(_C._get_fp32_precision_getter)(_read_precision)
+    evaluates_call(_C._set_fp32_precision_setter)(_write_precision)
+if hasattr(_C, "_accelerator_getAccelerator"):
+    evaluates_call(_C._accelerator_getAccelerator)(_reading(Setting(_C._accelerator_getAccelerator, lambda _: None, True)))

@@ -1,0 +1,261 @@
+"""NumPy arrays: tensors in the graph, on which torch's own NumPy computes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from symshapes import FakeTensor
+from torch.utils import _pytree as pytree
+
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.source import ChainedSource, Source, SourceEmitter
+
+from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable, SliceVariable
+from .function import FunctionVariable
+from .tensor import TensorVariable
+from .wrap import tracker_for
+
+try:
+    import numpy
+    import torch._numpy as torch_numpy
+except ImportError:  # torch works without NumPy
+    numpy = torch_numpy = cast("Any", None)
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+METHODS = frozenset(
+    """
+    all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten max mean min nonzero prod ravel
+    repeat reshape round sort squeeze std sum swapaxes take trace transpose var fill
+    """.split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayVariable(VariableTracker):
+    """A ``numpy.ndarray``, or a number of NumPy's that the graph computes (``scalar``)."""
+
+    key: Identity
+    tensor: TensorVariable
+    scalar: bool = False
+
+    def python_type(self) -> type:
+        return _scalar_type(self.tensor.fake) if self.scalar else numpy.ndarray
+
+    def describe(self) -> str:
+        return f"array {self.source.name if self.source is not None else self.tensor.node.name}"
+
+    def identity(self) -> object:
+        return self.key
+
+    def truth(self, ctx: Context) -> bool:
+        return self.tensor.truth(ctx)
+
+    def as_proxy(self, ctx: Context) -> Any:
+        raise GraphBreak("BD005", f"{self.describe()} as an argument of a torch call")
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return self.tensor.length(ctx)
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        size = ctx.constant_of(self.length(ctx), "the length of an array")
+        return ctx.iterator([self.get_item(ctx, ConstantVariable(k)) for k in range(size)])
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return call_array(ctx, operator.getitem, [self, key], {})
+
+    def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
+        call_array(ctx, operator.setitem, [self, key, value], {})
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        fake = self.tensor.fake
+        if name in ("shape", "ndim"):
+            return ctx.create(tuple(fake.shape) if name == "shape" else fake.dim())
+        if name == "size":
+            return ctx.create(fake.numel())
+        if name == "dtype":
+            return ConstantVariable(_dtype(fake))
+        if name in ("T", "real", "imag", "flat"):
+            return call_array(ctx, operator.attrgetter(name), [self], {})
+        return ctx.bound_rule(self, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name in ("item", "tolist"):
+            return self.tensor.call_method(ctx, name, args, kwargs)
+        if name not in METHODS:
+            raise GraphBreak("BD005", f"{name} of {self.describe()}")
+        return call_array(ctx, getattr(torch_numpy.ndarray, name), [self, *args], kwargs, getattr(numpy.ndarray, name))
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_callee_const(_to_numpy)
+        gen(self.tensor)
+        gen.load_const(self.scalar)
+        gen.emitter.call(2)
+        gen.keep(self.key)
+
+
+def _dtype(tensor: torch.Tensor) -> Any:
+    return torch.empty(0, dtype=tensor.dtype).numpy().dtype
+
+
+def _scalar_type(tensor: torch.Tensor) -> type:
+    return _dtype(tensor).type
+
+
+def _to_numpy(tensor: torch.Tensor, scalar: bool) -> Any:
+    array = tensor.detach().numpy()
+    return array[()] if scalar else array
+
+
+def as_array(tensor: VariableTracker, scalar: bool = False) -> VariableTracker:
+    """The array of a tensor that the graph computes."""
+    assert isinstance(tensor, TensorVariable)
+    return ArrayVariable(Identity(numpy.ndarray), tensor, scalar)
+
+
+def to_torch_numpy(value: Any) -> Any:
+    """An argument as torch's NumPy takes it: its arrays for tensors."""
+    return torch_numpy.ndarray(value) if isinstance(value, torch.Tensor) else value
+
+
+def _to_tensor(value: Any) -> Any:
+    return value.tensor if isinstance(value, torch_numpy.ndarray) else value
+
+
+def _in_torch(function: Callable[..., Any], name: str) -> OpaqueCall:
+    """A function of arrays as one of tensors."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map(to_torch_numpy, (args, kwargs))
+        return pytree.tree_map(_to_tensor, function(*args, **kwargs))
+
+    return OpaqueCall(run, f"numpy_{name}")
+
+
+def call_array(
+    ctx: Context, function: Any, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker], reference: Any = None
+) -> VariableTracker:
+    """Record a call of a function of arrays; ``reference`` is NumPy's own, where they differ.
+
+    NumPy itself, called on other arrays of these types and shapes, says what types and shapes the results have.
+    """
+    reference = reference or function
+    name = getattr(reference, "__name__", "attribute")
+    expected = _expected(ctx, reference, args, kwargs)
+    given = [_unwrapped(ctx, arg) for arg in args]
+    named = {key: _unwrapped(ctx, value) for key, value in kwargs.items()}
+    result = ctx.torch_call("call_function", _in_torch(function, name), given, named)
+    if name in _IN_PLACE_OPERATORS:
+        return args[0]
+    return ctx.none if expected is None else _wrapped(ctx, result, expected, name)
+
+
+def _expected(ctx: Context, reference: Any, args: Any, kwargs: Any) -> Any:
+    """What NumPy gives for arguments like these."""
+    given = [_example(ctx, arg) for arg in args]
+    named = {key: _example(ctx, value) for key, value in kwargs.items()}
+    try:
+        with numpy.errstate(all="ignore"):
+            return reference(*given, **named)
+    except Exception as error:
+        raise GraphBreak("BD005", f"a NumPy call: {type(error).__name__}: {error}") from None
+
+
+def _example(ctx: Context, value: VariableTracker) -> Any:
+    if isinstance(value, ArrayVariable):
+        fake = value.tensor.fake
+        shape = tuple(ctx.decide(size.__index__, "the size of an array") for size in fake.shape)
+        made = numpy.asarray(numpy.random.default_rng(0).random(shape)).astype(_dtype(fake))
+        return made[()] if value.scalar else made
+    if value.python_type() in (list, tuple):
+        return value.python_type()(_example(ctx, ctx.real(item)) for item in value.unpack(ctx))
+    if isinstance(value, SliceVariable):
+        return slice(*(part.as_constant(ctx) for part in value.parts))
+    return ctx.constant_of(value, "an argument of a NumPy function")
+
+
+_IN_PLACE_OPERATORS = frozenset("iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split())  # noqa: SIM905
+
+
+def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
+    """An argument with tensors for arrays."""
+    if isinstance(value, ArrayVariable):
+        return value.tensor
+    kind = value.python_type()
+    if issubclass(kind, (numpy.dtype, type)) and not isinstance(value, FunctionVariable):
+        known = value.as_constant(ctx)
+        plain = isinstance(known, type) and not issubclass(known, numpy.generic)
+        return value if plain else ConstantVariable(numpy.dtype(known).name)  # as FX can write it
+    if issubclass(kind, numpy.generic) and isinstance(value, ConstantVariable):
+        dtype = torch.from_numpy(numpy.zeros(0, value.value.dtype)).dtype
+        return ctx.call_known(torch.tensor, [ConstantVariable(value.value.item())], {"dtype": ConstantVariable(dtype)})
+    if kind in (list, tuple):
+        items = [_unwrapped(ctx, ctx.real(item)) for item in value.unpack(ctx)]
+        return ctx.create_list(items) if kind is list else ctx.create_tuple(items)
+    if isinstance(value, TensorVariable):
+        raise GraphBreak("BD005", f"{value.describe()} as an argument of a NumPy function")
+    return value
+
+
+def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str) -> VariableTracker:
+    """The results as NumPy gives them."""
+    if isinstance(result, TensorVariable) and isinstance(expected, (numpy.ndarray, numpy.generic)):
+        if _dtype(result.fake) == expected.dtype and tuple(result.fake.shape) == expected.shape:
+            return as_array(result, isinstance(expected, numpy.generic))
+    elif type(expected) in (list, tuple) and result.python_type() in (list, tuple):
+        items = [_wrapped(ctx, ctx.real(item), part, name) for item, part in zip(result.unpack(ctx), expected, strict=True)]
+        return ctx.create_list(items) if type(expected) is list else ctx.create_tuple(items)
+    raise GraphBreak("BD005", f"numpy's {name}: torch has no function with these results")
+
+
+@dataclass(frozen=True)
+class ArraySource(ChainedSource):
+    """The tensor over an array's memory."""
+
+    @property
+    def name(self) -> str:
+        return f"torch.from_numpy({self.base.name})"
+
+    def step(self, value: Any) -> torch.Tensor:
+        return torch.from_numpy(value)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_callee_const(torch.from_numpy)
+        self.base.emit(emitter)
+        emitter.call(1)
+
+
+def _facts(value: Any) -> Any:
+    return type(value), value.dtype, value.shape, value.strides, value.flags.writeable
+
+
+def wrap_array(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """An existing array: the graph gets a tensor over its memory."""
+    try:
+        tensor = torch.from_numpy(value) if type(value) is numpy.ndarray and value.flags.writeable else None
+    except (TypeError, ValueError):
+        tensor = None
+    if tensor is None:
+        return ctx.wrap_object(value, source)
+    facts = _facts(value)
+    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is numpy.ndarray and _facts(now) == facts)
+    fake: Any = ctx.mode.from_real(tensor, source=source.name, symbols={})
+    node = ctx.graph.add_input(ArraySource(source), tensor, fake)
+    held = TensorVariable(node, cast("FakeTensor", fake), torch.Tensor, source=ArraySource(source))
+    ctx.remember_tensor(held)
+    made = ArrayVariable(Identity(numpy.ndarray, value, source), held, source=source)
+    return ctx.effects.remember(value, made)
+
+
+if numpy is not None:
+    tracker_for(numpy.ndarray)(wrap_array)
