@@ -20,7 +20,7 @@ from .registry import evaluates_call
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
-_autograd: Any = torch._C._autograd
+_autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
 POP = OpaqueCall(_autograd._pop_saved_tensors_default_hooks, "pop_saved_tensors_hooks")
 _DISABLED = object()
 
