@@ -77,7 +77,7 @@ def _reordered(gm: fx.GraphModule, order: list[int], carried: int, constant: int
     for node in gm.graph.nodes:
         if node.op not in ("placeholder", "output"):
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    results = map_arg(gm.graph.output_node().args[0], copies.__getitem__)
+    results: Any = map_arg(gm.graph.output_node().args[0], copies.__getitem__)
     graph.output((*results[:carried], *constants, *results[carried:]))
     return fx.GraphModule(gm, graph)
 
