@@ -431,3 +431,9 @@ def resize(self: Tensor, size: Sequence[Size], *, memory_format: Any = None) -> 
         return NotImplemented
     flat = prims.slice(prims.reshape(self, shape=(count,)), dim=0, start=0, stop=wanted, step=1)
     return prims.reshape(flat, shape=tuple(size))
+
+
+@rules.register("resize_as")
+def resize_as(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """``resize`` to the shape of a template."""
+    return resize(self, the_template.shape)

@@ -47,6 +47,7 @@ case(
     lambda m: (m.f(3, 4).t(), m.f(3, 4), [3, 4], [4, 1]),
 )
 case("histc", lambda m: (m.f(30) * 9, 7, -3, 5.5), lambda m: (m.f(2, 3), 4, -1, 1))
+case("resize_as", lambda m: (m.f(3, 4), m.f(2, 5)))
 case("select_scatter", lambda m: (m.f(5, 3), m.f(5), 1, -1))
 case("slice_backward", lambda m: (m.f(2, 3), [5, 3], 0, 1, 3, 1), lambda m: (m.f(3, 3), [5, 3], 0, 0, 2**63 - 1, 2))
 case("select_backward", lambda m: (m.f(5), [5, 3], 1, -1))
