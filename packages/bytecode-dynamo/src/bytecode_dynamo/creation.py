@@ -25,7 +25,7 @@ from .variables.base import LazyVariable, VariableTracker
 from .variables.callable import BoundRuleVariable, CallableVariable, ClassVariable, NamespaceVariable
 from .variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .variables.derived import wrap_derived
-from .variables.iterator import ItemsIterator, ListIterator, RangeIterator
+from .variables.iterator import ItemsIterator, ListIterator, RangeIterator, key_order
 from .variables.mapping import DictVariable
 from .variables.module import PythonModuleVariable
 from .variables.proxy import ProxyVariable
@@ -211,7 +211,7 @@ class Creation:
 
     def iterator(self: Context, items: Sequence[VariableTracker], base: VariableTracker | None = None) -> VariableTracker:
         """An iterator over fixed items, or those of a dict or set."""
-        return ItemsIterator(Identity(type(iter(()))), items=tuple(items), base=base)
+        return ItemsIterator(Identity(type(iter(()))), items=tuple(items), base=base, order=key_order(self, base))
 
     def list_iterator(self: Context, base: ListVariable) -> VariableTracker:
         """An iterator over a list."""

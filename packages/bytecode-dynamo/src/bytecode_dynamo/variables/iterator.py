@@ -77,14 +77,20 @@ class ItemsIterator(IteratorVariable):
 
     items: tuple[VariableTracker, ...] = ()
     base: Any = None
+    order: tuple[Any, ...] | None = None
+    """The keys of an OrderedDict, which must stay in this order."""
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        at = self.position(ctx)
-        if at >= len(self.items):
+        at, count = self.position(ctx), len(self.items)
+        if at > count or (at == count and (self.base is None or self.order is not None)):
             return None
-        if self.base is not None and len(self.base.unpack_lazy(ctx)) != len(self.items):
+        if self.order is not None and self.order != key_order(ctx, self.base):
+            return ctx.raise_error(RuntimeError, "OrderedDict mutated during iteration")
+        if self.base is not None and len(self.base.unpack_lazy(ctx)) != count:
             return ctx.raise_error(RuntimeError, f"{self.base.noun} changed size during iteration")
         self.advance(ctx, at + 1)
+        if at == count:
+            return None  # and what is added from now on is not noticed
         return ctx.real(self.items[at] if self.base is None else self.base.unpack_lazy(ctx)[at])
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -100,6 +106,13 @@ class ItemsIterator(IteratorVariable):
         gen(self.base)
         gen.load_const(at)
         gen.emitter.call(2)
+
+
+def key_order(ctx: Context, base: Any) -> tuple[Any, ...] | None:
+    """The keys of an OrderedDict, or of the one that a view is of; None for other containers."""
+    held: Any = getattr(base, "base", base)
+    ordered = held is not None and issubclass(held.python_type(), collections.OrderedDict)
+    return tuple(held.entries(ctx)) if ordered else None
 
 
 def iterator_at(items: Any, position: int) -> Any:

@@ -592,3 +592,34 @@ def list_iterator_sees_changes_after_break(x, log):
 
 
 list_iterator_sees_changes_after_break.any_graphs = True
+
+
+def containers_that_change_while_they_are_iterated(x, log):
+    def attempt(make, change, view=lambda c: c):
+        held, seen = make(), []
+        steps = iter(view(held))
+        try:
+            for item in steps:
+                seen.append(item)
+                if len(seen) > 5:
+                    break
+                change(held)
+            log.append((seen, next(steps, "end")))
+        except RuntimeError as error:
+            log.append((seen, str(error)))
+
+    ordered = functools.partial(collections.OrderedDict, a=1, b=2)
+    attempt(lambda: {1: 1}, lambda d: d.update({len(d) + 1: 0}))
+    attempt(lambda: {1}, lambda s: s.add(len(s) + 1))
+    attempt(lambda: {1: 1}, lambda d: d.update({1: 0}), dict.values)
+    attempt(lambda: {1: 1, 2: 2}, lambda d: d.pop(1, None), dict.items)
+    attempt(ordered, lambda o: o.move_to_end("a"))
+    attempt(ordered, lambda o: o.move_to_end("b"))
+    attempt(ordered, lambda o: o.update({len(o): 1}), lambda o: o.values())
+    attempt(ordered, lambda o: o.popitem(), lambda o: o.items())
+    attempt(ordered, lambda o: o.update(a=5))
+    done = iter(d := {1: 1})
+    log.append(list(done))
+    d[2] = 2
+    log.append(next(done, "end"))
+    return x + len(log)
