@@ -111,8 +111,9 @@ class ItemsIterator(IteratorVariable):
 def key_order(ctx: Context, base: Any) -> tuple[Any, ...] | None:
     """The keys of an OrderedDict, or of the one that a view is of; None for other containers."""
     held: Any = getattr(base, "base", base)
-    ordered = held is not None and issubclass(held.python_type(), collections.OrderedDict)
-    return tuple(held.entries(ctx)) if ordered else None
+    if held is None or not issubclass(held.python_type(), collections.OrderedDict):
+        return None
+    return tuple(held.entries(ctx))
 
 
 def iterator_at(items: Any, position: int) -> Any:
