@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bytecode_dynamo")
 
-# Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and would see it twice.
 _C: Any = torch._C
+# Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and would see it twice.
 _top_hooks = _C._autograd._top_saved_tensors_default_hooks
 MOST_KEPT = 8
 """How many tensors a graph may write to."""
