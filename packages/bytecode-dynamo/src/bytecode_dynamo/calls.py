@@ -55,12 +55,12 @@ from .variables.mapping import DictVariable, pairs_of
 from .variables.sequence import ListVariable, SequenceVariable, TupleVariable
 from .variables.sets import SetVariable
 from .variables.tensor import TensorVariable
-from .variables.userobject import UserObjectVariable
+from .variables.userobject import ExceptionVariable, UserObjectVariable
 
 if TYPE_CHECKING:
     from .context import Context
 
-PURE_MODULES = frozenset({"math", "cmath", "builtins", "_operator", "operator", "_bisect", "unicodedata", "_struct"})
+PURE_MODULES = frozenset({"math", "cmath", "builtins", "_operator", "operator", "_bisect", "unicodedata", "_string", "_struct"})
 BREAK_IDS = {"numpy": "BD005", "io": "BD003", "logging": "BD003", "warnings": "BD003", "time": "BD003"}
 
 
@@ -71,7 +71,13 @@ class Calls:
         """``owner.name``."""
         if name == "__class__":
             return self.constant_class(owner.python_type())
-        return owner.get_attr(self, name)
+        try:
+            return owner.get_attr(self, name)
+        except ObservedException as raised:
+            error = raised.value
+            if isinstance(error, ExceptionVariable) and issubclass(error.key.cls, AttributeError):
+                error.note_missing(self, name, owner)
+            raise
 
     def less(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
         """``left < right`` as a Python bool."""
@@ -213,12 +219,24 @@ class Calls:
         if isinstance(receiver, type):
             return construct.call_class_method(self, receiver, function, args, kwargs)
         module = (getattr(function, "__module__", None) or "").partition(".")[0]
+        if module == "math":
+            args = [self._as_number(function, arg) for arg in args]
+            made = operators.function_of_size(self, function, args)
+            if made is not None:
+                return made
         if module in PURE_MODULES:
             return self.fold(function, args, kwargs)
         name = CallableVariable(function).describe()
         if module == "torch":
             raise GraphBreak("BD018", f"call of {name}")
         raise GraphBreak(BREAK_IDS.get(module, "BD002"), f"call of {name}")
+
+    def _as_number(self: Context, function: Any, value: VariableTracker) -> VariableTracker:
+        """What a function of math makes of an object first."""
+        if not isinstance(value, UserObjectVariable):
+            return value
+        own = value.special(self, f"__{function.__name__}__")
+        return own.call(self, [], {}) if own is not None else construct.converted(self, float, [value]) or value
 
     def _call_descriptor(
         self: Context, function: Any, owner: type, args: Sequence[VariableTracker], kwargs: Mapping[str, VariableTracker]
@@ -228,6 +246,15 @@ class Calls:
         first, rest = native(args[0]), list(args[1:])
         if isinstance(first, ClassVariable) and owner is type and name == "__call__":
             return construct.construct_user(self, first.value, rest, dict(kwargs))
+        if (
+            isinstance(first, ClassVariable)
+            and owner is type
+            and name not in operators.DUNDERS | {"mro": 0, "__subclasses__": 0}
+        ):
+            raise GraphBreak("BD002", f"type.{name} of {first.describe()}")
+        if isinstance(first, ExceptionVariable) and issubclass(owner, BaseException) and name == "__init__" and not kwargs:
+            first.set_attr(self, "args", self.create_tuple(rest))
+            return self.none
         if isinstance(first, UserObjectVariable) and not first.key.cls.__module__.startswith("torch.nn"):
             raise GraphBreak("BD007", f"{owner.__name__}.{name} of {first.describe()}")
         rule = None if isinstance(first, UserObjectVariable) else operators.DUNDERS.get(name)
@@ -341,7 +368,7 @@ def bind_arguments(
     defaults, keyword_defaults = function.current_defaults(ctx)
     stub = types.FunctionType(signature_stub(code).__code__, {}, function.name, defaults)
     stub.__kwdefaults__ = keyword_defaults
-    stub.__qualname__ = code.co_qualname
+    stub.__qualname__ = getattr(function.value, "__qualname__", code.co_qualname)
     try:
         values = stub(*args, **kwargs)
     except TypeError as error:

@@ -149,7 +149,7 @@ class Compilation:
         if isinstance(outcome, Broken):
             return self._finish_broken(outcome)
         if not ctx.graph.calls:
-            return self._nothing_captured()
+            return self._nothing_captured(outcome)
         return self._finish_returned(outcome)
 
     def has_other_inputs(self) -> bool:
@@ -196,37 +196,44 @@ class Compilation:
 
     # -- outcomes -----------------------------------------------------------------------------------------------------
 
-    def _nothing_captured(self) -> Any:
-        """No torch call at all: the original runs, under the guards if tensors are around."""
+    def _nothing_captured(self, outcome: Returned) -> Any:
+        """No torch call at all: the original runs where its result can't be built, under the guards if tensors are around."""
         if not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots:
             return SKIP
-        self._report(None, None)
-        return self._entry(self.view.code, False)
+        try:
+            code = self._returning(outcome)  # whose callees, unlike the original's, are not captured once more
+        except GraphBreak:
+            self._report(None, None)
+            code = self.view.code
+        return self._entry(code, False)
 
     def _finish_returned(self, outcome: Returned) -> Any:
-        gen = Codegen(self.ctx, self.decoded.neutral)
-        gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
         try:
-            self._begin(gen)
-            writers = gen.prepare_effects()
-            gen(outcome.value)
-            gen.flush()
-            writers.append(restack(gen, self.ctx))
-            gen.write_cells()
-            gen.flush()
+            return self._entry(self._returning(outcome), True)
         except GraphBreak as error:
             return self._unbuildable(error)
+
+    def _returning(self, outcome: Returned) -> CodeType:
+        """Code that calls the graph, applies the effects and returns the result; raises GraphBreak for what can't be built."""
+        gen = Codegen(self.ctx, self.decoded.neutral)
+        gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
+        self._begin(gen)
+        writers = gen.prepare_effects()
+        gen(outcome.value)
+        gen.flush()
+        writers.append(restack(gen, self.ctx))
+        gen.write_cells()
+        gen.flush()
         for write in writers:
             write()
         gen.emitter.return_value()
         body = [*draws(gen), *gen.numbers(), *self._graph(gen, None), *gen.instructions()]
-        code = encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
-        return self._entry(code, True)
+        return encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
 
     def _finish_broken(self, outcome: Broken) -> Any:
         error = outcome.error
         user_exception = error.id == "BD008"
-        if (self.policy.fullgraph or error.strict) and not user_exception:
+        if (self._is_whole() or error.strict) and not user_exception:
             raise Unsupported(error.record()) from None
         if self._pointless():
             return SKIP
@@ -256,6 +263,10 @@ class Compilation:
         prefix = [*draws(gen), *gen.numbers(), *self._graph(gen, error.record()), *gen.instructions()]
         return self._entry(self._cut(index, prefix, analysis, gen.locals), True)
 
+    def _is_whole(self) -> bool:
+        """Whether a break is an error: frames called natively are those of eager mode after the program's own exception."""
+        return self.policy.fullgraph and id(self.view.code) in self.policy.roots
+
     def _pointless(self) -> bool:
         """A helper without tensors that breaks: cutting it would only cost time."""
         return (
@@ -267,7 +278,7 @@ class Compilation:
 
     def _unbuildable(self, error: GraphBreak) -> Any:
         error.stack = error.stack or place_stack(self.ctx.frame)
-        if self.policy.fullgraph:
+        if self._is_whole():
             raise Unsupported(error.record()) from None
         counters["graph_breaks"] += 1
         log.info("frame runs in eager mode: %s", error.record().format())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from symshapes import DataDependentError, GuardOnDataDependent
 
-from .effects import Identity
+from .effects import DELETED, Identity
 from .errors import GraphBreak, NotConstant, ObservedException
 from .graph import free_symbols
 from .guards import ABSENT, GuardKind, TensorFacts
@@ -89,9 +89,20 @@ class Creation:
         """A function that wraps attributes of an existing object."""
         return lambda name: self.wrap(getattr(value, name), AttrSource(source, name))
 
+    def written_in_class(self: Context, cls: type, name: str, *, own: bool = False) -> VariableTracker | None:
+        """What a class finds under a name that the program assigned to it or to a base before; None where it did not."""
+        for base in cls.__mro__[: 1 if own else None] if self.written_in_classes else ():
+            held = self.effects.read((self.class_identity(base), name), None)
+            if held is not None and held is not DELETED:
+                return held
+            if held is None and name in base.__dict__:
+                return None
+        return None
+
     def require_class_attribute(self: Context, cls: type, name: str) -> Any:
         """Guard on what a class finds under a name, or on its absence; returns it, or ABSENT."""
-        if self.written_in_classes and any((base, name) in self.written_in_classes for base in cls.__mro__):
+        written = [base for base in cls.__mro__ if (base, name) in self.written_in_classes]
+        if any(self.effects.read((self.class_identity(base), name), None) is not None for base in written):
             raise GraphBreak("BD020", f"{name!r} of class {cls.__name__}, assigned to before, read through an instance")
         found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
         self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))
@@ -114,6 +125,13 @@ class Creation:
             for other in self.inputs[-MOST_COMPARED:]:
                 self.guards.require(tracker.source, GuardKind.NOT_ALIASED, other)
             self.inputs.append(tracker.source)
+
+    def require_not_aliased(self: Context, left: VariableTracker, right: VariableTracker) -> None:
+        """Guard that two existing objects are different ones."""
+        if isinstance(left, TensorVariable) or isinstance(left.identity(), Identity):
+            assert left.source is not None and right.source is not None
+            if not _pinned(left, right.source) and not _pinned(right, left.source):
+                self.guards.require(left.source, GuardKind.NOT_ALIASED, right.source)
 
     def require_distinct(self: Context) -> None:
         """Guard that objects that the frame changes are not others that it reads."""
@@ -175,6 +193,8 @@ class Creation:
             return rule(self, value)
         if isinstance(value, tuple) and (hasattr(type(value), "_fields") or type(value).__module__ == "torch.return_types"):
             return TupleVariable(tuple(self.create(item) for item in value), type(value))
+        if isinstance(value, Iterator):
+            return self.iterator([self.create(item) for item in value])  # the object itself would be used up once
         return self.wrap(value, ConstSource(value))
 
     def create_tuple(self: Context, items: Sequence[VariableTracker], cls: type = tuple) -> TupleVariable:
@@ -286,8 +306,6 @@ class Creation:
             result = function(*values, **named)
         except Exception as error:
             self.raise_error(type(error), *error.args)
-        if isinstance(result, Iterator):
-            return self.iterator([self.create(item) for item in result])  # the object itself would be used up once
         return self.create(result)
 
     def constant_of(self: Context, value: VariableTracker, what: str) -> Any:

@@ -18,7 +18,7 @@ from .trace import TORCH_ROOT
 
 DISABLED = "_bytecode_dynamo_disabled"
 _OWN_ROOTS = (str(Path(__file__).parent) + os.sep, str(Path(symshapes.__file__).parent) + os.sep)
-_POLYFILLS = tuple(os.path.join(os.path.dirname(__file__), name) for name in ("control_flow.py", "polyfills.py"))
+_POLYFILLS = tuple(os.path.join(os.path.dirname(__file__), name) for name in ("control_flow.py", "groups.py", "polyfills.py"))
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = (sysconfig.get_paths()["purelib"] + os.sep, sysconfig.get_paths()["platlib"] + os.sep)
 # Parts of torch that are ordinary Python around tensors; frames of the rest run as they are.

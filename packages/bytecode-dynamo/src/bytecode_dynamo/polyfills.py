@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -138,6 +140,25 @@ def iterate_sequence(sequence: Any) -> Iterator[Any]:
             return
         yield element
         position += 1
+
+
+def substitute(pattern: Any, function: Callable[[Any], str], text: str, count: int = 0) -> str:
+    parts, end, left = [], 0, count or -1
+    for match in pattern.finditer(text):
+        if left == 0:
+            break
+        parts += [text[end : match.start()], function(match)]
+        end, left = match.end(), left - 1
+    return "".join([*parts, text[end:]])
+
+
+def format_text(template: str, /, *args: Any, **kwargs: Any) -> str:
+    return string.Formatter().vformat(template, args, kwargs)
+
+
+def describe_namespace(value: Any) -> str:
+    name = "namespace" if type(value) is types.SimpleNamespace else type(value).__name__
+    return f"{name}({', '.join([f'{key}={held!r}' for key, held in vars(value).items()])})"
 
 
 def count_elements(mapping: dict[Any, int], iterable: Iterable[Any]) -> None:

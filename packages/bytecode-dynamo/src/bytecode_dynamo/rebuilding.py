@@ -77,7 +77,7 @@ def delete_item(target: dict[str, Any], name: str) -> None:
 def delete_attribute(target: Any, name: str) -> None:
     """Delete an attribute; it may have been made and deleted in the same graph."""
     with contextlib.suppress(AttributeError):
-        object.__delattr__(target, name)
+        (type if isinstance(target, type) else object).__delattr__(target, name)
 
 
 CONTENTS_WRITERS: dict[type, Callable[..., None]] = {

@@ -7,7 +7,8 @@ import enum
 import functools
 import itertools
 import types
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,6 +86,11 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
     made = make_context(ctx, cls, args, kwargs)
     if made is not None:
         return made
+    if typing.is_typeddict(cls):
+        return construct(ctx, dict, args, kwargs)
+    if cls is BaseExceptionGroup and len(args) == 2:
+        plain = all(issubclass(error.python_type(), Exception) for error in args[1].unpack(ctx))
+        return construct_exception(ctx, ExceptionGroup if plain else cls, args, kwargs)
     if issubclass(cls, BaseException):
         return construct_exception(ctx, cls, args, kwargs)
     if issubclass(cls, enum.Enum):
@@ -146,9 +152,17 @@ def construct_exception(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> 
     error = ctx.new_exception(cls, args)
     if isinstance(cls.__init__, types.FunctionType):
         ctx.get_attr(error, "__init__").call(ctx, args, kwargs)
-    elif kwargs:
+    elif kwargs and not (
+        issubclass(native_base(cls), (AttributeError, NameError, ImportError)) and set(kwargs) <= _KNOWN_BY_NAME
+    ):
         raise GraphBreak("BD019", f"{cls.__qualname__} with keyword arguments")
+    else:
+        for name, value in kwargs.items():
+            ctx.effects.write((error.key, name), value)
     return error
+
+
+_KNOWN_BY_NAME = {"name", "obj", "path"}
 
 
 def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -291,11 +305,23 @@ def _make_number(cls: type) -> Constructor:
         if isinstance(value, SymbolicVariable):
             convert: Any = torch.sym_int if cls is int else torch.sym_float
             return ctx.create(convert(value.value))
-        if isinstance(value, UserObjectVariable):
-            return value.call_method(ctx, f"__{cls.__name__}__", [], {})
-        return ctx.fold(cls, args, named)
+        return converted(ctx, cls, args) or ctx.fold(cls, args, named)
 
     return rule
+
+
+_CONVERSIONS = {int: ("__int__", "__index__"), float: ("__float__", "__index__"), bytes: ("__bytes__",)}
+
+
+def converted(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> VariableTracker | None:
+    """What the first special method that an object has for a conversion gives; None for other values."""
+    if len(args) != 1 or not isinstance(args[0], UserObjectVariable):
+        return None
+    for name in _CONVERSIONS.get(cls, ("__complex__", "__float__", "__index__")):
+        method = args[0].special(ctx, name)
+        if method is not None:
+            return method.call(ctx, [], {})
+    return None
 
 
 constructs(int)(_make_number(int))
@@ -303,7 +329,7 @@ constructs(float)(_make_number(float))
 
 
 def _folded(cls: type) -> Constructor:
-    return lambda ctx, *args, **named: ctx.fold(cls, args, named)
+    return lambda ctx, *args, **named: converted(ctx, cls, args) or ctx.fold(cls, args, named)
 
 
 for _cls in (type(None), complex, bytes, torch.device, torch.finfo, torch.iinfo):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo import groups
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import VariableTracker
@@ -88,6 +89,14 @@ def exception_str(ctx: Context, error: Value) -> Value:
 def exception_repr(ctx: Context, error: Value) -> Value:
     args = [ctx.call_known(repr, [arg], {}).as_constant(ctx) for arg in ctx.get_attr(error, "args").unpack(ctx)]
     return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
+
+
+def _polyfill(rule: Any) -> Any:
+    return lambda ctx, *args: ctx.polyfill(rule, args, {})
+
+
+for _name in ("split", "subgroup", "derive"):
+    evaluates_call(getattr(BaseExceptionGroup, _name))(_polyfill(getattr(groups, _name)))
 
 
 @evaluates_call(sys.exc_info)

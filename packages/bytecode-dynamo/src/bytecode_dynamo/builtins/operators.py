@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import collections
+import math
 import operator
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bytecode_dynamo.errors import GraphBreak, ObservedException
+import sympy
+import torch
+
+from bytecode_dynamo.errors import GraphBreak, InvariantError, ObservedException
+from bytecode_dynamo.graph import size_operation
 from bytecode_dynamo.variables.array import ArrayVariable, call_array
-from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable
@@ -20,7 +25,7 @@ from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
-from bytecode_dynamo.variables.userobject import UserObjectVariable
+from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from .registry import evaluates_call
 
@@ -91,14 +96,17 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
         return call_array(ctx, in_place_function if in_place else function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
-        if _defines(right, f"__r{name}__") or (not isinstance(left, TensorVariable) and _defines(left, f"__{name}__")):
+        if _defines(ctx, right, f"__r{name}__") or (
+            not isinstance(left, TensorVariable) and _defines(ctx, left, f"__{name}__")
+        ):
             return _special(ctx, name, left, right, in_place)
         target = in_place_function if in_place and isinstance(left, TensorVariable) else function
         return ctx.torch_call("call_function", target, [left, right], {})
     if is_number(left) and is_number(right):
         if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
             return FloatVariable.operation(ctx, function, [left, right])
-        return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
+        made = ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size")
+        return ctx.create(known_form(made) if base in ("&", "|", "^") else made)
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
         return _container(ctx, base, in_place, left, right)
     if isinstance(right, SequenceVariable) and base == "*":
@@ -106,6 +114,35 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
     return ctx.fold(function, [left, right], {})
+
+
+ROUNDING = (math.floor, math.ceil, math.trunc)
+
+
+def function_of_size(ctx: Context, function: Any, args: Sequence[VariableTracker]) -> VariableTracker | None:
+    """A function of math of an expression of sizes, where it is one, too."""
+    if len(args) != 1 or type(args[0]) is not SymbolicVariable:
+        return None
+    if function is math.sqrt:
+        return binary(ctx, "**", args[0], ConstantVariable(0.5))
+    value = args[0].value
+    if function not in ROUNDING:
+        return None
+    if function is not math.ceil and ctx.env.bounds(value.node.expr)[0] >= 0:
+        function = torch.sym_int
+    return ctx.create(known_form(ctx.decide(lambda: function(value), args[0].describe())))
+
+
+def known_form(value: Any) -> Any:
+    """A size expression that graphs can compute, or its value, by a guard."""
+    expr = value.node.expr if isinstance(value, torch.SymInt) else None
+    try:
+        for part in () if expr is None else sympy.preorder_traversal(expr):
+            if part.args:
+                size_operation(part)
+    except InvariantError:
+        return int(value)
+    return value
 
 
 def _plain_value(value: VariableTracker, *names: str) -> VariableTracker:
@@ -170,8 +207,8 @@ def _can_join(left: Any, right: Any) -> bool:
     return isinstance(left, ListVariable) is isinstance(right, ListVariable)
 
 
-def _defines(value: VariableTracker, name: str) -> bool:
-    return isinstance(value, UserObjectVariable) and hasattr(value.python_type(), name)
+def _defines(ctx: Context, value: VariableTracker, name: str) -> bool:
+    return isinstance(value, UserObjectVariable) and find_special(ctx, value.python_type(), name)[0] >= 0
 
 
 def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool) -> VariableTracker:
@@ -181,7 +218,7 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
     if right.python_type() is not left.python_type() and issubclass(right.python_type(), left.python_type()):
         attempts = [attempts[-1], *attempts[:-1]]
     for owner, method, other in attempts:
-        if _defines(owner, method):
+        if _defines(ctx, owner, method):
             result = owner.call_method(ctx, method, [other], {})
             if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
                 return result
@@ -200,6 +237,9 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     """``left symbol right``."""
     function, method, reflected = COMPARE[symbol]
     left, right = (_plain_value(value, method, reflected) for value in (left, right))
+    left, right = (
+        value.call_method(ctx, "copy", [], {}) if isinstance(value, InstanceDictVariable) else value for value in (left, right)
+    )
     if isinstance(left, NumberOfVariable) is not isinstance(right, NumberOfVariable):
         raise GraphBreak("BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known")
     if type(left) is ConstantVariable and type(right) is ConstantVariable:
@@ -233,7 +273,7 @@ def _compared_by_objects(ctx: Context, symbol: str, left: VariableTracker, right
         if not isinstance(owner, UserObjectVariable):
             continue
         cls, opposite = owner.python_type(), False
-        if getattr(cls, name, None) is getattr(object, name):
+        if find_special(ctx, cls, name)[1] is object.__dict__[name]:
             if symbol != "!=" or cls.__eq__ is object.__eq__:
                 continue
             name, opposite = "__eq__", True
@@ -278,6 +318,8 @@ def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool
     if isinstance(left, NumberOfVariable) and isinstance(right, NumberOfVariable):
         return left.hash_key(ctx) == right.hash_key(ctx)
     a, b = left.identity(), right.identity()
+    if a is not b and left.source is not None and right.source is not None and left.python_type() is right.python_type():
+        ctx.require_not_aliased(left, right)
     return a is b or (type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b)
 
 

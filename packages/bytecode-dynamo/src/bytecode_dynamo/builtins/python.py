@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import bisect
 import builtins
 import collections
@@ -10,6 +11,8 @@ import functools
 import heapq
 import inspect
 import itertools
+import json
+import math
 import operator
 import os
 import sys
@@ -21,6 +24,7 @@ import torch
 
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
+from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
@@ -76,7 +80,25 @@ def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
                 return True
         elif issubclass(actual, one):
             return True
+        elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:
+            ctx.unrelated.add((actual, one))
+            ctx.guards.require(ConstSource(one), GuardKind.CUSTOM, _Unrelated(actual))
     return False
+
+
+class _Unrelated:
+    """Whether an abstract class was not told of a class; asked again when some class was registered."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls, self.token = cls, abc.get_cache_token()
+
+    def __call__(self, abstract: type) -> bool:
+        now = abc.get_cache_token()
+        if now == self.token:
+            return True
+        unrelated = not issubclass(self.cls, abstract)
+        self.token = now if unrelated else self.token
+        return unrelated
 
 
 @evaluates_call(callable)
@@ -207,6 +229,14 @@ def sum_(ctx: Context, items: Value, start: Value | None = None) -> Value:
     total = start or ConstantVariable(0)
     for item in items.unpack(ctx):
         total = operators.binary(ctx, "+", total, item)
+    return total
+
+
+@evaluates_call(math.prod)
+def prod(ctx: Context, items: Value, *, start: Value | None = None) -> Value:
+    total = start or ConstantVariable(1)
+    for item in items.unpack(ctx):
+        total = operators.binary(ctx, "*", total, item)
     return total
 
 
@@ -403,6 +433,11 @@ def namespace_eq(ctx: Context, left: Value, right: Value) -> Value:
     return operators.compare(ctx, "==", _state(ctx, left), _state(ctx, right))
 
 
+@evaluates_call(types.SimpleNamespace.__repr__)
+def namespace_repr(ctx: Context, value: Value) -> Value:
+    return ctx.polyfill(polyfills.describe_namespace, [value], {})
+
+
 @evaluates_call(object.__reduce_ex__)
 def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
     if isinstance(value, SetVariable):
@@ -452,7 +487,7 @@ def _folding(function: Any) -> Any:
     return lambda ctx, *args, **named: ctx.fold(function, args, named)
 
 
-for _function in (os.fspath, sys.intern, sys.getrecursionlimit, str.maketrans):
+for _function in (json.dumps, json.loads, os.fspath, sys.intern, sys.getrecursionlimit, str.maketrans):
     evaluates_call(_function)(_folding(_function))
 
 

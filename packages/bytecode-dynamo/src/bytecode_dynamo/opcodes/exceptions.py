@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from bytecode_dynamo import groups
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.variables.base import VariableTracker
@@ -21,22 +22,25 @@ if TYPE_CHECKING:
 @evaluates(Op.RAISE_VARARGS)
 def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     if instruction.arg == 0:
-        if not frame.handled:
+        handled = ctx.handled_exception()
+        if handled is None:
             raise GraphBreak("BD008", "the exception being handled is raised again")
-        raise ObservedException(frame.handled[-1])
+        raise ObservedException(handled)
     cause = frame.stack.pop() if instruction.arg == 2 else None
-    error = as_exception(ctx, frame.stack.pop())
+    error = as_exception(ctx, frame.stack.pop(), "exceptions")
     if cause is not None:
         is_none = isinstance(cause, ConstantVariable) and cause.value is None
-        error.set_attr(ctx, "__cause__", cause if is_none else as_exception(ctx, cause))
+        error.set_attr(ctx, "__cause__", cause if is_none else as_exception(ctx, cause, "exception causes"))
         error.set_attr(ctx, "__suppress_context__", ConstantVariable(True))
     raise ctx.observed(error)
 
 
-def as_exception(ctx: Context, value: VariableTracker) -> VariableTracker:
+def as_exception(ctx: Context, value: VariableTracker, what: str) -> VariableTracker:
     """An exception object from what ``raise`` is given."""
-    if isinstance(value, ClassVariable):
+    if isinstance(value, ClassVariable) and issubclass(value.value, BaseException):
         value = value.call(ctx, [], {})
+    if not issubclass(value.python_type(), BaseException):
+        ctx.raise_error(TypeError, f"{what} must derive from BaseException")
     if not isinstance(value, ExceptionVariable):
         raise GraphBreak("BD007", f"raise of {value.describe()}")
     return value
@@ -74,3 +78,17 @@ def check_exc_match(ctx: Context, frame: Frame, instruction: Instruction) -> Non
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "matching an exception that was raised outside of the graph")
     frame.push(ConstantVariable(issubclass(error.python_type(), wanted.as_constant(ctx))))
+
+
+@evaluates(Op.CHECK_EG_MATCH)
+def check_group_match(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    error, wanted = frame.pop_many(2)
+    rest, match = ctx.polyfill(groups.match, [error, wanted], {}).unpack(ctx)
+    frame.stack += [rest, match]
+    if not (isinstance(match, ConstantVariable) and match.value is None):
+        frame.handled[-1] = match
+
+
+@evaluates(Op.PREP_RERAISE_STAR)
+def prepare_reraise(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(ctx.polyfill(groups.raised_again, frame.pop_many(2), {}))

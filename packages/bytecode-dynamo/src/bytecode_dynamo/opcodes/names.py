@@ -45,7 +45,9 @@ def read_global(ctx: Context, frame: Frame, name: str) -> VariableTracker:
         return ctx.wrap(names.mapping[name], names.source(name))
     if name in names.builtins:
         return ctx.wrap_builtin_name(names, name)
-    return ctx.raise_error(NameError, f"name {name!r} is not defined")
+    error = ctx.new_exception(NameError, [ctx.constant(f"name {name!r} is not defined")])
+    error.note_missing(ctx, name)
+    raise ctx.observed(error)
 
 
 @evaluates(Op.STORE_GLOBAL)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.attribute import find_in_class, type_name
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 def special_method(ctx: Context, owner: VariableTracker, name: str) -> VariableTracker:
     """A method that is looked up on the class."""
-    if isinstance(owner, UserObjectVariable):
-        found = owner.special(ctx, name)
-        if found is not None:
-            return found
-        return ctx.raise_error(
-            TypeError, f"{owner.python_type().__name__!r} object does not support the context manager protocol"
-        )
-    return ctx.get_attr(owner, name)
+    found = owner.special(ctx, name) if isinstance(owner, UserObjectVariable) else None
+    if found is None and find_in_class(owner.python_type(), name)[0] >= 0:
+        found = ctx.get_attr(owner, name)
+    if found is None:
+        which = " (missed __exit__ method)" if name == "__exit__" else ""
+        message = f"{type_name(owner.python_type())!r} object does not support the context manager protocol{which}"
+        ctx.raise_error(TypeError, message)
+    return found
 
 
 def enter(ctx: Context, manager: VariableTracker) -> VariableTracker:
@@ -43,6 +44,7 @@ def enter(ctx: Context, manager: VariableTracker) -> VariableTracker:
 @evaluates(Op.BEFORE_WITH)
 def before_with(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     manager = frame.stack.pop()
+    special_method(ctx, manager, "__enter__")
     exit_ = special_method(ctx, manager, "__exit__")
     frame.stack += [exit_, enter(ctx, manager)]
 

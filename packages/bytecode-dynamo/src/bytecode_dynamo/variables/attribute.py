@@ -27,7 +27,13 @@ def find_in_class(cls: type, name: str) -> tuple[int, Any]:
     return -1, MISSING
 
 
-IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+IMMUTABLE, HEAP_TYPE = 1 << 8, 1 << 9  # Py_TPFLAGS_IMMUTABLETYPE, Py_TPFLAGS_HEAPTYPE
+
+
+def type_name(cls: type) -> str:
+    """The name of a class in messages of the interpreter: classes written in C have their module's before it."""
+    plain = cls.__flags__ & HEAP_TYPE or cls.__module__ == "builtins"
+    return cls.__name__ if plain else f"{cls.__module__}.{cls.__name__}"
 
 
 def find_special(ctx: Context, cls: type, name: str) -> tuple[int, Any]:
@@ -52,7 +58,7 @@ def load_class_attribute(ctx: Context, owner: VariableTracker, cls: type, name: 
     """``owner.name`` for a type without instance dict; AttributeError is raised in the program when there is none."""
     index, found = find_in_class(cls, name)
     if index < 0:
-        return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+        return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
     return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
 
 
@@ -107,7 +113,7 @@ def _bind_slot(ctx: Context, owner: VariableTracker, cls: type, found: Any, sour
             return ctx.wrap(getattr(key.value, name), AttrSource(key.source, name))
         if written is MISSING and key.exists and key.source is not None:
             ctx.guards.require(key.source, GuardKind.CUSTOM, _Empty(found))
-    return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
 
 
 class _Empty:
@@ -151,6 +157,9 @@ _BINDERS: dict[type, _Binder] = {
 def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: str, *, hook: bool = True) -> VariableTracker:
     """``owner.name`` for an object with an instance dict; ``hook``: with its class's ``__getattr__``."""
     cls = key.cls
+    written = ctx.written_in_class(cls, name)
+    if written is not None:
+        return load_instance_attribute(ctx, key, name) or bind_written(owner, written)
     index, found = find_in_class(cls, name)
     if index >= 0 and is_data_descriptor(found):
         return bind(ctx, owner, cls, found, class_source(ctx, cls, index, name), name)
@@ -163,7 +172,17 @@ def load_attribute(ctx: Context, owner: VariableTracker, key: Identity, name: st
     fallback = owner.missing_attribute(ctx, name) if hook else None  # pyright: ignore[reportAttributeAccessIssue]
     if fallback is not None:
         return fallback
-    return ctx.raise_error(AttributeError, f"{cls.__name__!r} object has no attribute {name!r}")
+    return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
+
+
+def bind_written(owner: VariableTracker, held: VariableTracker) -> VariableTracker:
+    """What a class attribute that the program assigned gives when it is read through an instance."""
+    kind = held.python_type()
+    if kind in (types.FunctionType, functools._lru_cache_wrapper):
+        return BoundMethodVariable(held, owner)
+    if hasattr(kind, "__get__"):
+        raise GraphBreak("BD020", f"a {kind.__name__} assigned to a class, read through an instance")
+    return held
 
 
 def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableTracker | None:

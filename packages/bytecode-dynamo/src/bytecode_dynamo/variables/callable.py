@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecode_dynamo import polyfills
 from bytecode_dynamo.bytecode import UNBOUND
+from bytecode_dynamo.effects import DELETED
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind, same_constant
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
 from .attribute import IMMUTABLE, bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
-from .function import BoundMethodVariable
+from .function import BoundMethodVariable, FunctionVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -87,9 +89,9 @@ class ClassVariable(KnownObjectVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         cls: type = self.value
-        written = ctx.effects.read((ctx.class_identity(cls), name), None)
+        written = ctx.written_in_class(cls, name)
         if written is not None:
-            return written
+            return written if not isinstance(written, BoundMethodVariable) else written.function
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
             return ctx.create(getattr(cls, name))
         if name == "__mro__":
@@ -111,6 +113,9 @@ class ClassVariable(KnownObjectVariable):
                 ctx.require_class_attribute(self.value, name)
             return bind(ctx, self, meta, found, class_source(ctx, meta, index, name), name)
         ctx.require_class_attribute(self.value, name)
+        index, found = find_in_class(meta, "__getattr__")
+        if isinstance(found, types.FunctionType):
+            return ctx.wrap(found, class_source(ctx, meta, index, "__getattr__")).call(ctx, [self, ctx.constant(name)], {})
         return ctx.raise_error(AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}")
 
     def _bind(self, ctx: Context, found: Any, source: Source, name: str) -> VariableTracker:
@@ -133,14 +138,25 @@ class ClassVariable(KnownObjectVariable):
         return made.call_method(ctx, "__get__", [ctx.constant(None), self], {})
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        if type(self.value) is not type or name.startswith("__"):
+        setter = find_in_class(type(self.value), "__setattr__")[1]
+        own = isinstance(setter, types.FunctionType) or find_in_class(type(self.value), name)[0] >= 0
+        if own or name.startswith("__") or self.value.__flags__ & IMMUTABLE:
             raise GraphBreak("BD020", f"assignment to {name!r} of class {self.value.__name__}")
         ctx.written_in_classes.add((self.value, name))
         ctx.effects.write((ctx.class_identity(self.value), name), value)
 
+    def del_attr(self, ctx: Context, name: str) -> None:
+        if ctx.written_in_class(self.value, name, own=True) is None and name not in self.value.__dict__:
+            ctx.raise_error(AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}")
+        self.set_attr(ctx, name, DELETED)
+
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "mro" and not args:
             return ctx.create_list([ctx.constant_class(base) for base in self.value.__mro__])
+        if name == "__subclasses__" and not args:
+            found = self.value.__subclasses__()
+            ctx.guards.require(ConstSource(self.value), GuardKind.CUSTOM, lambda cls: cls.__subclasses__() == found)
+            return ctx.create_list([ctx.constant_class(cls) for cls in found])
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
     def _of_metaclass(self, ctx: Context, name: str, args: Args) -> VariableTracker | None:
@@ -284,6 +300,8 @@ class NamespaceVariable(KnownObjectVariable):
         return made
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if isinstance(self.value, re.Pattern) and name == "sub" and isinstance(args[0], FunctionVariable):
+            return ctx.polyfill(polyfills.substitute, [self, *args], kwargs)
         if isinstance(self.value, PURE) and hasattr(self.value, name):
             return ctx.fold(getattr(self.value, name), args, kwargs)
         if isinstance(getattr(self.value, name, None), types.BuiltinMethodType):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecode_dynamo import polyfills
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
@@ -92,6 +93,8 @@ class ConstantVariable(VariableTracker):
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
         if not hasattr(self.value, name):
             return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if name == "format" and type(self.value) is str and not all(map(_has_text, (*args, *kwargs.values()))):
+            return ctx.polyfill(polyfills.format_text, [self, *args], kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
             args = [ctx.create_list(args[0].unpack(ctx))]
         return ctx.fold(getattr(self.value, name), args, kwargs)
@@ -119,6 +122,11 @@ class ConstantVariable(VariableTracker):
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.load_const(self.value)
+
+
+def _has_text(value: VariableTracker) -> bool:
+    """Whether formatting a value runs no code of the program's."""
+    return isinstance(value, (ConstantVariable, SymbolicVariable))
 
 
 _ABSENT = object()

@@ -58,9 +58,7 @@ class GeneratorVariable(IteratorVariable):
         except ObservedException as error:
             ctx.effects.write(self.key, _FINISHED)
             if issubclass(error.value.python_type(), StopIteration):
-                changed = ctx.new_exception(RuntimeError, [ConstantVariable("generator raised StopIteration")])
-                changed.set_attr(ctx, "__cause__", error.value)
-                raise ctx.observed(changed) from None
+                raise _instead(ctx, error.value) from None
             raise
         except Exception:
             ctx.effects.write(self.key, _FINISHED)
@@ -83,6 +81,8 @@ class GeneratorVariable(IteratorVariable):
         state = ctx.effects.read(self.key)
         if state is MISSING or state is _FINISHED:
             ctx.effects.write(self.key, _FINISHED)
+            if state is MISSING and issubclass(error.python_type(), StopIteration):
+                raise _instead(ctx, error)
             raise ObservedException(error)
         frame: Frame = self.frame.suspended_copy(state)
         frame.current = frame.index - 1
@@ -151,6 +151,15 @@ class GeneratorVariable(IteratorVariable):
             raise GraphBreak("BD015", f"{self.describe()}, which handles what it is sent, is needed after the graph")
         items = gen.remaining(self)
         gen.call(ConstantVariable(replay), [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)])
+
+
+def _instead(ctx: Context, error: VariableTracker) -> ObservedException:
+    """What a StopIteration that leaves a generator's body becomes."""
+    changed = ctx.new_exception(RuntimeError, [ConstantVariable("generator raised StopIteration")])
+    for name in ("__cause__", "__context__"):
+        changed.set_attr(ctx, name, error)
+    changed.set_attr(ctx, "__suppress_context__", ConstantVariable(True))
+    return ObservedException(changed)
 
 
 def replay(items: tuple[Any, ...], result: Any) -> Any:

@@ -15,6 +15,7 @@ from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, 
 
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
+from .proxy import ProxyVariable
 from .userobject import UserObjectVariable
 from .wrap import tracker_for
 
@@ -190,6 +191,8 @@ class DictViewVariable(VariableTracker):
         return VariableTracker.contains(self, ctx, item)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "mapping":
+            return ProxyVariable(self.base)
         return ctx.bound_rule(self, name) if hasattr(self.python_type(), name) else VariableTracker.get_attr(self, ctx, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:

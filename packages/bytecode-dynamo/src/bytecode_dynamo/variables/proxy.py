@@ -37,6 +37,12 @@ class ProxyVariable(VariableTracker):
     def iterate(self, ctx: Context) -> VariableTracker:
         return self.base.iterate(ctx)
 
+    def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
+        ctx.raise_error(TypeError, "'mappingproxy' object does not support item assignment")
+
+    def del_item(self, ctx: Context, key: VariableTracker) -> None:
+        ctx.raise_error(TypeError, "'mappingproxy' object does not support item deletion")
+
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if not hasattr(types.MappingProxyType, name):
             return ctx.raise_error(AttributeError, f"'mappingproxy' object has no attribute {name!r}")

@@ -16,6 +16,7 @@ from bytecode_dynamo.source import Source
 
 from .base import Args, Kwargs, VariableTracker
 from .callable import BoundRuleVariable, CallableVariable, KnownObjectVariable
+from .constant import ConstantVariable
 from .userobject import UserObjectVariable
 from .wrap import tracker_for
 
@@ -62,23 +63,35 @@ def report_later(ctx: Context, function: VariableTracker, args: Args, kwargs: Kw
     ctx.deferred.add(ctx, MessageVariable(position, function, tuple(args), kwargs))
 
 
+QUESTIONS = ("isEnabledFor", "getEffectiveLevel", "hasHandlers")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggerVariable(UserObjectVariable):
     """A ``logging.Logger``: its reporting methods (``warning``, also ``warning_once``) give None."""
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if name.removesuffix("_once") in REPORTING and hasattr(self.key.cls, name):
+        if (name in QUESTIONS or name.removesuffix("_once") in REPORTING) and hasattr(self.key.cls, name):
             ctx.require_class_attribute(self.key.cls, name)
             return BoundRuleVariable(self, name)
         return UserObjectVariable.get_attr(self, ctx, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name in QUESTIONS:
+            return self._asked(ctx, name, [arg.as_constant(ctx) for arg in args])
         method = self.get_attr(ctx, name)
         if not isinstance(method, BoundRuleVariable):
             return method.call(ctx, args, kwargs)
         require_known(ctx, args, kwargs, f"{self.describe()}.{name}()")
         report_later(ctx, method, args, kwargs)
         return ctx.none
+
+    def _asked(self, ctx: Context, name: str, args: list[Any]) -> VariableTracker:
+        """What the logger says now; a guard asks it again."""
+        method = getattr(self.key.cls, name)
+        answer = method(self.key.value, *args)
+        ctx.guards.require(self.source, GuardKind.CUSTOM, lambda logger: method(logger, *args) == answer)
+        return ConstantVariable(answer)
 
 
 @tracker_for(logging.Logger)

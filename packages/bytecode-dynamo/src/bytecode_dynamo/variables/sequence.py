@@ -210,7 +210,7 @@ class ListVariable(SequenceVariable):
         ctx.effects.write(self.key, tuple(items))
 
     def same_kind(self, ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
-        return ctx.create_list(items)
+        return ctx.create_list(collections.deque(items, self.maxlen), self.key.cls, self.maxlen)
 
     def hash_key(self, ctx: Context) -> Hashable:
         return ctx.raise_error(TypeError, f"unhashable type: {self.key.cls.__name__!r}")

@@ -159,7 +159,7 @@ class TensorVariable(VariableTracker):
         if name == "_version" and ctx.examples:
             raise GraphBreak("BD014", f"{self.describe()}._version: how often inputs were written is not known")
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name, callable)):
-            return ctx.create(getattr(self.fake, name) if name != "is_leaf" else self.fake.is_leaf and was_leaf(ctx, self))
+            return ctx.create(getattr(self.fake, name) if name != "is_leaf" else was_leaf(ctx, self) and self.fake.is_leaf)
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
             return rule(ctx, self)
@@ -261,6 +261,8 @@ class TensorVariable(VariableTracker):
             raise GraphBreak("BD020", f"{self.describe()}.requires_grad_(): it changes an input of the graph")
         if name in ("is_conj", "is_neg") and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
             raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
+        if name in ("storage_offset", "is_inference"):
+            return state_of_inputs(ctx, self, name)
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
         if name == "item" and not ctx.config.capture_scalar_outputs:
@@ -415,10 +417,32 @@ def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
 
 @_attribute("grad_fn")
 def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
-    function, value = x.fake.grad_fn, ctx.example_of(x)
-    if function is None and value is not None and not was_leaf(ctx, x):
+    function, value, leaf = x.fake.grad_fn, ctx.example_of(x), was_leaf(ctx, x)
+    if function is None and value is not None and not leaf:
         function = value.grad_fn
     return ctx.none if function is None else GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
+
+
+def state_of_inputs(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
+    """What a method says that fakes do not know of, guarded; what is computed from inputs may say the same as they."""
+    for tensor in list(ctx.tensors.values()):
+        value = ctx.example_of(tensor)
+        if value is not None and tensor.source is not None:
+            ctx.guards.require(AttrSource(tensor.source, name), GuardKind.CUSTOM, _Answers(getattr(value, name)()))
+    example = ctx.example_of(x)
+    if example is None and any(getattr(value, name)() for value in ctx.examples.values()):
+        raise GraphBreak("BD014", f"{x.describe()}.{name}(): it depends on an input")
+    return ctx.create(getattr(x.fake if example is None else example, name)())
+
+
+class _Answers:
+    """Whether a method still says what it said."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def __call__(self, method: Any) -> bool:
+        return method() == self.answer
 
 
 def was_leaf(ctx: Context, x: TensorVariable) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, Source
 
 from .attribute import (
+    HEAP_TYPE,
     bind,
     class_source,
     find_in_class,
@@ -24,6 +26,7 @@ from .attribute import (
     is_data_descriptor,
     load_attribute,
     load_instance_attribute,
+    type_name,
 )
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable, is_constant_value
@@ -35,6 +38,12 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 
+PLAIN_SETTERS = [
+    base.__dict__[name]
+    for base in (object, BaseException, types.SimpleNamespace, threading.local)
+    for name in ("__setattr__", "__delattr__")
+    if name in base.__dict__
+]
 OPAQUE_GETTERS = (types.ModuleType.__getattribute__, super.__getattribute__)
 
 
@@ -139,8 +148,8 @@ class UserObjectVariable(VariableTracker):
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         setter = find_special(ctx, self.key.cls, "__setattr__")[1]
-        if isinstance(setter, types.FunctionType):
-            self.call_method(ctx, "__setattr__", [ConstantVariable(name), value], {})
+        if setter not in PLAIN_SETTERS:
+            self._protocol(ctx, "__setattr__", [ConstantVariable(name), value])
             return
         self.store(ctx, name, value)
 
@@ -160,13 +169,13 @@ class UserObjectVariable(VariableTracker):
                 return
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         if index < 0 and self.key.cls.__dictoffset__ == 0:
-            ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
+            ctx.raise_error(AttributeError, f"{type_name(self.key.cls)!r} object has no attribute {name!r}")
         ctx.effects.write((self.key, name), value)
 
     def del_attr(self, ctx: Context, name: str) -> None:
         deleter = find_special(ctx, self.key.cls, "__delattr__")[1]
-        if isinstance(deleter, types.FunctionType):
-            self.call_method(ctx, "__delattr__", [ConstantVariable(name)], {})
+        if deleter not in PLAIN_SETTERS:
+            self._protocol(ctx, "__delattr__", [ConstantVariable(name)])
             return
         self.remove(ctx, name)
 
@@ -191,7 +200,7 @@ class UserObjectVariable(VariableTracker):
             ctx.effects.write((self.key, name), DELETED)
             return
         if load_instance_attribute(ctx, self.key, name) is None:
-            ctx.raise_error(AttributeError, f"{self.key.cls.__name__!r} object has no attribute {name!r}")
+            ctx.raise_error(AttributeError, f"{type_name(self.key.cls)!r} object has no attribute {name!r}")
         ctx.effects.write((self.key, name), DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -349,8 +358,25 @@ class ExceptionVariable(UserObjectVariable):
         found = find_in_class(self.key.cls, name)[1]
         written = ctx.effects.read((self.key, name)) is not MISSING
         if isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)) and not written:
-            raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+            return self._attribute_in_c(ctx, name)
         return UserObjectVariable.get_attr(self, ctx, name)
+
+    def _attribute_in_c(self, ctx: Context, name: str) -> VariableTracker:
+        """An attribute such as ``OSError.errno``, which code written in C makes of the arguments."""
+        base = next(base for base in self.key.cls.__mro__ if not base.__flags__ & HEAP_TYPE)
+        if self.key.exists:
+            raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+        if issubclass(base, (AttributeError, NameError, ImportError)):
+            return ctx.none  # known by keyword only
+        return ctx.fold(lambda *args: getattr(base(*args), name), self.arguments(ctx), {})
+
+    def note_missing(self, ctx: Context, name: str, owner: VariableTracker | None = None) -> None:
+        """Give an AttributeError or NameError the name that was looked up, and where, unless it has them."""
+        if self.key.exists or ctx.effects.read((self.key, "name")) is not MISSING:
+            return
+        ctx.effects.write((self.key, "name"), ConstantVariable(name))
+        if owner is not None:
+            ctx.effects.write((self.key, "obj"), owner)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "with_traceback":
