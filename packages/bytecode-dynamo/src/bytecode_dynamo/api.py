@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ class Optimizer:
 
     def __call__(self, target: Any) -> Any:
         """A callable that runs ``target`` with capture."""
+        if isinstance(target, _OptimizedModule):
+            target = target._orig_mod
         if isinstance(target, torch.nn.Module):
             return _OptimizedModule(target, self)
         if isinstance(target, type):
@@ -96,6 +99,7 @@ class _OptimizedModule:
 
     def __init__(self, module: torch.nn.Module, optimizer: Optimizer) -> None:
         object.__setattr__(self, "_orig_mod", module)
+        object.__setattr__(self, "_optimizer", optimizer)
         object.__setattr__(self, "_call", wrap_callable(module.__call__, optimizer.region))
         optimizer.policy.roots.add(id(type(module).forward.__code__))
         optimizer.policy.roots.add(id(torch.nn.Module._wrapped_call_impl.__code__))
@@ -108,6 +112,35 @@ class _OptimizedModule:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._orig_mod, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._orig_mod, name)
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """That of the module: it may stand wherever a module may."""
+        return type(self._orig_mod)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _OptimizedModule:
+        return _OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._optimizer)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._orig_mod)
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._orig_mod)  # type: ignore[arg-type]
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._orig_mod  # type: ignore[operator]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._orig_mod[key]  # type: ignore[index]
 
     def __repr__(self) -> str:
         return f"optimized {self._orig_mod!r}"

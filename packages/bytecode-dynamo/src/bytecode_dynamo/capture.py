@@ -71,6 +71,8 @@ from .verify import check_captured
 
 log = logging.getLogger("bytecode_dynamo")
 
+MODULE_CALLS = {torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__}
+
 
 def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     """The hook's callback: a cache entry for a frame, or what else to do with it."""
@@ -268,13 +270,12 @@ class Compilation:
         return self.policy.fullgraph and id(self.view.code) in self.policy.roots
 
     def _pointless(self) -> bool:
-        """A helper without tensors that breaks: cutting it would only cost time."""
-        return (
-            not self.ctx.graph.inputs
-            and not self.ctx.graph.calls
-            and id(self.view.code) not in self.policy.roots
-            and not has_tensors(self.view)
-        )
+        """Whether cutting the frame would only cost time: a helper without tensors, or the way from a module to its forward."""
+        if self.ctx.graph.calls:
+            return False
+        if self.view.code in MODULE_CALLS:
+            return True
+        return not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots and not has_tensors(self.view)
 
     def _unbuildable(self, error: GraphBreak) -> Any:
         error.stack = error.stack or place_stack(self.ctx.frame)

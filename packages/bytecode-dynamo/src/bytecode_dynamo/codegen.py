@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -437,7 +438,7 @@ class Codegen:
         name = self.spill(now)
         if key.cls is dict:
             function: Any = rebuilding.set_item
-        elif key.cls is type:
+        elif key.cls is type or issubclass(key.cls, threading.local):
             function = setattr
         else:
             function = object.__setattr__

@@ -55,6 +55,8 @@ class Context(Creation, Calls):
         self.runs_once = False
         """Whether the graph does what can't be undone: it sets random generators, settings, memory or hooks."""
         self.written_in_classes: set[tuple[type, str]] = set()
+        self.copied: dict[object, dict[object, VariableTracker]] = {}
+        """By the memo of a ``copy.deepcopy``: what was copied."""
         self.unrelated: set[tuple[type, type]] = set()
         """Classes that are not (yet) registered with an abstract class."""
         self.modes = Modes(self)

@@ -102,7 +102,10 @@ class Creation:
     def require_class_attribute(self: Context, cls: type, name: str) -> Any:
         """Guard on what a class finds under a name, or on its absence; returns it, or ABSENT."""
         written = [base for base in cls.__mro__ if (base, name) in self.written_in_classes]
-        if any(self.effects.read((self.class_identity(base), name), None) is not None for base in written):
+        for base in written:
+            held = self.effects.read((self.class_identity(base), name), None)
+            if held is None or (held is DELETED and name not in base.__dict__):
+                continue
             raise GraphBreak("BD020", f"{name!r} of class {cls.__name__}, assigned to before, read through an instance")
         found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
         self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))

@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.attribute import find_in_class, instance_names, load_instance_attribute
 from bytecode_dynamo.variables.base import LazyVariable, VariableTracker
@@ -18,6 +20,7 @@ from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
 from bytecode_dynamo.variables.sets import SetVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import ExceptionVariable, InstanceDictVariable, UserObjectVariable
 
 from .registry import evaluates_call
@@ -42,9 +45,9 @@ def shallow(ctx: Context, value: VariableTracker) -> VariableTracker:
 
 @evaluates_call(copy.deepcopy)
 def deep(ctx: Context, value: VariableTracker, memo: VariableTracker | None = None) -> VariableTracker:
-    if memo is not None and not (isinstance(memo, ConstantVariable) and memo.value is None):
-        raise GraphBreak("BD002", "copy.deepcopy with a memo")
-    done: dict[object, VariableTracker] = {}
+    if memo is None or (isinstance(memo, ConstantVariable) and memo.value is None):
+        memo = ctx.create_dict([])
+    done: dict[object, VariableTracker] = ctx.copied.setdefault(memo.identity(), {})
 
     def part(value: VariableTracker) -> VariableTracker:
         if isinstance(value, LazyVariable) and is_constant_value(value.value):
@@ -54,12 +57,23 @@ def deep(ctx: Context, value: VariableTracker, memo: VariableTracker | None = No
             return value
         key = value.identity()
         if key not in done:
-            if _own_rule(ctx, value, "__deepcopy__") is not None:
-                raise GraphBreak("BD002", f"copy.deepcopy of {value.describe()}, which has __deepcopy__")
-            done[key] = _copied(ctx, value, part, lambda made: done.__setitem__(key, made))
+            own = _own_rule(ctx, value, "__deepcopy__")
+            if own is not None:
+                done[key] = own.call(ctx, [memo], {})
+            elif isinstance(value, TensorVariable):
+                done[key] = _copied_tensor(ctx, value)
+            else:
+                done[key] = _copied(ctx, value, part, lambda made: done.__setitem__(key, made))
         return done[key]
 
     return part(value)
+
+
+def _copied_tensor(ctx: Context, value: TensorVariable) -> VariableTracker:
+    """A copy of a tensor whose memory is its own."""
+    if value.cls is not torch.Tensor or value.fake.requires_grad or not value.fake.is_contiguous():
+        raise GraphBreak("BD002", f"a copy of {value.describe()}")
+    return value.call_method(ctx, "clone", [], {})
 
 
 def _own_rule(ctx: Context, value: VariableTracker, name: str) -> VariableTracker | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import operator
+import re
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -111,9 +112,28 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         return _container(ctx, base, in_place, left, right)
     if isinstance(right, SequenceVariable) and base == "*":
         return _container(ctx, base, False, right, left)
+    if base == "%" and isinstance(left, ConstantVariable) and type(left.value) is str:
+        return ctx.fold(function, [left, _texts(ctx, left.value, right)], {})
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
     return ctx.fold(function, [left, right], {})
+
+
+TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([a-zA-Z%])")
+
+
+def _texts(ctx: Context, template: str, given: VariableTracker) -> VariableTracker:
+    """What ``template % given`` formats, with the text of objects in their place where it asks for text."""
+    if isinstance(given, DictVariable):
+        return given
+    values = list(given.unpack(ctx)) if isinstance(given, TupleVariable) else [given]
+    kinds = [
+        kind for _, *stars, kind in TEXT_PLACES.findall(template) for kind in (*filter("*".__eq__, stars), kind) if kind != "%"
+    ]
+    for at, (kind, value) in enumerate(zip(kinds, values)):
+        if kind in "rsa" and not isinstance(value, (ConstantVariable, SymbolicVariable)):
+            values[at] = ctx.call_known({"r": repr, "s": str, "a": ascii}[kind], [value], {})
+    return ctx.create_tuple(values)
 
 
 ROUNDING = (math.floor, math.ceil, math.trunc)
@@ -256,13 +276,19 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     if asked is not None:
         return asked
     if isinstance(left, (SetVariable, DictViewVariable)) and symbol not in ("==", "!="):
-        return ConstantVariable(function(set(members_of(ctx, left)), set(members_of(ctx, right))))
+        small, large = (left, right) if symbol in ("<", "<=") else (right, left)
+        items, size = small.unpack(ctx), len(large.unpack(ctx))
+        fits = len(items) < size or (len(items) == size and symbol in ("<=", ">="))
+        return ConstantVariable(fits and all(large.contains(ctx, item) for item in items))
     if symbol in ("==", "!="):
         return ConstantVariable(same_value(ctx, left, right) == (symbol == "=="))
     if _family(left) is _family(right) and _family(left) in (list, tuple, collections.deque):
         a, b = left.unpack(ctx), right.unpack(ctx)
         pair = next((pair for pair in zip(a, b) if not ctx.alike(*pair)), None)
         return compare(ctx, symbol, *pair) if pair is not None else ConstantVariable(function(len(a), len(b)))
+    if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
+        names = (left.python_type().__name__, right.python_type().__name__)
+        ctx.raise_error(TypeError, f"{symbol!r} not supported between instances of {names[0]!r} and {names[1]!r}")
     return ctx.fold(function, [left, right], {})
 
 

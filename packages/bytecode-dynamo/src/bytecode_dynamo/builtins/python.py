@@ -31,7 +31,7 @@ from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native
-from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable
+from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import Comparable, ListVariable, sort_items
 from bytecode_dynamo.variables.sets import SetVariable
@@ -78,6 +78,8 @@ def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
         if isinstance(one, tuple):
             if instance_of(ctx, actual, ctx.create(one)):
                 return True
+        elif find_in_class(type(one), "__instancecheck__")[0] < 0:
+            ctx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
         elif issubclass(actual, one):
             return True
         elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:
@@ -144,17 +146,6 @@ def delattr_(ctx: Context, owner: Value, name: Value) -> None:
     owner.del_attr(ctx, name.as_constant(ctx))
 
 
-@evaluates_call(inspect.signature)
-def signature(ctx: Context, function: Value) -> Value:
-    bound = isinstance(function, BoundMethodVariable)
-    inner = function.function if isinstance(function, BoundMethodVariable) else function
-    if not isinstance(inner, FunctionVariable) or inner.value is None or inner.value.__dict__:
-        raise GraphBreak("BD002", f"signature of {function.describe()}")
-    for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
-        ctx.real(default)
-    return ctx.create(inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value))
-
-
 @evaluates_code(functools.singledispatch(len))
 def single_dispatch(ctx: Context, function: FunctionVariable, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The implementation for the type of the first argument; what is registered is guarded."""
@@ -196,13 +187,6 @@ def ismethod(ctx: Context, value: Value) -> Value:
 @evaluates_call(inspect.isgeneratorfunction)
 def isgeneratorfunction(ctx: Context, value: Value) -> Value:
     return ConstantVariable(isinstance(value, FunctionVariable) and bool(value.code.co_flags & inspect.CO_GENERATOR))
-
-
-@evaluates_call(vars)
-def vars_(ctx: Context, value: Value) -> Value:
-    if not isinstance(value, UserObjectVariable):
-        raise GraphBreak("BD007", f"vars of {value.describe()}")
-    return InstanceDictVariable(value)
 
 
 # -- iteration ------------------------------------------------------------------------------------------------------------
@@ -403,11 +387,6 @@ def build_class(ctx: Context, *args: Value, **kwargs: Value) -> None:
     raise GraphBreak("BD019", "a class statement")
 
 
-@evaluates_call(globals, locals, dir, eval, exec, compile, __import__)
-def reflection(ctx: Context, *args: Value, **kwargs: Value) -> None:
-    raise GraphBreak("BD002", "globals, locals, dir, eval, exec, compile or __import__")
-
-
 # -- itertools ------------------------------------------------------------------------------------------------------------
 
 
@@ -487,7 +466,9 @@ def _folding(function: Any) -> Any:
     return lambda ctx, *args, **named: ctx.fold(function, args, named)
 
 
-for _function in (json.dumps, json.loads, os.fspath, sys.intern, sys.getrecursionlimit, str.maketrans):
+_of_system = vars(sys.modules.get("posix") or sys.modules["nt"])
+_paths = [found for name, found in _of_system.items() if name.startswith("_path_")]
+for _function in (*_paths, json.dumps, json.loads, os.fspath, sys.intern, sys.getrecursionlimit, str.maketrans):
     evaluates_call(_function)(_folding(_function))
 
 

@@ -1,19 +1,22 @@
-"""Weak references: what they refer to is found again by calling them."""
+"""Weak references and context variables: what they refer to is found again by asking them."""
 
 from __future__ import annotations
 
+import contextvars
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import ReferentSource, Source
+from bytecode_dynamo.source import AttrSource, ReferentSource, Source
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.wrap import tracker_for
 
 from .construct import constructs
+from .registry import evaluates_call
 
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
@@ -25,6 +28,7 @@ class ReferenceVariable(VariableTracker):
     """A ``weakref.ref`` to a living object."""
 
     referent: VariableTracker
+    callback: tuple[VariableTracker, ...] = ()
 
     def python_type(self) -> type:
         return weakref.ref
@@ -40,8 +44,7 @@ class ReferenceVariable(VariableTracker):
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.emitter.load_callee_const(weakref.ref)
-        gen(self.referent)
-        gen.emitter.call(1)
+        gen.emitter.call(gen.push_all((self.referent, *self.callback)))
 
 
 @tracker_for(weakref.ref)
@@ -53,8 +56,29 @@ def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
     return ctx.effects.remember(value, ReferenceVariable(referent, source=source))
 
 
+@evaluates_call(contextvars.ContextVar.get)
+def context_variable(ctx: Context, variable: VariableTracker, *default: VariableTracker) -> VariableTracker:
+    """The value of a context variable: it is asked again by a guard."""
+    key = variable.identity()
+    if not isinstance(key, Identity) or variable.source is None:
+        raise GraphBreak("BD007", f"the value of {variable.describe()}")
+    try:
+        held = key.value.get(*[_UNSET] * len(default))
+    except LookupError:
+        held = _UNSET
+    if held is not _UNSET:
+        return ctx.wrap(held, ReferentSource(AttrSource(variable.source, "get")))
+    ctx.guards.require(variable.source, GuardKind.CUSTOM, _is_unset)
+    return default[0] if default else ctx.raise_observed(LookupError, [variable])
+
+
+_UNSET = object()
+
+
+def _is_unset(variable: contextvars.ContextVar[Any]) -> bool:
+    return variable.get(_UNSET) is _UNSET
+
+
 @constructs(weakref.ref)
 def make_reference(ctx: Context, target: VariableTracker, *callback: VariableTracker) -> VariableTracker:
-    if callback:
-        raise GraphBreak("BD019", "a weak reference with a callback")
-    return ReferenceVariable(target)
+    return ReferenceVariable(target, callback)

@@ -10,8 +10,8 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.evaluation import FrameExit
 from bytecode_dynamo.variables.base import NullVariable, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
-from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
+from bytecode_dynamo.variables.generator import stopped_inside
 from bytecode_dynamo.variables.mapping import DictVariable
 
 from .table import evaluates
@@ -106,7 +106,7 @@ def call_intrinsic(ctx: Context, frame: Frame, instruction: Instruction) -> None
     if instruction.arg == 3:  # StopIteration inside a generator becomes RuntimeError
         error = frame.stack.pop()
         if error.python_type() is StopIteration:
-            error = ctx.new_exception(RuntimeError, [ConstantVariable("generator raised StopIteration")])
+            error = stopped_inside(ctx, error).value
         frame.push(error)
         return
     raise GraphBreak("BD006", f"intrinsic {instruction.arg}")

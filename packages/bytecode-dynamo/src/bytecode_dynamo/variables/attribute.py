@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -207,7 +208,8 @@ def load_instance_attribute(ctx: Context, key: Identity, name: str) -> VariableT
 def instance_dict(value: object) -> dict[str, Any] | None:
     """``value.__dict__``, whatever its class makes of attribute access."""
     try:
-        return object.__getattribute__(value, "__dict__")
+        owner: Any = threading.local if isinstance(value, threading.local) else object
+        return owner.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
 

@@ -116,9 +116,9 @@ class ConstantVariable(VariableTracker):
         return ctx.fold(len, [self], {})
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        if not isinstance(self.value, (str, bytes)):
+        if not isinstance(self.value, (str, bytes, tuple)):
             return ctx.raise_error(TypeError, f"{type(self.value).__name__!r} object is not iterable")
-        return ctx.iterator([ConstantVariable(part) for part in self.value])
+        return ctx.iterator([ctx.create(part) for part in self.value])
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.load_const(self.value)

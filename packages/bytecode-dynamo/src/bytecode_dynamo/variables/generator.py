@@ -58,7 +58,7 @@ class GeneratorVariable(IteratorVariable):
         except ObservedException as error:
             ctx.effects.write(self.key, _FINISHED)
             if issubclass(error.value.python_type(), StopIteration):
-                raise _instead(ctx, error.value) from None
+                raise stopped_inside(ctx, error.value) from None
             raise
         except Exception:
             ctx.effects.write(self.key, _FINISHED)
@@ -81,8 +81,9 @@ class GeneratorVariable(IteratorVariable):
         state = ctx.effects.read(self.key)
         if state is MISSING or state is _FINISHED:
             ctx.effects.write(self.key, _FINISHED)
-            if state is MISSING and issubclass(error.python_type(), StopIteration):
-                raise _instead(ctx, error)
+            guarded = any(item.op is Op.CALL_INTRINSIC_1 for item in self.frame.decoded.instructions)
+            if state is MISSING and not guarded and issubclass(error.python_type(), StopIteration):
+                raise stopped_inside(ctx, error)
             raise ObservedException(error)
         frame: Frame = self.frame.suspended_copy(state)
         frame.current = frame.index - 1
@@ -134,6 +135,10 @@ class GeneratorVariable(IteratorVariable):
         return IteratorVariable.call_method(self, ctx, name, args, kwargs)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name in ("__name__", "__qualname__") and self.function is not None:
+            return self.function.get_attr(ctx, name)
+        if name.startswith("gi_"):
+            raise GraphBreak("BD014", f"{name} of a generator")
         return ctx.bound_rule(self, name) if name in METHODS else IteratorVariable.get_attr(self, ctx, name)
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -153,7 +158,7 @@ class GeneratorVariable(IteratorVariable):
         gen.call(ConstantVariable(replay), [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)])
 
 
-def _instead(ctx: Context, error: VariableTracker) -> ObservedException:
+def stopped_inside(ctx: Context, error: VariableTracker) -> ObservedException:
     """What a StopIteration that leaves a generator's body becomes."""
     changed = ctx.new_exception(RuntimeError, [ConstantVariable("generator raised StopIteration")])
     for name in ("__cause__", "__context__"):

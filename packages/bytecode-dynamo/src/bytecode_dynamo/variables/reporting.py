@@ -90,6 +90,7 @@ class LoggerVariable(UserObjectVariable):
         """What the logger says now; a guard asks it again."""
         method = getattr(self.key.cls, name)
         answer = method(self.key.value, *args)
+        assert self.source is not None
         ctx.guards.require(self.source, GuardKind.CUSTOM, lambda logger: method(logger, *args) == answer)
         return ConstantVariable(answer)
 

@@ -168,7 +168,7 @@ class UserObjectVariable(VariableTracker):
                 ctx.wrap(found, source).call_method(ctx, "__set__", [self, value], {})
                 return
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
-        if index < 0 and self.key.cls.__dictoffset__ == 0:
+        if index < 0 and self.key.cls.__dictoffset__ == 0 and not issubclass(self.key.cls, threading.local):
             ctx.raise_error(AttributeError, f"{type_name(self.key.cls)!r} object has no attribute {name!r}")
         ctx.effects.write((self.key, name), value)
 

@@ -1,0 +1,99 @@
+"""Names and signatures as values: ``globals``, ``locals``, ``vars``, ``inspect.signature``."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bytecode_dynamo.effects import DELETED, MISSING
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.variables.base import NullVariable, VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
+from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+    from bytecode_dynamo.frame import GlobalNames
+
+Value = VariableTracker
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalsVariable(VariableTracker):
+    """``globals()``: variables that exist are read and assigned."""
+
+    names: GlobalNames
+
+    def python_type(self) -> type:
+        return dict
+
+    def get_item(self, ctx: Context, key: Value) -> Value:
+        mapping, name = self.names.mapping, key.as_constant(ctx)
+        written = ctx.effects.read((ctx.globals_identity(mapping), name))
+        if written is MISSING and name in mapping:
+            return ctx.wrap(mapping[name], self.names.source(name))
+        if written is MISSING or written is DELETED:
+            raise GraphBreak("BD007", f"globals() without {name!r}")
+        return written
+
+    def set_item(self, ctx: Context, key: Value, value: Value) -> None:
+        ctx.effects.write((ctx.globals_identity(self.names.mapping), key.as_constant(ctx)), value)
+
+    def contains(self, ctx: Context, item: Value) -> bool:
+        self.get_item(ctx, item)
+        return True
+
+    def get_attr(self, ctx: Context, name: str) -> Value:
+        return ctx.bound_rule(self, name)
+
+    def call_method(self, ctx: Context, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name in ("get", "__getitem__"):
+            return self.get_item(ctx, args[0])
+        raise GraphBreak("BD007", f"globals().{name}")
+
+
+@evaluates_call(dir, eval, exec, compile, __import__)
+def reflection(ctx: Context, *args: Value, **kwargs: Value) -> None:
+    raise GraphBreak("BD002", "dir, eval, exec, compile or __import__")
+
+
+@evaluates_call(locals)
+def locals_(ctx: Context) -> Value:
+    frame = ctx.frame
+    assert frame is not None
+    found: dict[str, Value] = {}
+    for name in (*frame.code.varnames, *frame.code.cellvars, *frame.code.freevars):
+        held = frame.slots.get(name)
+        held = held.contents(ctx) if isinstance(held, CellVariable) else held
+        if held is not None and not isinstance(held, NullVariable) and (name == ".0" or name.isidentifier()):
+            found[name] = ctx.real(held)
+    return ctx.create_dict([(ConstantVariable(name), held) for name, held in found.items()])
+
+
+@evaluates_call(globals)
+def globals_(ctx: Context) -> Value:
+    assert ctx.frame is not None
+    return GlobalsVariable(ctx.frame.names)
+
+
+@evaluates_call(inspect.signature)
+def signature(ctx: Context, function: Value) -> Value:
+    bound = isinstance(function, BoundMethodVariable)
+    inner = function.function if isinstance(function, BoundMethodVariable) else function
+    if not isinstance(inner, FunctionVariable) or inner.value is None or inner.value.__dict__:
+        raise GraphBreak("BD002", f"signature of {function.describe()}")
+    for default in (*inner.defaults, *(value for _, value in inner.keyword_defaults)):
+        ctx.real(default)
+    return ctx.create(inspect.signature(types.MethodType(inner.value, ctx) if bound else inner.value))
+
+
+@evaluates_call(vars)
+def vars_(ctx: Context, value: Value) -> Value:
+    if not isinstance(value, UserObjectVariable):
+        raise GraphBreak("BD007", f"vars of {value.describe()}")
+    return InstanceDictVariable(value)
