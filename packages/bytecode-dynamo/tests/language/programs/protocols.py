@@ -326,7 +326,8 @@ def thread_local(x):
 def names_as_values(x):
     a = 1
     y = x + a
-    return y, sorted(locals()), (lambda b: list(locals()))(2), globals()["COUNT"], "COUNT" in globals()
+    own = sorted(name for name in locals() if name.isidentifier())
+    return y, own, (lambda b: list(locals()))(2), globals()["COUNT"], "COUNT" in globals()
 
 
 def logger_asked(x):
