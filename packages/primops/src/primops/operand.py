@@ -109,15 +109,39 @@ def as_operand(a: Any, dtype: torch.dtype, compute: torch.dtype) -> Any:
     return to_dtype(a, compute)
 
 
-def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = False) -> Tensor:
+def narrowed(number: Scalar, *operands: Any) -> Scalar:
+    """A number as most of ATen's CPU kernels on float16 and bfloat16 see it: rounded to the dtype of their tensors. Those of
+    products and quotients, and CUDA's, take it in float32."""
+    dtype = result_dtype(*operands)
+    is_rounded = isinstance(number, float) and dtype in HALF_DTYPES and device_of(*operands).type == "cpu"
+    return torch.tensor(number, dtype=dtype).item() if is_rounded else number
+
+
+def narrowed_operand(x: Any, *operands: Any) -> Any:
+    """An operand, narrowed where it is a number; a symbolic one is a tensor then."""
+    device = device_of(*operands)
+    if isinstance(x, torch.SymFloat) and device.type == "cpu":
+        return full((), x, result_dtype(*operands), device)
+    return narrowed(x, *operands)
+
+
+def device_of(*operands: Any) -> torch.device:
+    """The device of the tensors, where a scalar of the CPU counts least."""
+    tensors = [x for x in operands if not is_number(x)]
+    return max(tensors, key=lambda x: x.ndim).device
+
+
+def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = False, narrow: bool = False) -> Tensor:
     """``body`` on promoted, widened, broadcast operands; its result in the promoted dtype.
 
-    ``to_float``: integers become floats. A bool result stays bool.
+    ``to_float``: integers become floats. ``narrow``: numbers are :func:`narrowed`. A bool result stays bool.
     """
     dtype = result_dtype(*operands)
     if to_float:
         dtype = to_float_dtype(dtype)
     compute = compute_dtype(dtype)
+    if narrow and dtype in HALF_DTYPES:
+        operands = tuple(narrowed_operand(x, *operands) for x in operands)
     result = body(*broadcast(*[as_operand(x, dtype, compute) for x in operands]))
     return result if result.dtype is torch.bool else round_to(result, dtype)
 

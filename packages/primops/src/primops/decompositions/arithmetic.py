@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, elementwise, full_like, rounded, to_dtype, wrapped
+from primops.operand import Scalar, Tensor, elementwise, full_like, narrowed, rounded, to_dtype, wrapped
 from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
 
@@ -36,21 +36,24 @@ def add(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     def body(a: Operand, b: Operand) -> Tensor:
         if dtype_of(a, b) is torch.bool:
             return prims.bitwise_or(a, b) if alpha else to_dtype(a, torch.bool)
-        return prims.add(a, times(b, alpha))
+        return prims.add(a, times(b, factor))
 
-    return elementwise(body, self, other)
+    factor = narrowed(alpha, self, other)
+    return elementwise(body, self, other, narrow=True)
 
 
 @rules.register("sub.Tensor", "sub.Scalar")
 def sub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     """``self - alpha * other``."""
-    return elementwise(lambda a, b: prims.sub(a, times(b, alpha)), self, other)
+    factor = narrowed(alpha, self, other)
+    return elementwise(lambda a, b: prims.sub(a, times(b, factor)), self, other, narrow=True)
 
 
 @rules.register("rsub.Tensor", "rsub.Scalar")
 def rsub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     """``other - alpha * self``."""
-    return elementwise(lambda a, b: prims.sub(b, times(a, alpha)), self, other)
+    factor = narrowed(alpha, self, other)
+    return elementwise(lambda a, b: prims.sub(b, times(a, factor)), self, other, narrow=True)
 
 
 @rules.register("mul.Tensor", "mul.Scalar")
@@ -116,13 +119,13 @@ def _negative(a: Operand, like: Tensor) -> Any:
 @rules.register("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def remainder(self: Operand, other: Operand) -> Tensor:
     """Remainder with the sign of the divisor."""
-    return elementwise(prims.remainder, self, other)
+    return elementwise(prims.remainder, self, other, narrow=True)
 
 
 @rules.register("fmod.Tensor", "fmod.Scalar")
 def fmod(self: Operand, other: Operand) -> Tensor:
     """Remainder with the sign of the dividend."""
-    return elementwise(prims.fmod, self, other)
+    return elementwise(prims.fmod, self, other, narrow=True)
 
 
 def integer_power(a: Tensor, exponent: int) -> Tensor:
@@ -155,11 +158,12 @@ def pow_scalar(self: Tensor, exponent: Scalar) -> Tensor:
     """A tensor to a number."""
     dtype = result_dtype(self, exponent)
     if not isinstance(exponent, (int, float)):
-        return elementwise(prims.pow, self, exponent) if dtype.is_floating_point else NotImplemented
+        return elementwise(prims.pow, self, exponent, narrow=True) if dtype.is_floating_point else NotImplemented
     if dtype is torch.bool or (is_integral(dtype) and exponent < 0):
         return NotImplemented
     power = float_power if dtype.is_floating_point else integer_power
-    return elementwise(lambda a, _: power(a, exponent), self, exponent)  # type: ignore[arg-type]
+    number = narrowed(exponent, self, exponent)
+    return elementwise(lambda a, _: power(a, number), self, exponent)  # type: ignore[arg-type]
 
 
 @rules.register("pow.Scalar", "pow.Tensor_Tensor")
@@ -167,7 +171,7 @@ def pow_tensor(self: Operand, exponent: Tensor) -> Tensor:
     """Anything to a tensor; integer powers stay an ATen call."""
     if not result_dtype(self, exponent).is_floating_point:
         return NotImplemented
-    return elementwise(prims.pow, self, exponent)
+    return elementwise(prims.pow, self, exponent, narrow=True)
 
 
 @rules.register("atan2")

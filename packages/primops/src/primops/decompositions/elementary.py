@@ -130,7 +130,7 @@ def logit(self: Tensor, eps: float | None = None) -> Tensor:
 
 def _comparison(name: str) -> None:
     prim = getattr(prims, name)
-    rules.register(f"{name}.Tensor", f"{name}.Scalar")(lambda self, other: elementwise(prim, self, other))
+    rules.register(f"{name}.Tensor", f"{name}.Scalar")(lambda self, other: elementwise(prim, self, other, narrow=True))
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
