@@ -176,6 +176,7 @@ def optimize(
     Args:
         backend: a callable ``(gm, example_inputs) -> callable`` or a name (``lookup_backend``). One whose attribute
             ``symbolic_floats`` is False gets no graphs with float inputs: a Python float that changes makes a graph per value.
+            One whose ``host_effects`` is False gets no calls that depend on being run in their place: they break the graph.
         fullgraph: raise Unsupported instead of breaking the graph.
         dynamic: True: sizes above 1 are symbolic from the start; False: never; None: those that change.
         on_error: "eager" or "error": what a defect of this package leads to (default: ``config.fallback``).
@@ -188,9 +189,9 @@ def optimize(
     if on_error not in (None, "eager", "error"):
         raise UserError(f"on_error must be 'eager' or 'error', not {on_error!r}")
     compiler = lookup_backend(backend)
-    floats = bool(getattr(compiler, "symbolic_floats", True))
+    floats, effects = (bool(getattr(compiler, name, True)) for name in ("symbolic_floats", "host_effects"))
     name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
-    return Optimizer(Policy(compiler, name, bool(fullgraph), dynamic, on_error, on_capture, floats))
+    return Optimizer(Policy(compiler, name, bool(fullgraph), dynamic, on_error, on_capture, floats, effects))
 
 
 def reset() -> None:

@@ -99,7 +99,7 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     except BackendCompilerFailed:
         if compilation is None or not compilation.has_other_inputs():
             raise
-        policy.symbolic_floats = False  # the backend does not know them: a graph per value, or a break
+        policy.symbolic_floats = policy.host_effects = False  # the backend does not know them: a graph per value, or a break
         counters["graphs"] -= 1
     except (Unsupported, RecompileError, UserError):
         raise
@@ -173,7 +173,8 @@ class Compilation:
     def _context(self) -> Context:
         names = GlobalNames(self.view.globals, self.view.builtins, True)
         seen = self.policy.seen.setdefault(self.view.code, Seen())
-        ctx = Context(config, names, DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats))
+        dynamic = DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats)
+        ctx = Context(config, names, dynamic, host_effects=self.policy.host_effects)
         ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
         return ctx
 

@@ -30,11 +30,13 @@ from .variables.tensor import TensorVariable
 class Context(Creation, Calls):
     """One capture: graph, guards, effects, fake tensors, modes, and the frame being evaluated."""
 
-    def __init__(self, config: Config, names: GlobalNames, dynamic: DynamicShapes) -> None:
+    def __init__(self, config: Config, names: GlobalNames, dynamic: DynamicShapes, *, host_effects: bool = True) -> None:
         self.config = config
         self.root_names = names
         self.other_names: dict[int, GlobalNames] = {}
         self.dynamic = dynamic
+        self.host_effects = host_effects
+        """Whether the graph may set random generators, settings, memory or hooks."""
         self.frame: Frame | None = None
         self.depth = 0
         self.instructions = 0

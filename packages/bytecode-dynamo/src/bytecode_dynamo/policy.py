@@ -46,6 +46,8 @@ class Policy:
     on_capture: Callable[[Captured], None] | None = None
     symbolic_floats: bool = True
     """Whether the backend takes graphs with float inputs; else a graph is captured per value."""
+    host_effects: bool = True
+    """Whether it runs calls that depend on their place, such as those of random generators; else they break the graph."""
     roots: set[int] = field(default_factory=set)
     seen: dict[CodeType, Seen] = field(default_factory=dict)
     captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)

@@ -102,6 +102,7 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             warnings.warn(f"a graph runs eagerly: {error.summary}", FallbackWarning, stacklevel=2)
             return graph.forward
 
+    torchstrata.host_effects = False  # type: ignore[attr-defined]  # kernels run in an order of their own
     return torchstrata
 
 

@@ -196,7 +196,7 @@ class HookHandleVariable(VariableTracker):
         return ctx.none
 
     def reconstruct(self, gen: Codegen) -> None:
-        if self.node is not None and gen.ctx.dynamic.floats:
+        if self.node is not None and gen.ctx.host_effects:
             gen.load_graph_value(self.node)
             gen.keep(self.key)
             return
@@ -225,7 +225,7 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
         return handle
     if not tensor.fake.requires_grad:
         raise GraphBreak("BD011", f"register_hook on {tensor.describe()}, which does not require a gradient")
-    if ctx.dynamic.floats and isinstance(hook, FunctionVariable) and hook.value is None:
+    if ctx.host_effects and isinstance(hook, FunctionVariable) and hook.value is None:
         with contextlib.suppress(GraphBreak):
             return _register_as_it_is(ctx, key, tensor, hook)
     before, mark = ctx.modes.assume_grad(ctx, False), ctx.effects.mark()
@@ -234,7 +234,7 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
             graph = capture_subgraph(ctx, hook, [tensor], [inner_fake(ctx, tensor.fake)], {})
     except GraphBreak:
         ctx.effects.rollback(mark)
-        if not ctx.dynamic.floats:
+        if not ctx.host_effects:
             raise
         return _register_as_it_is(ctx, key, tensor, hook)
     finally:
@@ -273,7 +273,7 @@ def register_on_leaf(ctx: Context, tensor: TensorVariable, hook: VariableTracker
 
 def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
     """``tensor.retain_grad()``."""
-    if not ctx.dynamic.floats:
+    if not ctx.host_effects:
         raise GraphBreak("BD018", f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls")
     return ctx.torch_call("call_method", "retain_grad", [tensor], {})
 

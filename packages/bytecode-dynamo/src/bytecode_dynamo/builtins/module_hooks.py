@@ -58,7 +58,7 @@ class BackwardHookVariable(VariableTracker):
 def make_backward_hook(
     ctx: Context, module: VariableTracker, hooks: VariableTracker, pre_hooks: VariableTracker
 ) -> VariableTracker:
-    if not ctx.dynamic.floats or not isinstance(module, NNModuleVariable) or module.key.value is MISSING:
+    if not ctx.host_effects or not isinstance(module, NNModuleVariable) or module.key.value is MISSING:
         raise GraphBreak("BD018", f"hooks on gradients of {module.describe()}")
     if module.key.source is not None:
         ctx.guards.require(module.key.source, GuardKind.IDENTITY, module.key.value)

@@ -59,7 +59,7 @@ def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
 
 
 def _record(ctx: Context, target: OpaqueCall) -> None:
-    if not ctx.dynamic.floats:
+    if not ctx.host_effects:
         raise GraphBreak("BD018", f"{target.__name__}: compilers choose themselves what is saved for backward")
     ctx.runs_once = True
     ctx.graph.add_call("call_function", target, (), {}, None)

@@ -86,7 +86,7 @@ def _reading(setting: Setting) -> Any:
 
 def _writing(setting: Setting, function: Any, where: Sequence[str] = ()) -> Any:
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> None:
-        if not ctx.dynamic.floats:
+        if not ctx.host_effects:
             raise GraphBreak("BD018", f"call of torch._C.{function.__name__}")
         values = tuple(arg.as_constant(ctx) for arg in args)
         named = {name: value.as_constant(ctx) for name, value in kwargs.items()}

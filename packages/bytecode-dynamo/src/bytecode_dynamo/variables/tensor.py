@@ -220,7 +220,7 @@ class TensorVariable(VariableTracker):
         """``self.data = value``: the tensor keeps its history and gets other contents, also in the fake."""
         if _is_data_of(value.node, self.node):
             return
-        if not ctx.dynamic.floats:
+        if not ctx.host_effects:
             raise GraphBreak(
                 "BD020", f"assignment to 'data' of {self.describe()}: compilers do not see that memory is exchanged"
             )
