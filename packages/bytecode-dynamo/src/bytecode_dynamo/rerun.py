@@ -71,7 +71,7 @@ class ObservedMode(FakeTensorMode):
         self.events += notes
         if refuses is None:
             refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
-        if refuses:
+        if refuses or (written and _may_overlap((*args, *kwargs.values()))):
             self.events.append("refuse")
         for place, name in written:
             self._note(args[place] if place < len(args) else kwargs.get(name))
@@ -100,6 +100,13 @@ def _kind(func: Any) -> _Kind:
     if not refuses and _INTEGERS.search(schema.name):
         refuses = None
     return ("random",) * (torch.Tag.nondeterministic_seeded in func.tags) + ("custom",) * custom, refuses, written
+
+
+def _may_overlap(values: Sequence[Any]) -> bool:
+    """Whether a write may meet its operands, or itself, in memory: eager refuses where elements are the same in part."""
+    tensors = {id(value): value for value in values if isinstance(value, FakeTensor)}.values()
+    shared = len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
+    return shared or any(type(step) is int and step == 0 for tensor in tensors for step in tensor.stride())
 
 
 def _is_floating(value: Any) -> bool:

@@ -54,6 +54,13 @@ def writes(x, log):
     return y
 
 
+def overlaps_in_part(x, log):
+    flat = x.view(-1)
+    flat.add_(1)
+    log.append(1)
+    return torch.add(flat[:3], 1, out=flat[1:4])
+
+
 def set_items(x, log):
     log.append(1)
     x[I] = 5.0
@@ -206,7 +213,7 @@ def gradients(x, log):
 
 
 PROGRAMS = [
-    basic, attributes, writes, set_items, handled, raised_again, random_numbers, under_modes, under_inference_mode,
+    basic, attributes, writes, overlaps_in_part, set_items, handled, raised_again, random_numbers, under_modes, under_inference_mode,
     after_a_break, in_a_callee, closures, variadic, cell_argument, in_a_generator, loss, singular, integers, module_state,
     gradients,
 ]  # fmt: skip
