@@ -213,9 +213,9 @@ def gradients(x, log):
 
 
 PROGRAMS = [
-    basic, attributes, writes, overlaps_in_part, set_items, handled, raised_again, random_numbers, under_modes, under_inference_mode,
-    after_a_break, in_a_callee, closures, variadic, cell_argument, in_a_generator, loss, singular, integers, module_state,
-    gradients,
+    basic, attributes, writes, overlaps_in_part, set_items, handled, raised_again, random_numbers, under_modes,
+    under_inference_mode, after_a_break, in_a_callee, closures, variadic, cell_argument, in_a_generator, loss, singular,
+    integers, module_state, gradients,
 ]  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +26,6 @@ STATES: States = {
     "ndim": on_tensor(lambda x: x * x.ndim, ndim=property(lambda t: 9)),
     "__add__": on_tensor(lambda x: x + 1, __add__=lambda t, o: t * 50),
     "__radd__": on_tensor(lambda x: 1 + x, __radd__=lambda t, o: t * 50),
-    "__getitem__": on_tensor(lambda x: x[0], __getitem__=lambda t, k: 5),
     "__len__": on_tensor(lambda x: x * len(x), __len__=lambda t: 8),
     "__neg__": on_tensor(lambda x: -x, __neg__=lambda t: t),
     "__matmul__": on_tensor(lambda x: M @ M.t(), __matmul__=lambda t, o: t),
@@ -45,3 +46,19 @@ STATES: States = {
 def test_state(name, alike):
     with bd.config.patch(fallback="eager"):  # tensors are looked at by torch itself too
         check_state(*STATES[name](), alike)
+
+
+SUBSCRIPTS = """
+import torch, bytecode_dynamo as bd
+call, x = bd.optimize("eager")(lambda x: x[0]), torch.arange(3.0)
+assert call(x) == 0
+torch.Tensor.__getitem__ = lambda t, k: 5
+assert call(x) == 5
+del torch.Tensor.__getitem__
+assert call(x) == 0
+"""
+
+
+def test_subscripts():
+    """In a process of its own: a class that once had ``__getitem__`` stays a sequence for CPython, and torch.tensor differs."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", SUBSCRIPTS], check=True)
