@@ -84,14 +84,21 @@ class ItemsIterator(IteratorVariable):
         at, count = self.position(ctx), len(self.items)
         if at > count or (at == count and (self.base is None or self.order is not None)):
             return None
-        if self.order is not None and self.order != key_order(ctx, self.base):
-            return ctx.raise_error(RuntimeError, "OrderedDict mutated during iteration")
-        if self.base is not None and len(self.base.unpack_lazy(ctx)) != count:
-            return ctx.raise_error(RuntimeError, f"{self.base.noun} changed size during iteration")
+        mutation = self._mutation(ctx)
+        if mutation is not None:
+            return ctx.raise_error(RuntimeError, f"{mutation} during iteration")
         self.advance(ctx, at + 1)
         if at == count:
             return None  # and what is added from now on is not noticed
         return ctx.real(self.items[at] if self.base is None else self.base.unpack_lazy(ctx)[at])
+
+    def _mutation(self, ctx: Context) -> str | None:
+        """What the program did to the container since, that an iterator refuses."""
+        if self.order is not None and self.order != key_order(ctx, self.base):
+            return "OrderedDict mutated"
+        if self.base is not None and len(self.base.unpack_lazy(ctx)) != len(self.items):
+            return f"{self.base.noun} changed size"
+        return None
 
     def reconstruct(self, gen: Codegen) -> None:
         at = self.position(gen.ctx)
@@ -100,7 +107,7 @@ class ItemsIterator(IteratorVariable):
             gen.build_tuple(self.items[at:])
             gen.emitter.call(1)
             return
-        if gen.ctx.effects.is_changed(self.base.key):
+        if gen.ctx.effects.is_changed(self.base.key) or self._mutation(gen.ctx) is not None:
             raise GraphBreak("BD015", f"an iterator over a {self.base.noun} that was changed")
         gen.emitter.load_callee_const(iterator_at)
         gen(self.base)
