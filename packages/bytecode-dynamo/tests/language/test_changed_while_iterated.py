@@ -18,7 +18,7 @@ def popped_items(x):
 
 def grown_keys(x):
     d = {1: 2, 3: 4}
-    for k in d.keys():
+    for k in d:
         d[k, 5] = 1
     return d, x + 1
 
