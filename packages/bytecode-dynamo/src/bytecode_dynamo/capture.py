@@ -31,7 +31,7 @@ from .bytecode import (
     replace_before,
     replacement,
 )
-from .codegen import RESULT, Codegen, graph_call
+from .codegen import Codegen
 from .compiling import compiling
 from .config import config
 from .context import Context
@@ -45,8 +45,6 @@ from .errors import (
     BreakRecord,
     GraphBreak,
     InvariantError,
-    NotConstant,
-    ObservedException,
     RecompileError,
     Retry,
     Unsupported,
@@ -55,6 +53,7 @@ from .errors import (
 from .evaluator import Broken, Restart, Returned, run_root
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .function_modes import FunctionModeSource, hidden_from, modes_around, restack, within, without, without_saved_tensors_hooks
+from .graph_code import graph_call
 from .guard_state import state_masks
 from .guards import GlobalState, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, Continuation, Entry, FrameView, Region
@@ -467,4 +466,4 @@ def describe_slot(slot: Any) -> str:
     return f"{name}.{slot[1]}" if isinstance(slot, tuple) else name
 
 
-__all__ = ["RESULT", "Captured", "Compilation", "NotConstant", "ObservedException", "Policy", "compile_frame", "inspect"]
+__all__ = ["Captured", "Compilation", "Policy", "compile_frame"]

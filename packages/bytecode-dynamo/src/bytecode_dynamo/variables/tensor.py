@@ -24,6 +24,7 @@ from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plai
 from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
+from .input_state import state_of_inputs
 from .userobject import OpaqueVariable, wrap_opaque
 from .wrap import tracker_for
 
@@ -421,28 +422,6 @@ def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
     if function is None and value is not None and not leaf:
         function = value.grad_fn
     return ctx.none if function is None else GradientFunctionVariable(type(function), f".grad_fn of {x.describe()}", x)
-
-
-def state_of_inputs(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
-    """What a method says that fakes do not know of, guarded; what is computed from inputs may say the same as they."""
-    for tensor in list(ctx.tensors.values()):
-        value = ctx.example_of(tensor)
-        if value is not None and tensor.source is not None:
-            ctx.guards.require(AttrSource(tensor.source, name), GuardKind.CUSTOM, _Answers(getattr(value, name)()))
-    example = ctx.example_of(x)
-    if example is None and any(getattr(value, name)() for value in ctx.examples.values()):
-        raise GraphBreak("BD014", f"{x.describe()}.{name}(): it depends on an input")
-    return ctx.create(getattr(x.fake if example is None else example, name)())
-
-
-class _Answers:
-    """Whether a method still says what it said."""
-
-    def __init__(self, answer: object) -> None:
-        self.answer = answer
-
-    def __call__(self, method: Any) -> bool:
-        return method() == self.answer
 
 
 def was_leaf(ctx: Context, x: TensorVariable) -> bool:

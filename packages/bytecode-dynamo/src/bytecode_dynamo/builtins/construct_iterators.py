@@ -1,0 +1,88 @@
+"""Constructing iterators: zip, map, filter, enumerate, reversed, and those of itertools that are evaluated lazily."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.iterator import (
+    ChainIterator,
+    CountIterator,
+    EnumerateIterator,
+    FilterIterator,
+    IsliceIterator,
+    ItemsIterator,
+    RepeatIterator,
+    ZipIterator,
+    islice_bounds,
+)
+from bytecode_dynamo.variables.mapping import DictVariable
+from bytecode_dynamo.variables.sequence import SequenceVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
+from .construct import constructs
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+
+@constructs(zip)
+def make_zip(ctx: Context, *parts: VariableTracker, strict: VariableTracker | None = None) -> VariableTracker:
+    iterators = tuple(part.iterate(ctx) for part in parts)
+    return ZipIterator(Identity(zip), parts=iterators, strict=strict is not None and strict.truth(ctx))
+
+
+@constructs(map)
+def make_map(ctx: Context, function: VariableTracker, *parts: VariableTracker) -> VariableTracker:
+    return ZipIterator(Identity(map), parts=tuple(part.iterate(ctx) for part in parts), function=function)
+
+
+@constructs(filter)
+def make_filter(ctx: Context, function: VariableTracker, items: VariableTracker) -> VariableTracker:
+    is_none = isinstance(function, ConstantVariable) and function.value is None
+    return FilterIterator(Identity(filter), base=items.iterate(ctx), function=None if is_none else function)
+
+
+@constructs(enumerate)
+def make_enumerate(ctx: Context, items: VariableTracker, start: VariableTracker | None = None) -> VariableTracker:
+    first = 0 if start is None else ctx.constant_of(start, "the start of enumerate")
+    return EnumerateIterator(Identity(enumerate), base=items.iterate(ctx), start=first)
+
+
+@constructs(reversed)
+def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
+    if isinstance(items, UserObjectVariable):
+        method = items.special(ctx, "__reversed__")
+        if method is not None:
+            return method.call(ctx, [], {})
+        size = items.length(ctx).as_constant(ctx)
+        return ctx.iterator([items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))])
+    if not isinstance(items, (SequenceVariable, DictVariable)) and issubclass(items.python_type(), (set, frozenset)):
+        ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
+    return ItemsIterator(Identity(reversed), items=tuple(reversed(items.unpack(ctx))))
+
+
+@constructs(itertools.count)
+def make_count(ctx: Context, start: VariableTracker | None = None, step: VariableTracker | None = None) -> VariableTracker:
+    return CountIterator(Identity(itertools.count), start=start or ConstantVariable(0), step=step or ConstantVariable(1))
+
+
+@constructs(itertools.chain)
+def make_chain(ctx: Context, *parts: VariableTracker) -> VariableTracker:
+    return ChainIterator(Identity(itertools.chain), parts=parts)
+
+
+@constructs(itertools.islice)
+def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) -> VariableTracker:
+    limits = islice_bounds([bound.as_constant(ctx) for bound in bounds])
+    return IsliceIterator(Identity(itertools.islice), base=items.iterate(ctx), bounds=limits)
+
+
+@constructs(itertools.repeat)
+def make_repeat(ctx: Context, item: VariableTracker, times: VariableTracker | None = None) -> VariableTracker:
+    if times is None:
+        return RepeatIterator(Identity(itertools.repeat), item=item)
+    return ctx.iterator([item] * times.as_constant(ctx))
