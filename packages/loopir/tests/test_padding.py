@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from loopir import Options, compile_graph
+from loopir.lowering import view
 from loopir.patterns import padding
 from loopir.patterns.match import keep_outputs
 from loopir.testing import EvaluatorCodeGenerator
@@ -55,3 +56,31 @@ def test_an_operand_is_padded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     padding.pad_products(graph, "cpu")
     pads = [node for node in graph.graph.nodes if node.target is torch.ops.aten.constant_pad_nd.default]
     assert len({(node.args[0], *node.args[1]) for node in pads}) == len(pads) == 2
+
+
+def test_a_large_result_is_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A returned product is cut a run of rows at a time; one that is only read stays whole."""
+    rows, inner, columns = 64, 8, 2045
+    monkeypatch.setattr(padding, "WORTH", 1)
+    monkeypatch.setattr(padding, "LARGEST", 8 * (columns + 3) * 2)
+    monkeypatch.setattr(view, "LARGE", 1024)
+    inputs = [torch.randn(rows, inner).bfloat16(), torch.randn(columns, inner).bfloat16()]
+
+    def logits(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        result = x @ w.t()
+        return result.view(2, -1, columns), result.float().logsumexp(-1)
+
+    products = []
+    for function in (logits, lambda x, w: logits(x, w)[1]):
+        with torch.no_grad():
+            graph = trace(function, *inputs)
+        keep_outputs(graph)
+        assert padding.pad_products(graph, "cpu") == 1
+        products.append(sum(node.target is torch.ops.aten.mm.default for node in graph.graph.nodes))
+        host = compile_graph(graph, inputs, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True))
+        for result, expected in zip(host(*inputs), torch.utils._pytree.tree_leaves(function(*inputs)), strict=True):
+            torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
+        if products == [8]:
+            weight, whole = (columns + 3) * inner * 2, rows * columns * 2
+            assert host.planned_peak < weight + whole * 1.3
+    assert products == [8, 1]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import sympy
 import torch
+from primops import Prim
 from torch._ops import OpOverload
 
 from loopir.kernel import Number
@@ -21,6 +23,8 @@ from loopir.simplify import ONE, ZERO
 table = LoweringTable()
 
 EXPENSIVE = 8
+LARGE = 1 << 24
+"""Bytes of an operand of a concatenation that should not stay in memory until all are there."""
 
 
 def view_of(tensor: Tensor, shape: Shape, index_map: Callable[[Index], Index]) -> Lazy:
@@ -161,7 +165,7 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
         # A function even of a buffer's elements: cat gives new memory, which must not alias its operand's.
         return Lazy(shape, only.dtype, only.device, only.load, combined_cost(only, weight=0))
     heavy = sum(isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE for t in tensors)
-    if any(user.op == "output" or isinstance(user.target, OpOverload) for user in node.users) and 2 * heavy >= len(pieces):
+    if _is_stored(node) and (2 * heavy >= len(pieces) or _are_freed(node, pieces)):
         return _stored_in_parts(ctx, node, shape, pieces, dim)
     pieces = [ctx.realize(t) if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE else t for t in pieces]
     ends = [sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1]))) for i in range(len(pieces))]
@@ -179,6 +183,23 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
         return result
 
     return Lazy(shape, pieces[0].dtype, pieces[0].device, function, combined_cost(*pieces, weight=2 * len(pieces)))
+
+
+def _is_stored(node: Any) -> bool:
+    """Whether the result, or another shape of it, is returned or read by a library."""
+    return any(
+        user.op == "output"
+        or isinstance(user.target, OpOverload)
+        or (isinstance(user.target, Prim) and user.target.name == "reshape" and _is_stored(user))
+        for user in node.users
+    )
+
+
+def _are_freed(node: Any, pieces: Sequence[Tensor]) -> bool:
+    """Whether the operands are large and nobody else reads them: copied one by one, they need not all be in memory at once."""
+    sizes = [prod(t.shape) * t.dtype.itemsize if isinstance(t, Strided) else ZERO for t in pieces]
+    once = all(len(operand.users) == 1 and operand.op == "call_function" for operand in node.all_input_nodes)
+    return once and all(isinstance(size, sympy.Integer) and size >= LARGE for size in sizes)
 
 
 def _stored_in_parts(ctx: LoweringContext, node: Any, shape: Shape, pieces: Sequence[Tensor], dim: int) -> Strided:

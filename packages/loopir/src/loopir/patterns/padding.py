@@ -14,12 +14,15 @@ import torch
 from primops import TensorMeta
 from torch import fx
 
-from loopir.patterns.match import add_call, meta_of, name_of
+from loopir.patterns.match import VIEWS, add_call, meta_of, name_of
 
 aten = torch.ops.aten
 ALIGNED = 8
 WORTH = 1 << 28
 """Multiplications below which the copies cost more than they save."""
+LARGEST = 1 << 26
+"""Bytes of a padded result; a larger one that is returned is made and cut a run of rows at a time, since it would be in memory
+twice."""
 TURNS = {"t", "permute", "transpose"}
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -47,18 +50,53 @@ def _pad_product(node: fx.Node, device: str, padded: dict[object, fx.Node]) -> b
         if one is None or one.ndim != 1:
             return False
         operands.insert(0, _padded(bias[0], (columns,), node, padded))  # type: ignore[arg-type]
-    shape: tuple[Any, ...] = (sizes[0] + rows, sizes[2] + columns)
-    product = add_call(node, node.target, tuple(operands), _contiguous(shape, left))  # type: ignore[arg-type]
-    for dim, size in enumerate((sizes[0], sizes[2])):
-        if shape[dim] != size:
-            meta = meta_of(product)
-            assert meta is not None
-            kept = tuple(size if d == dim else n for d, n in enumerate(meta.shape))
-            part = TensorMeta(kept, meta.strides, meta.dtype, meta.device)
-            product = add_call(node, aten.slice.Tensor, (product, dim, 0, size), part)
-    node.replace_all_uses_with(product)
+    size = sizes[0] * (sizes[2] + columns) * left.dtype.itemsize
+    count = -(-size // LARGEST) if _is_returned(node) and not rows else 1
+    node.replace_all_uses_with(_in_parts(node, operands, (sizes[0], sizes[2]), count))
     node.graph.erase_node(node)
     return True
+
+
+def _is_returned(node: fx.Node) -> bool:
+    """Whether the value, or a view of it with another shape, is a result of the graph."""
+    return any(user.op == "output" or (name_of(user) in VIEWS and _is_returned(user)) for user in node.users)
+
+
+def _in_parts(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any], count: int) -> fx.Node:
+    """The product of padded operands without the padding, made in ``count`` runs of rows."""
+    *bias, left, right = operands
+    if count == 1:
+        return _product(node, operands, shape)
+    length = -(-shape[0] // count)
+    parts = []
+    for first in range(0, shape[0], length):
+        last = min(first + length, shape[0])
+        part = _sliced(node, left, 0, first, last)
+        parts.append(_product(node, (*bias, part, right), (last - first, shape[1])))
+    meta = meta_of(node)
+    assert meta is not None
+    return add_call(node, aten.cat.default, (parts, 0), _contiguous(shape, meta))
+
+
+def _product(node: fx.Node, operands: Sequence[Any], shape: tuple[Any, Any]) -> fx.Node:
+    """The call of ``node`` with other operands, of whose result ``shape`` is kept."""
+    left, right = meta_of(operands[-2]), meta_of(operands[-1])
+    assert left is not None and right is not None
+    product = add_call(node, node.target, tuple(operands), _contiguous((left.shape[0], right.shape[1]), left))  # type: ignore[arg-type]
+    for dim, size in enumerate(shape):
+        product = _sliced(node, product, dim, 0, size)
+    return product
+
+
+def _sliced(before: fx.Node, x: fx.Node, dim: int, first: int, last: int) -> fx.Node:
+    """Elements ``first`` to ``last`` of a dim; ``x`` itself where these are all."""
+    meta = meta_of(x)
+    assert meta is not None
+    if last - first == meta.shape[dim]:
+        return x
+    kept = tuple(last - first if d == dim else n for d, n in enumerate(meta.shape))
+    part = TensorMeta(kept, meta.strides, meta.dtype, meta.device)
+    return add_call(before, aten.slice.Tensor, (x, dim, first, last), part)
 
 
 def _padding(left: TensorMeta, right: TensorMeta, sizes: Sequence[Any]) -> tuple[int, int, int]:

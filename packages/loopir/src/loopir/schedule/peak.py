@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from loopir.node import LoweredGraph, View
@@ -41,10 +42,13 @@ class _Lifetimes:
             for name in self.made[group.name]:
                 buffer = graph.buffers[name]
                 self.bytes[name] = graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
+        makers = Counter(name for names in self.made.values() for name in names)
+        self.joint = {name for name, count in makers.items() if count > 1}
 
     def growth(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:
-        """Bytes held after the group beyond those before it."""
-        made = sum(self.bytes[name] for name in self.made[group.name] if name not in alive)
+        """Bytes held after the group beyond those before it. What several groups write in parts is not charged to the first,
+        which would keep all that is written there waiting."""
+        made = sum(self.bytes[name] for name in self.made[group.name] if name not in alive and name not in self.joint)
         return made - sum(self.bytes.get(name, 0) for name in self.read[group.name] if waiting[name] == 1)
 
     def peak(self, order: Sequence[Group]) -> int:
