@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 NULL: object
 SKIP: object
+STEP_ASIDE: object
 RUN_ONCE: object
 
 class FrameView(NamedTuple):

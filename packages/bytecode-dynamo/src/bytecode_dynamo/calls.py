@@ -28,6 +28,7 @@ from .builtins import (
     objects,
     operators,
     optimizers,
+    other_compiler,
     overrides,
     python_random,
     references,
@@ -123,7 +124,10 @@ class Calls:
         by_code = CODE_RULES.get(function.code)
         if by_code is not None:
             return by_code(self, function, list(args), dict(kwargs))
-        if function.value is not None:
+        foreign = other_compiler.evaluate(self, function, list(args), dict(kwargs))
+        if foreign is not None:
+            return foreign
+        if function.value is not None and not other_compiler.is_passed_through(function):
             if torch_functions.is_graph_function(function.value):
                 return self.call_known(function.value, args, kwargs)
             original = wrapped.original_of(function.value)

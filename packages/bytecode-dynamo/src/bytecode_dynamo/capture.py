@@ -56,13 +56,14 @@ from .function_modes import FunctionModeSource, hidden_from, modes_around, resta
 from .graph_code import graph_call
 from .guard_state import state_masks
 from .guards import GlobalState, compile_guards, explain_failure
-from .hook import NULL, RUN_ONCE, SKIP, Continuation, Entry, FrameView, Region
+from .hook import NULL, RUN_ONCE, SKIP, STEP_ASIDE, Continuation, Entry, FrameView, Region
 from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .policy import Captured, Policy
 from .rerun import plan_rerun
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
+from .trace import OTHER_COMPILER
 from .variables.base import LazyVariable, NullVariable, VariableTracker
 from .variables.context import GradModeVariable
 from .variables.function import CellVariable
@@ -80,7 +81,7 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     if polyfill is not None:
         return Entry(None, polyfill.__code__)
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
-        return SKIP
+        return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
     stance = current_stance()
     if stance == "eager_on_recompile":
         return RUN_ONCE

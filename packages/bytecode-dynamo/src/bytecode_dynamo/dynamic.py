@@ -53,6 +53,13 @@ class Seen:
         return merged
 
 
+def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:
+    """The dimensions that ``mark_dynamic``, ours or that of torch's own compiler, named, with their bounds."""
+    marks: dict[int, tuple[int | None, int | None]] = dict.fromkeys(getattr(value, "_dynamo_dynamic_indices", ()), (None, None))
+    marks.update((one.dim, (one.min, one.max)) for one in getattr(value, "_dynamo_dynamic_range", ()))
+    return {**marks, **getattr(value, DYNAMIC_MARK, {})}
+
+
 @dataclass(slots=True)
 class DynamicShapes:
     """The policy of one capture. ``dynamic`` None: what changed is symbolic; True: everything; False: nothing."""
@@ -67,8 +74,8 @@ class DynamicShapes:
 
     def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
         """The dimensions that get symbols; sizes 0 and 1 never do."""
-        marked = getattr(value, DYNAMIC_MARK, {})
-        fixed = getattr(value, STATIC_MARK, ())
+        marked = {**dynamic_marks(value), **dict.fromkeys(getattr(value, "_dynamo_weak_dynamic_indices", ()))}
+        fixed = {*getattr(value, STATIC_MARK, ()), *getattr(value, "_dynamo_static_indices", ())}
         merged = self.seen.merge_sizes(source.name, tuple(value.shape))
         candidates = []
         unbacked = self.unbacked(value)
@@ -83,7 +90,7 @@ class DynamicShapes:
 
     def unbacked(self, value: torch.Tensor) -> set[int]:
         """The dimensions that ``mark_unbacked`` named."""
-        return getattr(value, UNBACKED_MARK, set())
+        return {*getattr(value, UNBACKED_MARK, ()), *getattr(value, "_dynamo_unbacked_indices", ())}
 
     def new_size(self, ctx: Context, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
         """The symbol of a dimension."""
@@ -91,7 +98,7 @@ class DynamicShapes:
         if dim in self.unbacked(value):
             return ctx.env.create_unbacked(0, source=source.name)
         size = ctx.env.create_symbol(value.shape[dim], source.name, *self.range_of(value, dim))
-        if dim in getattr(value, DYNAMIC_MARK, {}):
+        if dim in dynamic_marks(value):
             self.marked[size.node.expr] = source.name
         return size
 
@@ -102,7 +109,7 @@ class DynamicShapes:
 
     def range_of(self, value: torch.Tensor, dim: int) -> tuple[int, int | None]:
         """The bounds that ``mark_dynamic`` declared for a dimension."""
-        low, high = getattr(value, DYNAMIC_MARK, {}).get(dim, (None, None))
+        low, high = dynamic_marks(value).get(dim, (None, None))
         return (2 if low is None else max(2, low)), high
 
     def number(self, ctx: Context, value: Any, source: Source) -> Any:

@@ -6,6 +6,7 @@ holds runs in place of the function's code, in the same frame. When none does, `
 
 - an ``Entry(guard, code, returns_continuation=False)``: stored in front of the others and run at once;
 - ``SKIP``: run the original, now and on every later call of this code in this region;
+- ``STEP_ASIDE``: the same, and what it calls runs without a region;
 - ``RUN_ONCE``: run the original this time;
 - an exception: the call raises it.
 
@@ -32,6 +33,7 @@ try:
         NULL,
         RUN_ONCE,
         SKIP,
+        STEP_ASIDE,
         Activated,
         Continuation,
         Entry,
@@ -53,6 +55,7 @@ __all__ = [
     "NULL",
     "RUN_ONCE",
     "SKIP",
+    "STEP_ASIDE",
     "Activated",
     "Continuation",
     "Entry",

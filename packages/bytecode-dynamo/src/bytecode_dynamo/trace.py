@@ -11,6 +11,8 @@ import torch
 from .errors import Place
 
 TORCH_ROOT = str(Path(torch.__file__).parent) + "/"
+OTHER_COMPILER = TORCH_ROOT + "_dynamo/"
+"""Where the code of torch's own frame capture stands, which may be used in the same process."""
 
 
 @lru_cache(maxsize=20_000)

@@ -132,7 +132,6 @@ ANSWERS: dict[Callable[..., Any], Any] = {
     torch.overrides.has_torch_function_unary: False,
     torch.overrides.has_torch_function_variadic: False,
     torch._C._log_api_usage_once: None,
-    torch.overrides.is_tensor_method_or_property: False,
     _C._functorch.peek_interpreter_stack: None,
     torch.distributed.is_available: torch.distributed.is_available(),
     _C._get_privateuse1_backend_name: _C._get_privateuse1_backend_name(),
@@ -164,6 +163,11 @@ def _answer(answer: Any) -> Any:
 
 
 _register()
+
+
+@evaluates_call(torch.overrides.is_tensor_method_or_property)
+def is_tensor_method(ctx: Context, function: VariableTracker) -> VariableTracker:
+    return ConstantVariable(torch.overrides.is_tensor_method_or_property(function.as_constant(ctx)))
 
 
 @evaluates_call(torch.is_conj)

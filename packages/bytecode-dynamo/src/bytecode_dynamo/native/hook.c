@@ -42,6 +42,7 @@ typedef _PyInterpreterFrame Frame;
 #endif
 
 #define NOINLINE __attribute__((noinline))
+#define ASIDE 2                           /* of Cache.skip: without a region meanwhile */
 #define EVERY_KIND                                                                                                     \
     (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)
 
@@ -51,7 +52,7 @@ static int active_threads = 0;
 static _PyFrameEvalFunction previous_evaluator = NULL;
 static PyCodeObject *discard_code = NULL;                  /* returns its argument; has no RESUME, so tracing misses it */
 static PyTypeObject *frame_view_type;
-static PyObject *null_object, *skip_object, *run_once_object;
+static PyObject *null_object, *skip_object, *aside_object, *run_once_object;
 static int in_place = 1;                                   /* tests turn it off */
 static unsigned long fallback_count = 0;
 
@@ -258,15 +259,15 @@ static NOINLINE Entry *ask(Region *region, Frame *frame, PyCodeObject *code) {
         Py_DECREF(answer);
         return NULL;
     }
-    if (answer == skip_object) {
-        Py_DECREF(answer);
+    if (answer == skip_object || answer == aside_object) {
         Cache *cache = cache_of(code, region, 1);
         if (cache != NULL)
-            cache->skip = 1;
+            cache->skip = answer == skip_object ? 1 : ASIDE;
+        Py_DECREF(answer);
         return NULL;
     }
     if (!Py_IS_TYPE(answer, entry_type)) {
-        PyErr_Format(PyExc_TypeError, "the callback must return an Entry, SKIP or RUN_ONCE, not %.100s", Py_TYPE(answer)->tp_name);
+        PyErr_Format(PyExc_TypeError, "the callback must return an Entry, SKIP, STEP_ASIDE or RUN_ONCE, not %.100s", Py_TYPE(answer)->tp_name);
         Py_DECREF(answer);
         return NULL;
     }
@@ -293,6 +294,16 @@ static NOINLINE Entry *find_or_ask(Region *region, Cache *cache, Frame *frame, P
     return entry;
 }
 
+/* Runs a frame, and all that it calls, without a region. */
+static NOINLINE PyObject *run_aside(PyThreadState *thread, Frame *frame, Region *region) {
+    Py_INCREF(region);
+    active_region = NULL;
+    PyObject *result = evaluate(thread, frame);
+    active_region = region;
+    Py_DECREF(region);
+    return result;
+}
+
 /* The slow part stands apart: its locals must not be on the C stack while the frame runs. */
 static NOINLINE PyObject *hook_region(PyThreadState *thread, Frame *frame, PyCodeObject *code, int bounce) {
     Region *region = active_region;
@@ -301,10 +312,14 @@ static NOINLINE PyObject *hook_region(PyThreadState *thread, Frame *frame, PyCod
         return evaluate(thread, frame);
     Cache *cache = cache_find(extra, region);
     if (cache != NULL && cache->skip)
-        return evaluate(thread, frame);
+        return cache->skip == ASIDE ? run_aside(thread, frame, region) : evaluate(thread, frame);
     Entry *entry = find_or_ask(region, cache, frame, code);
-    if (entry == NULL)
-        return PyErr_Occurred() ? discard(thread, frame, NULL) : evaluate(thread, frame);
+    if (entry == NULL && PyErr_Occurred())
+        return discard(thread, frame, NULL);
+    if (entry == NULL) {
+        cache = cache_find(code_extra(code, 0), region);
+        return cache != NULL && cache->skip == ASIDE ? run_aside(thread, frame, region) : evaluate(thread, frame);
+    }
     entry->hits++;
     if (!entry->returns_continuation && in_place && retarget(thread, frame, entry->code)) {
         Py_DECREF(entry);
@@ -445,7 +460,7 @@ PyMODINIT_FUNC PyInit__hook(void) {
         cache_init(module) < 0 || make_discard_code() < 0 ||
         PyModule_AddObjectRef(module, "FrameView", (PyObject *)frame_view_type) < 0 ||
         (null_object = sentinel(module, "NULL")) == NULL || (skip_object = sentinel(module, "SKIP")) == NULL ||
-        (run_once_object = sentinel(module, "RUN_ONCE")) == NULL) {
+        (aside_object = sentinel(module, "STEP_ASIDE")) == NULL || (run_once_object = sentinel(module, "RUN_ONCE")) == NULL) {
         Py_DECREF(module);
         return NULL;
     }

@@ -44,7 +44,7 @@ typedef struct Cache {
     struct Cache *next, *previous;   /* other codes of the region */
     Py_ssize_t count, room;
     Entry **entries;
-    int skip;
+    int skip;                /* 1: run as it is; ASIDE: so, too, and what it calls without a region */
 } Cache;
 
 typedef struct Region {

@@ -1,0 +1,58 @@
+"""What torch's own compiler leaves in a process where it is used, too: wrappers around functions and modules, decorators.
+
+They are known by where their code stands and by the attributes that they carry; that compiler is never imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.trace import OTHER_COMPILER, TORCH_ROOT
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.function import FunctionVariable
+
+from .torch_functions import constant_result_rule
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+ORIGINAL, DISABLED = "_torchdynamo_orig_callable", "_torchdynamo_disable"
+CONSTANT = "_dynamo_marked_constant"
+_PASSED_THROUGH = ("wrap_inline.<locals>.inner", "OptimizedModule.__getattr__")
+"""Wrappers that only ask or call what they hold."""
+
+
+def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs) -> VariableTracker | None:
+    """A call of something that the other compiler made or marked; None for any other function.
+
+    What it compiled is evaluated as it was before. What it was told to leave alone breaks the graph, but for what it wrapped
+    in torch itself.
+    """
+    value, filename = function.value, function.code.co_filename
+    if value is not None and CONSTANT in value.__dict__:
+        return constant_result_rule(value)(ctx, *args, **kwargs)
+    if filename == TORCH_ROOT + "__init__.py" and function.code.co_qualname == "compile":
+        raise GraphBreak("BD018", "another compiler is asked to compile a function")
+    if not filename.startswith(OTHER_COMPILER):
+        return None
+    name = function.code.co_qualname
+    if value is not None and ORIGINAL in value.__dict__:
+        home = getattr(value.__dict__[ORIGINAL], "__module__", None) or ""
+        if value.__dict__.get(DISABLED) and not home.startswith("torch.optim."):
+            why = value.__dict__.get(f"{DISABLED}_msg")
+            raise GraphBreak("BD010", f"call of {value.__qualname__}, which is disabled{f' ({why})' if why else ''}")
+        return ctx.get_attr(function, ORIGINAL).call(ctx, args, kwargs)
+    if name == "OptimizedModule.__call__":
+        return ctx.get_attr(args[0], "_orig_mod").call(ctx, args[1:], kwargs)
+    if name == "graph_break":
+        raise GraphBreak("BD009", "graph_break()")
+    if name == "is_compiling":
+        return ConstantVariable(True)
+    return None
+
+
+def is_passed_through(function: FunctionVariable) -> bool:
+    """Whether a function of the other compiler can be looked into."""
+    return function.code.co_filename.startswith(OTHER_COMPILER) and function.code.co_qualname in _PASSED_THROUGH
