@@ -48,13 +48,14 @@ def assert_by_rule(
 
 
 def to_double(value: Any) -> Any:
-    """A deep copy with floating tensors in float64, requires_grad kept; modules too."""
+    """A deep copy with floating tensors in float64, complex ones in complex128, requires_grad kept; modules too."""
     if isinstance(value, torch.nn.Module):
         return copy.deepcopy(value).double()
 
     def convert(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
-            return leaf.detach().double().requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()):
+            wide = torch.complex128 if leaf.is_complex() else torch.float64
+            return leaf.detach().to(wide).requires_grad_(leaf.requires_grad)
         return leaf
 
     return pytree.tree_map(convert, value)

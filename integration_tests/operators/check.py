@@ -24,6 +24,7 @@ from integration_tests.rule import assert_by_rule, to_double
 
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.float16, torch.int32, torch.int8, torch.uint8,
+    torch.int16, torch.complex64, torch.complex128,
 )}  # fmt: skip
 LARGEST = 20_000
 
@@ -250,7 +251,7 @@ def reference(sample: Sample, inputs: list[torch.Tensor], backward: bool) -> Run
 
 def exact_of(sample: Sample, backward: bool, eager: Run) -> Run:
     """Eager in float64; eager itself where the operator refuses that or where nothing is gained."""
-    if not any(t.dtype.is_floating_point for t in sample.tensors):
+    if not any(t.is_floating_point() or t.is_complex() for t in sample.tensors):
         return eager
     try:
         exact = reference(sample, to_double(leaves_of(sample)), backward)

@@ -49,7 +49,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--generator", choices=("cpp", "evaluator"), default="cpp")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one operator")
-    parser.add_argument("--json", type=Path, help="also write the outcomes there, a line each")
+    parser.add_argument("--json", type=Path, help="keep the outcomes there, a line each; those kept count")
     parser.add_argument("--markdown", type=Path, help="write a page of the outcomes there")
     parser.add_argument(
         "--from", dest="saved", type=Path, nargs="*", default=[], help="outcomes of earlier runs; nothing is run"
@@ -88,11 +88,14 @@ def work(options: argparse.Namespace) -> int:
 
 def supervise(tasks: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     """Runs all tasks on a few workers; a worker that dies or hangs fails its task and is replaced."""
+    saved = options.json.read_text().splitlines() if options.json and options.json.exists() else []
+    outcomes: list[dict[str, Any]] = [json.loads(line) for line in saved]
+    done = {f"{o['dtype']}:{o['op']}" for o in outcomes}
     waiting: queue.Queue[str] = queue.Queue()
     for task in tasks:
-        waiting.put(task)
-    outcomes: list[dict[str, Any]] = []
-    log = options.json.open("w") if options.json else None
+        if task not in done:
+            waiting.put(task)
+    log = options.json.open("a") if options.json else None
     threads = [threading.Thread(target=serve, args=(waiting, outcomes, options, log)) for _ in range(options.workers)]
     for thread in threads:
         thread.start()
@@ -101,7 +104,7 @@ def supervise(tasks: list[str], options: argparse.Namespace) -> list[dict[str, A
     if log:
         log.close()
     order = {task: i for i, task in enumerate(tasks)}
-    return sorted(outcomes, key=lambda o: order[f"{o['dtype']}:{o['op']}"])
+    return sorted(outcomes, key=lambda o: order.get(f"{o['dtype']}:{o['op']}", len(order)))
 
 
 def serve(waiting: queue.Queue[str], outcomes: list[dict[str, Any]], options: argparse.Namespace, log: IO[str] | None) -> None:

@@ -26,9 +26,10 @@ REDUCED_DTYPES = {"argmax": torch.int64, "argmin": torch.int64, "any": torch.boo
 
 
 def restride(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
-    """A copy with other strides."""
-    result = torch.empty_strided(tuple(size), tuple(stride), dtype=tensor.dtype, device=tensor.device)
-    return result.copy_(tensor)
+    """A copy with other strides; where they are 0 a tensor that repeats itself."""
+    own = tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)]
+    result = torch.empty_strided(own.shape, tuple(stride), dtype=tensor.dtype, device=tensor.device)
+    return result.copy_(own).expand(tuple(size))
 
 
 class LoweringContext:

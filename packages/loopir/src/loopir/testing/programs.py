@@ -16,13 +16,17 @@ from hypothesis import strategies as st
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-DTYPES = (*FLOATS, *HALVES, *INTEGERS, torch.bool)
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+COMPLEX = (torch.complex64, torch.complex128)
+DTYPES = (*FLOATS, *HALVES, *INTEGERS, *UNSIGNED, *COMPLEX, torch.bool)
 SIZES = (0, 1, 2, 3, 6, 8)
 Tensor = torch.Tensor
 Rule = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def _bounded(x: Tensor) -> Tensor:
+    if x.is_complex():
+        return x / (1 + x.abs())
     return x.clamp(-3, 3) if x.is_floating_point() else x
 
 
@@ -34,6 +38,8 @@ def _fit(b: Tensor, a: Tensor) -> Tensor:
 def _unary(a: Tensor, b: Tensor, n: int) -> Tensor:
     if a.dtype is torch.bool:
         return a.logical_not()
+    if a.is_complex():
+        return (torch.neg, torch.exp, torch.conj_physical, torch.square)[n % 4](_bounded(a))
     if not a.is_floating_point():
         return (a.neg(), a.abs() if a.dtype is not torch.uint8 else a, a.bitwise_not(), a * 3 + 1)[n % 4]
     return (torch.relu, torch.tanh, torch.exp, torch.neg, torch.sigmoid, torch.abs, F.gelu)[n % 7](_bounded(a))
@@ -43,6 +49,8 @@ def _binary(a: Tensor, b: Tensor, n: int) -> Tensor:
     b = _fit(b, a)
     if a.dtype is torch.bool:
         return (a & b, a | b, a ^ b)[n % 3]
+    if a.is_complex():
+        return (torch.add, torch.mul, torch.sub)[n % 3](_bounded(a), b)
     return (torch.add, torch.mul, torch.maximum, torch.minimum, torch.sub)[n % 5](_bounded(a), b)
 
 
@@ -50,6 +58,8 @@ def _reduced(a: Tensor, b: Tensor, n: int) -> Tensor:
     dim = n % 2
     if a.dtype is torch.bool:
         return a ^ (a.any(dim, keepdim=True) if n % 4 < 2 else a.all(dim, keepdim=True))
+    if a.is_complex():
+        return a - a.mean(dim, keepdim=True)
     if n % 3 and a.shape[dim] != 0:
         return a - (a.amax(dim, keepdim=True) if n % 3 == 1 else a.amin(dim, keepdim=True))
     return a + a.sum(dim, keepdim=True, dtype=a.dtype) // 8 if not a.is_floating_point() else a - a.mean(dim, keepdim=True)
@@ -90,6 +100,8 @@ def _indexed(a: Tensor, b: Tensor, n: int) -> Tensor:
 
 
 def _converted(a: Tensor, b: Tensor, n: int) -> Tensor:
+    if a.is_complex():
+        return torch.complex(a.imag, a.real) if n % 2 else a.to(torch.complex128).mul(0.5).to(a.dtype)
     if a.is_floating_point():
         return a.to(torch.float64 if n % 2 else torch.float32).mul(0.5).to(a.dtype)
     return a.to(torch.int64).add(1).to(a.dtype) if a.dtype is not torch.bool else a.to(torch.float32).ne(0)
@@ -99,7 +111,7 @@ def _product(a: Tensor, b: Tensor, n: int) -> Tensor:
     return (
         (_bounded(a) @ _bounded(a).t()) @ _bounded(a) * 0.01
         if a.is_floating_point()
-        else a * a
+        else _bounded(a) * _bounded(a)
         if a.dtype is not torch.bool
         else a
     )
@@ -107,7 +119,8 @@ def _product(a: Tensor, b: Tensor, n: int) -> Tensor:
 
 def _selected(a: Tensor, b: Tensor, n: int) -> Tensor:
     b = _fit(b, a)
-    mask = (a > b) if n % 2 else torch.ones(a.shape, dtype=torch.bool, device=a.device).triu(n % 3)
+    larger = a.real > b.real if a.is_complex() else a > b
+    mask = larger if n % 2 else torch.ones(a.shape, dtype=torch.bool, device=a.device).triu(n % 3)
     return torch.where(mask, a, b) if n % 4 < 2 else a.masked_fill(mask, 1)
 
 
@@ -155,6 +168,8 @@ def _summarised(a: Tensor, b: Tensor, n: int) -> Tensor:
     dim = n % 2
     if a.shape[dim] == 0 or a.dtype is torch.bool:
         return a
+    if a.is_complex():
+        return a * _bounded(a).prod(dim, keepdim=True)
     if n % 4 < 2:
         place = _bounded(a).argmax(dim, keepdim=True) if n % 3 else _bounded(a).argmin(dim, keepdim=True)
         return a + place.to(a.dtype)
@@ -169,6 +184,16 @@ RULES: dict[str, Rule] = {
     "scan": _scanned, "index": _indexed, "convert": _converted, "product": _product, "select": _selected,
     "window": _windowed, "scatter": _scattered, "summary": _summarised, "write": _written,
 }  # fmt: skip
+UNSIGNED_CHOICES = {"join": (0, 2), "window": (0, 1), "write": (0, 2, 3), "convert": (0,)}
+"""What eager has for unsigned integers of more than 8 bits; other rules compute on them in int64."""
+
+
+def _step(rule: str, a: Tensor, b: Tensor, n: int) -> Tensor:
+    if a.dtype not in UNSIGNED:
+        return RULES[rule](a, b, n)
+    if rule in UNSIGNED_CHOICES:
+        return RULES[rule](a, b, UNSIGNED_CHOICES[rule][n % len(UNSIGNED_CHOICES[rule])])
+    return RULES[rule](a.to(torch.int64), b.to(torch.int64), n).to(a.dtype)
 
 
 @dataclass(frozen=True)
@@ -182,7 +207,7 @@ class TensorProgram:
     def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         values = list(arguments)
         for rule, first, second, choice in self.steps:
-            values.append(RULES[rule](values[first % len(values)], values[second % len(values)], choice))
+            values.append(_step(rule, values[first % len(values)], values[second % len(values)], choice))
         return tuple(values[len(arguments) :][-3:])
 
     def arguments(self, shape: tuple[int, int] | None = None) -> list[Tensor]:
@@ -192,6 +217,8 @@ class TensorProgram:
         drawn = [torch.randn(*size, generator=generator) for size in ((rows, columns), (columns, rows))]
         if self.dtype is torch.bool:
             return [x > 0 for x in drawn]
+        if self.dtype.is_complex:
+            return [torch.complex(x, x.sin()).to(self.dtype) for x in drawn]
         return [(x if self.dtype.is_floating_point else (x * 4).round().abs()).to(self.dtype) for x in drawn]
 
 

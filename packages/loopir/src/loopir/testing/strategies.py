@@ -19,7 +19,9 @@ from loopir.simplify import product
 FLOAT_UNARY = ("neg", "abs", "exp", "tanh", "sin", "floor", "erf", "sign")
 FLOAT_BINARY = ("add", "sub", "mul", "maximum", "minimum")
 INTEGER_BINARY = ("add", "sub", "mul", "maximum", "minimum", "and", "or", "xor")
-LOADED = (torch.float32, torch.bfloat16, torch.int64, torch.float64)
+HALVES = (torch.float16, torch.bfloat16)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+LOADED = (torch.float32, torch.float64, *HALVES, *INTEGERS, torch.bool)
 SIZE = symbol("s0")
 
 
@@ -51,7 +53,7 @@ class _Draft:
         name = f"in{sum(buffer.role == 'in' for buffer in self.buffers)}"
         self.buffers.append(KernelBuffer(name, dtype, "in", numel))
         value = self.recorder.load(name, index, dtype)
-        return self.recorder.cast(value, torch.float32) if dtype is torch.bfloat16 else value
+        return self.recorder.cast(value, torch.float32) if dtype in HALVES else value
 
     def operation(self, values: list[Value]) -> Value:
         """One elementwise operation on visible values."""

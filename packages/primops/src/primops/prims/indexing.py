@@ -12,6 +12,9 @@ from primops.prim import Prim, define
 from primops.prims.movement import check_sorted_dims
 from primops.shapes import may_be_equal, same_shape
 
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""For stores that torch does not have for unsigned integers: the same bits."""
+
 
 def _may_match(a: Sequence[Size], b: Sequence[Size]) -> bool:
     return len(a) == len(b) and all(map(may_be_equal, a, b))
@@ -91,7 +94,8 @@ def _index_put(
         # Written out by linear position so that repeated indices add in order.
         where = torch.arange(a.numel(), device=a.device).reshape(a.shape)[position]
         return result.view(-1).index_add_(0, where.reshape(-1), values.reshape(-1)).reshape(a.shape)
-    result[position] = values
+    bits = SIGNED.get(a.dtype, a.dtype)
+    result.view(bits)[position] = values.view(bits)
     return result
 
 
