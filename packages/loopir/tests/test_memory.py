@@ -1,5 +1,6 @@
 """What a program holds: planned and measured, and the order of steps that holds least."""
 
+import itertools
 from dataclasses import dataclass
 
 import primops
@@ -66,3 +67,24 @@ def test_order_that_frees_first_is_taken_where_it_holds_less(run):
 
     host = run(fn, torch.randn(8, 16), torch.randn(16, 2048), tolerance=1e-2)
     assert host.planned_peak < 3 * 8 * 2048 * 4
+
+
+def test_donated_inputs_in_a_list_are_freed_early():
+    def fn(x, w):
+        return torch.mm(torch.mm(torch.mm(x, w), w), w)
+
+    args = (torch.randn(512, 64), torch.randn(64, 64))
+    graph = primops.decompose(trace(fn, *args))
+    graph.graph.find_nodes(op="placeholder")[0].meta["donated"] = True
+    host = compile_graph(graph, args, codegens={"cpu": EvaluatorCodeGenerator()})
+    assert host.takes_list
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        given = [args[0].clone(), args[1]]
+        (result,) = host(given)
+    sizes = [e.nbytes() for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
+    size = 512 * 64 * 4
+    assert given == []
+    assert sum(sizes) == size  # the input's memory went
+    assert size + host.planned_peak == max(itertools.accumulate(sizes)) == 2 * size
+    torch.testing.assert_close(result, fn(*args))
+    torch.testing.assert_close(host(*args)[0], fn(*args))

@@ -56,7 +56,8 @@ class HostProgram:
 
     ``source`` is the text of the host function; ``kernel_count`` the kernels built, ``launch_count`` the launches per call,
     ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``planned_peak`` the bytes that a call
-    holds at most; ``program`` and ``sources`` are what it is made of.
+    holds at most; ``program`` and ``sources`` are what it is made of. Called with one list of the inputs, a program with
+    donated inputs empties the list and lets go of them early (contract B5).
     """
 
     def __init__(
@@ -66,8 +67,15 @@ class HostProgram:
         self.planned_peak = planned_peak
         self.sources = tuple(sources)
         self.source = source
-        self.function = function
+        self._frees = bool(program.freed_inputs)
+        self.function = self._own = (lambda *args: function([*args])) if self._frees else function
+        self._written = function
         self.extern_ops = tuple(op_name(step.node.op) for step in program.steps if isinstance(step, ExternCall))
+
+    @property
+    def takes_list(self) -> bool:
+        """Whether a call with one list of the inputs frees some of them early."""
+        return self._frees and self.function is self._own
 
     @property
     def kernel_count(self) -> int:
@@ -85,6 +93,8 @@ class HostProgram:
         return len(self.extern_ops)
 
     def __call__(self, *args: Any) -> list:
+        if len(args) == 1 and type(args[0]) is list and self.takes_list:
+            return self._written(self._in_memory(args[0]) if self.program.numbers else args[0])
         return self.function(*(self._in_memory(args) if self.program.numbers else args))
 
     def _in_memory(self, args: Sequence[Any]) -> list[Any]:
@@ -184,6 +194,9 @@ class _HostWriter:
             getattr(self, f"_write_{type(step).__name__.lower()}")(step)
         results = [self._output(output) for output in self.program.outputs]
         self.lines.append(f"return [{', '.join(results)}]")
+        if self.program.freed_inputs:
+            self.lines = [f"{', '.join(parameters)}, = inputs", "inputs.clear()", *self.lines]
+            parameters = ["inputs"]
         body = "\n".join(INDENT + line for line in self.lines)
         return f"def call({', '.join(parameters)}):\n{body}\n"
 

@@ -92,6 +92,14 @@ class Program:
         """Kernel launches per call."""
         return sum(isinstance(step, Launch) for step in self.steps)
 
+    @property
+    def freed_inputs(self) -> frozenset[str]:
+        """Inputs whose memory is given back, or to other buffers, before the end (donated ones)."""
+        gone = {
+            step.buffer if isinstance(step, Free) else step.reuses for step in self.steps if isinstance(step, Free | Allocate)
+        }
+        return frozenset(entry for entry in self.inputs if isinstance(entry, str) and entry in gone)
+
 
 def check_program(program: Program) -> None:
     """Raises :class:`VerificationError` naming the clause of C5 that the program breaks.

@@ -198,14 +198,15 @@ def _symbols(calls: Sequence[RunCall], slab: sympy.Expr) -> tuple[sympy.Symbol, 
 
 
 def peak_bytes(program: Program, linked: Linked) -> int:
-    """The most memory that a call holds at once beyond its inputs and constants, at the example sizes, outputs included."""
+    """The most memory that a call holds at once beyond its inputs and constants, at the example sizes, outputs included;
+    what it frees of its inputs is counted."""
 
     def value(expr: sympy.Expr) -> int:
         return int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))  # type: ignore[arg-type]
 
     sizes = {name: value(size_in_bytes(buffer)) for name, buffer in program.buffers.items()}
-    held: dict[str, int] = {}
-    peak = 0
+    held = {name: sizes[name] for name in program.freed_inputs}
+    peak = given = sum(held.values())
     for step in linked.steps:
         temporary = 0
         if isinstance(step, Allocate):
@@ -217,4 +218,4 @@ def peak_bytes(program: Program, linked: Linked) -> int:
         peak = max(peak, sum(held.values()) + temporary)
         if isinstance(step, Free):
             held.pop(step.buffer, None)
-    return peak
+    return peak - given

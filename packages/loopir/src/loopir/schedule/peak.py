@@ -24,24 +24,28 @@ def order_steps(dag: Dag, graph: LoweredGraph) -> list[Group]:
     return lean if lifetimes.peak(lean) < GAIN * lifetimes.peak(plain) else plain
 
 
+def _bytes(graph: LoweredGraph, name: str) -> int:
+    buffer = graph.buffers[name]
+    return graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
+
+
 class _Lifetimes:
-    """Example sizes of the buffers that a program allocates, by the groups that make and read them."""
+    """Example sizes of the buffers that a program allocates or is given, by the groups that make and read them."""
 
     def __init__(self, dag: Dag, graph: LoweredGraph) -> None:
         kept = {view.buffer for view in graph.outputs if isinstance(view, View)}
-        given = {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
+        given = {name for name in graph.inputs if isinstance(name, str)} - graph.donated | set(graph.constants)
         self.readers = {name: len(set(groups)) for name, groups in dag.readers.items() if name not in kept | given}
         self.made: dict[str, list[str]] = {}
         self.read: dict[str, list[str]] = {}
-        self.bytes: dict[str, int] = {}
+        self.bytes = {name: _bytes(graph, name) for name in graph.donated}
+        self.given = sum(self.bytes.values())
         for group in dag.groups.values():
             names = set(group.writes) | ({r for r in group.extern.results if r} if group.extern is not None else set())
             inside = {n for n in names if n not in kept and not set(dag.readers.get(n, ())) - {group.name}}
             self.made[group.name] = sorted(names - given - (inside if group.extern is None else set()))
             self.read[group.name] = sorted(name for name in group.reads if name in self.readers)
-            for name in self.made[group.name]:
-                buffer = graph.buffers[name]
-                self.bytes[name] = graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
+            self.bytes |= {name: _bytes(graph, name) for name in self.made[group.name]}
         makers = Counter(name for names in self.made.values() for name in names)
         self.joint = {name for name, count in makers.items() if count > 1}
 
@@ -53,7 +57,7 @@ class _Lifetimes:
 
     def peak(self, order: Sequence[Group]) -> int:
         """The most bytes held at once."""
-        waiting, alive, held, most = dict(self.readers), set[str](), 0, 0
+        waiting, alive, held, most = dict(self.readers), set[str](), self.given, 0
         for group in order:
             held += sum(self.bytes[name] for name in self.made[group.name] if name not in alive)
             most = max(most, held)
