@@ -45,8 +45,11 @@ KNOWN = {
     "masked.prod": ("nan elsewhere", "prod_backward divides inf by inf in eager; traced, it takes the path without division"),
     "unsafe_chunk": ("alias", "the graph has no aliases of what is documented as unsafe to write to"),
     "unsafe_split": ("alias", "as unsafe_chunk"),
-    "bfloat16:_batch_norm_with_update": ("float32, eager torch.bfloat16", "as native_batch_norm"),
-    "native_batch_norm": ("float32, eager torch.bfloat16", "statistics for the backward stay in float32"),
+    **{
+        f"{half}:_batch_norm_with_update": (f"float32, eager torch.{half}", "as native_batch_norm")
+        for half in ("bfloat16", "float16")
+    },
+    "native_batch_norm": ("float32, eager torch.", "statistics for the backward stay in float32"),
     "float64:var_mean": (
         "result 1",
         "in float64 eager is its own judge; the mean of values that cancel differs by its rounding",
@@ -54,7 +57,7 @@ KNOWN = {
     "float64:std_mean": ("result 1", "as var_mean"),
     "float64:signal.windows.blackman": ("result 0", "as var_mean: terms that cancel to 1e-17"),
     "float64:signal.windows.nuttall": ("result 0", "as var_mean: terms that cancel to 1e-17"),
-    "_native_batch_norm_legit": ("float32, eager torch.bfloat16", "as native_batch_norm"),
+    "_native_batch_norm_legit": ("float32, eager torch.", "as native_batch_norm"),
 }
 
 

@@ -106,9 +106,33 @@ def test_tampered_manifest_is_a_miss(tmp_path):
     key = store.key("k")
     path = store.put(key, ".so", b"payload")
     manifest = path.with_name(path.name + ".manifest")
-    for text in (b"", b"format: 2\n", b"\xff\xfe", manifest.read_bytes().replace(b"size: 7", b"size: 8")):
+    for text in (b"", b"format: 3\n", b"\xff\xfe", manifest.read_bytes().replace(b"size: 7", b"size: 8")):
         manifest.write_bytes(text)
         assert store.get(key, ".so") is None
+
+
+def test_artifact_under_another_key_is_a_miss(tmp_path):
+    store = ArtifactStore(tmp_path)
+    a, b = store.key("a"), store.key("b")
+    first, second = store.put(a, ".so", b"first"), store.put(b, ".so", b"second")
+    for path, other in ((first, second), (store_manifest(first), store_manifest(second))):
+        path.write_bytes(other.read_bytes())
+    assert store.get(a, ".so") is None and store.get(b, ".so") == second
+
+
+def store_manifest(path):
+    return path.with_name(path.name + ".manifest")
+
+
+def test_directories_in_the_place_of_files_are_replaced(tmp_path):
+    store = ArtifactStore(tmp_path)
+    key = store.key("k")
+    path = store.put(key, ".so", b"payload")
+    for place in (path, store_manifest(path)):
+        place.unlink()
+        (place / "inside").mkdir(parents=True)
+    assert store.get(key, ".so") is None
+    assert store.put(key, ".so", b"payload") == store.get(key, ".so")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -1,14 +1,16 @@
 """Content-addressed files shared by many processes: built kernels and whatever else is worth keeping.
 
-An artifact is ``<root>/<key[:2]>/<key><suffix>``; beside it ``.manifest`` says in plain text its size, its sha256 and what its
-key was made of. A file is loaded only if it is ours and matches, so a torn, foreign or changed one is a miss and not a crash.
-The manifest is renamed into place last. When the store grows beyond its limit, what was not used for longest goes.
+An artifact is ``<root>/<key[:2]>/<key><suffix>``; beside it ``.manifest`` says in plain text its name, its size, its sha256 and
+what its key was made of. A file is loaded only if it is ours and matches, so a torn, foreign, changed or exchanged one is a
+miss and not a crash. The manifest is renamed into place last. When the store grows beyond its limit, what was not used for
+longest goes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from loopir.errors import StoreError
 
-FORMAT = "2"
+FORMAT = "3"
 DEFAULT_LIMIT = 2 << 30
 SHOWN = 120
 LEFTOVER_SECONDS = 3600.0
@@ -71,17 +73,18 @@ class ArtifactStore:
 
     def _recorded(self, key: str) -> tuple[str, ...] | None:
         for path in sorted((self.root / key[:2]).glob(f"{key}*.manifest")):
-            lines = path.read_text().splitlines()
+            lines = path.read_text(errors="replace").splitlines()
             return tuple(line.partition(": ")[2] for line in lines if line.startswith("part "))
         return None
 
     def get(self, key: str, suffix: str) -> Path | None:
         """The artifact's path when it is there, complete and unchanged."""
         path = self._path(key, suffix)
-        if _matches(path):
-            self.hits += 1
-            os.utime(path)
-            return path
+        with suppress(FileNotFoundError):  # another process may have evicted it just now
+            if _matches(path):
+                os.utime(path)
+                self.hits += 1
+                return path
         self.misses += 1
         return None
 
@@ -100,7 +103,10 @@ class ArtifactStore:
                 data(temporary)
             else:
                 temporary.write_bytes(data)
-            manifest = _describe(temporary) + "".join(f"part {i}: {p}\n" for i, p in enumerate(self._parts.get(key, ())))
+            parts = enumerate(self._parts.get(key, ()))
+            manifest = _describe(temporary, path.name) + "".join(f"part {i}: {part}\n" for i, part in parts)
+            for place in filter(_is_directory, (path, _manifest(path))):
+                shutil.rmtree(place)
             os.replace(temporary, path)
             note = temporary.with_name(temporary.name + ".manifest")
             note.write_text(manifest)
@@ -176,7 +182,7 @@ def _matches(path: Path) -> bool:
             status = file.lstat()
             if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
                 return False
-        return _manifest(path).read_text().startswith(_describe(path))
+        return _manifest(path).read_text().startswith(_describe(path, path.name))
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -193,6 +199,10 @@ def _manifest(path: Path) -> Path:
     return path.with_name(path.name + ".manifest")
 
 
-def _describe(path: Path) -> str:
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _describe(path: Path, name: str) -> str:
     data = path.read_bytes()
-    return f"format: {FORMAT}\nsize: {len(data)}\nsha256: {hashlib.sha256(data).hexdigest()}\n"
+    return f"format: {FORMAT}\nname: {name}\nsize: {len(data)}\nsha256: {hashlib.sha256(data).hexdigest()}\n"

@@ -10,7 +10,7 @@ from loopir.schedule.dag import Dag
 from loopir.schedule.group import Group
 from loopir.simplify import product
 
-GAIN = 0.85
+GAIN = 0.92
 """How much less memory than in program order another order must need, for launches not to be kept together."""
 NEAR = 16
 """How many ready groups, in program order, are compared."""
