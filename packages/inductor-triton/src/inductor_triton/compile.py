@@ -11,7 +11,7 @@ from typing import Any
 from loopir import ArtifactStore, BuildError, KernelSource
 
 from inductor_triton.spec import LaunchSpec, launch_spec
-from inductor_triton.toolchain import execute_source, load_part, load_triton
+from inductor_triton.toolchain import execute_kernel, load_part, load_triton
 from inductor_triton.workers import run_all
 
 ALIGNMENT = 16
@@ -58,7 +58,7 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     compiler, target_type = load_part("compiler"), load_part("backends.compiler").GPUTarget
     language = load_part("language")
     try:
-        function: Any = execute_source(source.text, spec.function)
+        function: Any = execute_kernel(source.text, spec.function)
         types = list(argument_types(spec, variant.wide).values())
         signature = dict(zip(function.arg_names, types))
         constants: dict[str, object] = {}
@@ -72,7 +72,7 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
         compiled = triton.compile(
             compiler.ASTSource(function, signature, constants, attributes),
             target=target_type("cuda", capability, 32),
-            options={"num_warps": spec.config.num_warps, "num_stages": spec.config.num_stages},
+            options={"num_warps": spec.config.num_warps, "num_stages": spec.config.num_stages, "sanitize_overflow": False},
         )
     except Exception as error:
         command = f"triton.compile({source.kernel.name}, sm_{capability})"

@@ -42,17 +42,33 @@ def load_optional(name: str) -> ModuleType | None:
         return None
 
 
-def execute_source(text: str, function: str, **overrides: object) -> Callable[..., object]:
-    """Runs the source of a kernel and returns the function of that name.
+_shared: dict[str, object] = {}
+_executed: set[str] = set()
 
-    Triton asks ``inspect`` for the source of functions, which finds it in ``linecache`` under a name that is no file.
-    ``overrides`` replace functions of the source.
-    """
-    name = f"<{function} {hash(text) & 0xFFFFFFFFFFFF:x}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    namespace: dict[str, object] = {"__name__": "inductor_triton_generated"}
-    exec(compile(text, name, "exec"), namespace)
+
+def execute_kernel(text: str, function: str) -> Callable[..., object]:
+    """``execute_source`` for Triton's compiler: kernels share the device functions, which it would parse and hash each time."""
+    imports, *functions, kernel = text.split("\n\n\n")
+    for part in functions:
+        if part not in _executed:
+            _execute(f"{imports}\n{part}", "device function", _shared)
+            _executed.add(part)
+    namespace = dict(_shared)
+    _execute(f"{imports}\n{kernel}", function, namespace)
+    return namespace[function]  # type: ignore[return-value]
+
+
+def execute_source(text: str, function: str, **overrides: object) -> Callable[..., object]:
+    """Runs the source of a kernel and returns the function of that name. ``overrides`` replace functions of the source."""
+    namespace: dict[str, object] = {}
+    _execute(text, function, namespace)
     namespace.update(overrides)
-    result = namespace[function]
-    assert callable(result)
-    return result
+    return namespace[function]  # type: ignore[return-value]
+
+
+def _execute(text: str, what: str, namespace: dict[str, object]) -> None:
+    """Triton asks ``inspect`` for the source of functions, which finds it in ``linecache`` under a name that is no file."""
+    name = f"<{what} {hash(text) & 0xFFFFFFFFFFFF:x}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    namespace["__name__"] = "inductor_triton_generated"
+    exec(compile(text, name, "exec"), namespace)
