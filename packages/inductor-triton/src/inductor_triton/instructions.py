@@ -190,7 +190,8 @@ def _add(emitter: Emitter, step: Instruction) -> Term:
         return _elementwise(emitter, step)
     assert step.result is not None
     term = emitter.operand(found[0])
-    return emitter.define(step.result, f"one_plus_erf32({term.text})", term.dims, torch.float32)
+    bits = 16 if emitter.keeps_16_bits else 32
+    return emitter.define(step.result, f"one_plus_erf{bits}({term.text})", term.dims, torch.float32)
 
 
 def _only_multiplied(emitter: Emitter, step: Instruction) -> bool:
