@@ -183,7 +183,9 @@ class Emitter:
         text = f"{offset}tl.arange(0, {axis.block_name}){expand}"
         if axis.name == "r" and self.index_cast:
             text = f"({text}){self.index_cast}" if offset else f"{text}{self.index_cast}"
-        self._emit_loops(axis.loops, text, f"{axis.name}index", frozenset(axis.name))
+        number = offset.removesuffix(f" * {axis.block_name} + ")
+        blocks = (number, axis.block) if number != offset and axis.block > 1 else None
+        self._emit_loops(axis.loops, text, f"{axis.name}index", frozenset(axis.name), blocks)
         if axis.masked and axis.name not in self.unmasked:
             self.line(f"{axis.name}mask = {self.position(axis)} < {self.index(axis.extent)[0]}")
 
@@ -201,26 +203,35 @@ class Emitter:
         for item in axis.loops:
             self.symbols[item.symbol] = Term(self.name(item.symbol.name), frozenset(axis.name), torch.int64)
 
-    def _emit_loops(self, loops: tuple[Range, ...], text: str, flat: str, dims: Dims) -> None:
+    def _emit_loops(
+        self, loops: tuple[Range, ...], text: str, flat: str, dims: Dims, blocks: tuple[str, int] | None = None
+    ) -> None:
+        """Defines the symbols of ``loops`` at the flat positions ``text``, the block of a number and size if ``blocks``."""
         if not loops:
             return
         names = [self.name(item.symbol.name) for item in loops]
-        if len(loops) == 1:
-            self.line(f"{names[0]} = {text}")
-        else:
-            self.line(f"{flat} = {text}")
-            symbol = sympy.Symbol(flat, integer=True, nonnegative=True)
-            self.symbols[symbol] = Term(flat, dims, torch.int64)
-            self.flat_loops.append((loops, symbol))
-            inner = sympy.Integer(1)
-            for number, item in reversed(list(enumerate(loops))):
-                part = flat if inner == 1 else f"{flat} // {self._factor(inner)}"
-                if number:
-                    part = f"{part} % {self._factor(item.extent)}"
-                self.line(f"{names[number]} = {part}")
-                inner = sympy.expand(inner * item.extent)
         for item, name in zip(loops, names):
             self.symbols[item.symbol] = Term(name, dims, torch.int64)
+        if len(loops) == 1:
+            self.line(f"{names[0]} = {text}")
+            return
+        self.line(f"{flat} = {text}")
+        symbol = sympy.Symbol(flat, integer=True, nonnegative=True)
+        self.symbols[symbol] = Term(flat, dims, torch.int64)
+        self.flat_loops.append((loops, symbol))
+        inner = sympy.Integer(1)
+        for number, item in reversed(list(enumerate(loops))):
+            whole = integer(inner)
+            if blocks is not None and whole is not None and whole % blocks[1] == 0:
+                # The block lies within one point of this loop: what depends on it alone is computed once, not per element.
+                part = blocks[0] if whole == blocks[1] else f"{blocks[0]} // {whole // blocks[1]}"
+                self.symbols[item.symbol] = Term(names[number], NOTHING, torch.int64)
+            else:
+                part = flat if inner == 1 else f"{flat} // {self._factor(inner)}"
+            if number:
+                part = f"{part} % {self._factor(item.extent)}"
+            self.line(f"{names[number]} = {part}")
+            inner = sympy.expand(inner * item.extent)
 
     def _factor(self, expr: sympy.Expr) -> str:
         text = self.index(expr)[0]
