@@ -107,7 +107,7 @@ def test_descriptors_and_a_persistent_grid(monkeypatch, dtype, m, n, columns, tr
     w = random(80, n, dtype=dtype).t() if transposed else random(n, 80, dtype=dtype)
     (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, b)
     (part,) = sequence_of(source).parts
-    assert source.text.count("make_tensor_descriptor") == 2
+    assert source.text.count("make_tensor_descriptor") == 3
     for capability in (80, 90):
         assert ("cp.async.bulk.tensor" in compile_ptx(part, capability)) == (capability == 90)
 

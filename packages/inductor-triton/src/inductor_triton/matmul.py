@@ -17,7 +17,7 @@ from inductor_triton import ops
 from inductor_triton.codegen import assemble
 from inductor_triton.emitter import Dims, Emitter, Term
 from inductor_triton.heuristics import Config
-from inductor_triton.indexing import integer, product
+from inductor_triton.indexing import flat_position, integer, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.product import Product, product_of
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
@@ -27,6 +27,7 @@ GROUP = 8
 """Rows of tiles that are computed together, so that their operands stay in the cache."""
 WIDEST_EPILOGUE = 128
 """Columns of a tile that the epilogue takes at once: more would not fit the registers beside the accumulator."""
+ENGINE_STORES = True
 DESCRIPTOR = 128
 """Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
 LOCALS = frozenset(
@@ -97,6 +98,7 @@ class _Source:
     config: Config
     whole: Emitter = field(init=False)
     descriptors: int = 0
+    engine_stores: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.whole = Emitter(self._kernel((), ()), self._tiling((M, N)))
@@ -149,6 +151,7 @@ class _Source:
         if self.config.tma:
             self._describe("left_rows", found.left, (found.m, found.k), "MK")
             self._describe("right_rows", found.right, (found.k, found.n), "KN")
+            self._describe_results()
         if self.config.grid:
             tiles = "rows * columns" if found.batch == 1 else f"rows * columns * {self._text(found.batch)}"
             whole.line(f"for program in tl.range(tl.program_id(0), {tiles}, {self.config.grid}, flatten=True):")
@@ -176,6 +179,26 @@ class _Source:
         self.whole.line(f"{name} = {made}")
         self.descriptors += 1
 
+    def _describe_results(self) -> None:
+        """Descriptors of the results that are whole matrices: the copy engine writes them while the next tile is computed."""
+        kernel = self.template.epilogue.kernel
+        steps, _ = _placed(self.template.epilogue, self.template, "")
+        place = flat_position(kernel.ranges)
+        buffers = {buffer.name: buffer for buffer in self.template.buffers}
+        for step in steps if ENGINE_STORES else ():
+            aligned = (integer(self.product.n) or 1) * buffers[step.args[0]].dtype.itemsize % 16 == 0 if step.op == "store" else 0
+            if not aligned or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:
+                continue
+            name = self.engine_stores[str(step.args[0])] = self.whole.fresh(f"{step.args[0]}_rows")
+            sizes = f"[{self.product.m}, {self.product.n}], [{self.product.n}, 1], [MBLOCK, {self._width}]"
+            self.whole.line(f"{name} = tl.make_tensor_descriptor({self.whole.name(str(step.args[0]))}, {sizes})")
+            self.descriptors += 1
+
+    @property
+    def _width(self) -> int:
+        """Columns that the epilogue takes at once."""
+        return min(self.config.x, WIDEST_EPILOGUE)
+
     def _fetched(self, view: View, dims: tuple[str, str]) -> str:
         """A tile of an operand by its descriptor; zero beyond the ends."""
         name, first = ("left_rows", "mfirst, kbase") if K in dims else ("right_rows", "kbase, nfirst")
@@ -196,9 +219,9 @@ class _Source:
             self.whole.line(f"n = nfirst + {offset}tl.arange(0, {width})[None, :]")
             if self._masked(N):
                 self.whole.line(f"nmask = n < {self._text(self.product.n)}")
-            self._epilogue(half, str(number), width)
+            self._epilogue(half, str(number), width, f" + {number * width}" if number else "")
 
-    def _epilogue(self, accumulator: str, suffix: str, width: int) -> None:
+    def _epilogue(self, accumulator: str, suffix: str, width: int, offset: str = "") -> None:
         steps, result = _placed(self.template.epilogue, self.template, f"e{suffix}_")
         dims = (M, N)
         emitter = self._stage(self.template.epilogue.kernel, steps, dims, width)
@@ -215,6 +238,10 @@ class _Source:
         for step in steps:
             if str(step.result) in loads:
                 emitter.values[str(step.result)] = term
+            elif step.op == "store" and step.args[0] in self.engine_stores:
+                stored = emitter.operand(step.args[2])
+                text = stored.text if stored.dims == term.dims else emitter.expanded(stored.text, stored.dims, term.dims)
+                self.whole.line(f"{self.engine_stores[str(step.args[0])]}.store([mfirst, nfirst{offset}], {text})")
             else:
                 emit_instruction(emitter, step)
 
