@@ -19,6 +19,7 @@ import torchstrata
 from benchmarks.measure import print_rows
 
 ROUNDS = 15
+CACHE = 50 << 20
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Micro:
     make: Callable[[torch.dtype], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
     backward: bool = False
     extra: int = 0
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _random(*shape: int, dtype: torch.dtype, grad: bool = False) -> torch.Tensor:
@@ -126,12 +131,19 @@ MICROS = [
 
 
 class Timer:
-    """Device microseconds of a call: the queue is filled first, the cache is flushed, the median of the rounds counts."""
+    """Device microseconds of a call: the queue is filled first, the cache is flushed, the median of the rounds counts.
+
+    A call that writes much leaves the last of it in the cache, so it finds as much there that is still to be written to memory;
+    one that only reads finds a cache with nothing to be written.
+    """
 
     def __init__(self) -> None:
-        self.flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+        self.block = torch.zeros(64 << 20, dtype=torch.int32, device="cuda")
 
-    def samples(self, calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    def flush(self, writes: bool) -> None:
+        self.block.zero_() if writes else self.block.amax()
+
+    def samples(self, calls: dict[str, Callable[[], Any]], writes: bool = True) -> dict[str, float]:
         times: dict[str, list[float]] = {name: [] for name in calls}
         for call in calls.values():
             for _ in range(3):
@@ -141,7 +153,7 @@ class Timer:
                 start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 torch.cuda.synchronize()
                 torch.cuda._sleep(2_000_000)  # 1 ms: the host runs ahead
-                self.flush.zero_()
+                self.flush(writes)
                 start.record()
                 call()
                 end.record()
@@ -171,17 +183,18 @@ def run(micro: Micro, dtype: torch.dtype, timer: Timer, copy_rate: float, alone:
             steps[name] = lambda call=call: call(*inputs)
     if micro.name == "matmul_gelu":
         steps["library"] = lambda: torch.mm(inputs[0], inputs[1].t())
-    times = timer.samples(steps)
     results = steps["ours"]()
-    tensors = [*inputs, *(results if isinstance(results, tuple) else (results,))]
-    moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    results = results if isinstance(results, tuple) else (results,)
+    times = timer.samples(steps, writes=sum(map(_bytes, results)) > CACHE)
+    tensors = [*inputs, *results]
+    moved = sum(map(_bytes, tensors))
     if micro.backward:  # the saved input and the tangent are read again, the result of the forward is written
         large = max(inputs, key=lambda tensor: tensor.numel())
-        moved += large.numel() * large.element_size() * (1 if function is _loss else 3)
+        moved += _bytes(large) * (1 if function is _loss else 3)
     if micro.name == "embedding_bag":
         moved = inputs[0].numel() * (8 + 64 * inputs[1].element_size())
     if micro.name == "index_add":
-        moved += 2 * inputs[2].numel() * inputs[2].element_size()
+        moved += 2 * _bytes(inputs[2])
     if "library" in times:
         moved = times["library"] * 1e6 * copy_rate  # the share of the library's speed without bias and gelu
     return {

@@ -62,7 +62,7 @@ class Emitter:
         self.computed: dict[object, Term] = {}
         self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
         self.expressions: dict[str, sympy.Expr] = {}
-        self.arguments_of_erf: dict[str, object] = {}
+        self.arguments_of_erf: dict[str, Term] = {}
         self.drawn: dict[str, str] = {}
         kept = [buffer.dtype for buffer in kernel.buffers if buffer.role != "in" and buffer.dtype.is_floating_point]
         self.keeps_16_bits = bool(kept) and all(dtype.itemsize <= 2 for dtype in kept)

@@ -173,25 +173,33 @@ def _less(emitter: Emitter, step: Instruction) -> Term:
     return _elementwise(emitter, step)
 
 
+def _erf(emitter: Emitter, step: Instruction) -> Term:
+    """Nothing where only ``1 + erf(x)`` is wanted."""
+    term = emitter.operand(step.args[0])
+    emitter.arguments_of_erf[str(step.result)] = term
+    readers = [other for other in steps(emitter.kernel) if Value(str(step.result)) in other.args]
+    if readers and all(_adds_one(emitter, other) for other in readers):
+        return Term("", term.dims, torch.float32)
+    return _elementwise(emitter, step)
+
+
 def _add(emitter: Emitter, step: Instruction) -> Term:
     """``1 + erf(x)`` in one where it is only multiplied, so that its absolute error counts: it is most of gelu's cost."""
-    found = [
-        emitter.arguments_of_erf[arg.name]
-        for arg in step.args
-        if isinstance(arg, Value) and arg.name in emitter.arguments_of_erf
-    ]
-    ones = [arg for arg in step.args if emitter.operand(arg).literal == "1.0"]
-    if (
-        not found
-        or not ones
-        or step.dtype is not torch.float32
-        or not (emitter.keeps_16_bits or _only_multiplied(emitter, step))
-    ):
+    found = [emitter.arguments_of_erf[str(arg)] for arg in step.args if str(arg) in emitter.arguments_of_erf]
+    if not found or not _adds_one(emitter, step):
         return _elementwise(emitter, step)
     assert step.result is not None
-    term = emitter.operand(found[0])
     bits = 16 if emitter.keeps_16_bits else 32
-    return emitter.define(step.result, f"one_plus_erf{bits}({term.text})", term.dims, torch.float32)
+    return emitter.define(step.result, f"one_plus_erf{bits}({found[0].text})", found[0].dims, torch.float32)
+
+
+def _adds_one(emitter: Emitter, step: Instruction) -> bool:
+    """Whether an addition may be one with the ``erf`` that it adds 1 to."""
+    adds = step.op == "add" and step.dtype is torch.float32
+    constants = (other for other in steps(emitter.kernel) if other.op == "constant" and Value(str(other.result)) in step.args)
+    return (
+        adds and any(other.args[0] == 1 for other in constants) and (emitter.keeps_16_bits or _only_multiplied(emitter, step))
+    )
 
 
 def _only_multiplied(emitter: Emitter, step: Instruction) -> bool:
@@ -202,8 +210,6 @@ def _only_multiplied(emitter: Emitter, step: Instruction) -> bool:
 def _elementwise(emitter: Emitter, step: Instruction) -> Term:
     assert step.dtype is not None and step.result is not None
     terms = [emitter.operand(arg) for arg in step.args]
-    if step.op == "erf":
-        emitter.arguments_of_erf[step.result] = step.args[0]
     dims = NOTHING.union(*(term.dims for term in terms))
     inline = step.op in ops.INFIX and any(term.literal is None for term in terms)
     texts = [term.literal if inline and term.literal is not None else term.text for term in terms]
@@ -225,5 +231,5 @@ def _rounded(emitter: Emitter, step: Instruction) -> str:
 
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
-    "uniform": _uniform, "lt": _less, "add": _add,
+    "uniform": _uniform, "lt": _less, "erf": _erf, "add": _add,
 }  # fmt: skip

@@ -186,7 +186,9 @@ class _Source:
         place = flat_position(kernel.ranges)
         buffers = {buffer.name: buffer for buffer in self.template.buffers}
         for step in steps if ENGINE_STORES else ():
-            aligned = (integer(self.product.n) or 1) * buffers[step.args[0]].dtype.itemsize % 16 == 0 if step.op == "store" else 0
+            aligned = (
+                (integer(self.product.n) or 1) * buffers[step.args[0]].dtype.itemsize % 16 == 0 if step.op == "store" else 0
+            )
             if not aligned or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:
                 continue
             name = self.engine_stores[str(step.args[0])] = self.whole.fresh(f"{step.args[0]}_rows")
