@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import primops
 import pytest
 import torch
 import torch.nn.functional as F
 from inductor_triton import Config, TritonCodeGenerator, autotune, compile_ptx
-from inductor_triton.spec import sequence_of
+from inductor_triton.compile import compile_variant, usual_variant
+from inductor_triton.spec import launch_spec, sequence_of
 from loopir import Options, Template, compile_graph, format_schedule
 from primops.testing import trace
 from symshapes import FakeTensorMode
@@ -110,6 +113,12 @@ def test_descriptors_and_a_persistent_grid(monkeypatch, dtype, m, n, columns, tr
     assert source.text.count("make_tensor_descriptor") == 3
     for capability in (80, 90):
         assert ("cp.async.bulk.tensor" in compile_ptx(part, capability)) == (capability == 90)
+    spec = launch_spec(part)
+    aligned = usual_variant(spec)
+    odd = replace(aligned, divisible=(False, *aligned.divisible[1:]))
+    binary = compile_variant(part, odd, 90)
+    assert "bulk.tensor" not in binary.ptx, "the copy engine takes multiples of 16 only"
+    assert binary.ptx.count(".param .u64 .ptr") == compile_variant(part, aligned, 90).ptx.count(".param .u64 .ptr")
 
 
 def test_machine_code():

@@ -10,6 +10,7 @@ from typing import Any
 
 from loopir import ArtifactStore, BuildError, KernelSource
 
+from inductor_triton.matmul import without_engine
 from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.toolchain import execute_kernel, load_part, load_triton
 from inductor_triton.workers import run_all
@@ -55,6 +56,8 @@ def compile_variant(source: KernelSource, variant: Variant, capability: int) -> 
     """Compiles ``source`` for a compute capability (``90`` for sm_90); a :class:`BuildError` has the reason and the source."""
     triton = load_triton()
     spec = launch_spec(source)
+    if spec.config.tma and not all(variant.divisible[: len(spec.signature)]):
+        source = without_engine(source)
     compiler, target_type = load_part("compiler"), load_part("backends.compiler").GPUTarget
     language = load_part("language")
     try:

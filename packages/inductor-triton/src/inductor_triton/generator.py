@@ -22,6 +22,8 @@ from inductor_triton.replay import accelerate
 from inductor_triton.spec import sequence_of
 from inductor_triton.toolchain import load_triton
 
+HOPPER = (9, 0)
+
 
 @dataclass(slots=True, eq=False)
 class TritonCodeGenerator:
@@ -58,7 +60,10 @@ class TritonCodeGenerator:
             return "operands that are no float16 or bfloat16 matrices of one type"
         if self._measures:
             return slower_than_library(template, ArtifactStore(), self.lock)
-        return unprofitable(template, found) if self.templates == "model" else ""
+        if self.templates != "model":
+            return ""
+        known = not torch.cuda.is_available() or torch.cuda.get_device_capability() >= HOPPER
+        return unprofitable(template, found) if known else "the model is one of Hopper and later"
 
     def generate_template(self, template: Template) -> KernelSource:
         """The Triton source of a matrix product with its loops; pure and deterministic."""

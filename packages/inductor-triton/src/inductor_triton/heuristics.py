@@ -39,7 +39,8 @@ class Config:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type that is moved
-    along the rows; ``scans`` along the rows; ``adds`` to sums over the rows; ``passes`` over a row beyond one block."""
+    along the rows; ``scans`` along the rows; ``adds`` to sums over the rows; ``passes`` over a row beyond one block;
+    ``gathers`` rows at indices from memory."""
 
     points: int
     reduction: int
@@ -51,6 +52,7 @@ class Workload:
     long_arithmetic: bool = False
     scans: bool = False
     adds: bool = False
+    gathers: bool = False
 
 
 def next_power_of_two(value: int) -> int:
@@ -94,10 +96,13 @@ def _row_reduction(work: Workload) -> Config:
     if persistent and is_reread and work.passes > 1 and not work.scans and not work.adds and work.points >= MULTIPROCESSORS:
         return Config(x=1, r=REREAD_BLOCK, num_warps=16)
     if not persistent or is_stream:
-        # More warps per row mean fewer rows at a time, which a second pass finds in the cache.
-        warps = 32 if work.points < MULTIPROCESSORS else 4 if work.passes == 1 else 32 if work.itemsize > 2 else 16
-        block = warps * 32 * (1 if work.points < MULTIPROCESSORS else max(4 if work.passes > 1 else 1, 16 // work.itemsize))
-        block = max(min(length, block), 16)
+        if work.points < MULTIPROCESSORS:
+            warps, each = 32, 1
+        elif work.passes == 1:
+            warps, each = (4, 16 // work.itemsize) if work.long_arithmetic else (_clamp(length // 512, 4, 16), 8)
+        else:  # more warps per row mean fewer rows at a time, which a second pass finds in the cache
+            warps, each = 32 if work.itemsize > 2 else 16, max(4, 16 // work.itemsize)
+        block = max(min(length, warps * 32 * each), 16)
         return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
     rows = 1
     if work.reduction < 512:
@@ -122,6 +127,6 @@ def _column_reduction(work: Workload) -> Config:
         columns //= 2
     persistent = work.static and work.reduction > 0 and length <= 32
     rows = length if persistent else min(length, TILE_ELEMENTS // columns)
-    return Config(
-        x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(columns * rows // 256, 1, 8 if is_long else 4)
-    )
+    # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.
+    warps = columns * rows // (2048 if work.gathers else 256)
+    return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_long else 4))

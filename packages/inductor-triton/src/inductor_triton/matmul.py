@@ -20,14 +20,13 @@ from inductor_triton.heuristics import Config
 from inductor_triton.indexing import flat_position, integer, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.product import Product, product_of
-from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
+from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence, launch_spec
 from inductor_triton.tiling import Axis, Tiling
 
 GROUP = 8
 """Rows of tiles that are computed together, so that their operands stay in the cache."""
 WIDEST_EPILOGUE = 128
 """Columns of a tile that the epilogue takes at once: more would not fit the registers beside the accumulator."""
-ENGINE_STORES = True
 DESCRIPTOR = 128
 """Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
 LOCALS = frozenset(
@@ -87,6 +86,15 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     spec = replace(spec, signature=(*spec.signature, "*u8"), workspace=True)
     part = KernelSource(replace(template, buffers=(*template.buffers, workspace)), text, (("launch", spec),))
     return KernelSource(template, text, (("sequence", Sequence((part,), (workspace,))),))
+
+
+def without_engine(part: KernelSource) -> KernelSource:
+    """The same launch without the copy engine, for addresses that it does not take: they must be multiples of 16."""
+    template, spec = part.kernel, launch_spec(part)
+    assert isinstance(template, Template)
+    plain = replace(template, buffers=template.buffers[:-1])
+    source = generate_matmul(plain, replace(spec.config, tma=False))
+    return KernelSource(plain, source.text, (("launch", spec),))
 
 
 @dataclass(slots=True)
@@ -185,15 +193,15 @@ class _Source:
         steps, _ = _placed(self.template.epilogue, self.template, "")
         place = flat_position(kernel.ranges)
         buffers = {buffer.name: buffer for buffer in self.template.buffers}
-        for step in steps if ENGINE_STORES else ():
-            aligned = (
-                (integer(self.product.n) or 1) * buffers[step.args[0]].dtype.itemsize % 16 == 0 if step.op == "store" else 0
-            )
-            if not aligned or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:
+        for step in steps:
+            if step.op != "store" or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:  # type: ignore[operator]
                 continue
-            name = self.engine_stores[str(step.args[0])] = self.whole.fresh(f"{step.args[0]}_rows")
+            result = str(step.args[0])
+            if int(self.product.n) * buffers[result].dtype.itemsize % 16:
+                continue
+            name = self.engine_stores[result] = self.whole.fresh(f"{result}_rows")
             sizes = f"[{self.product.m}, {self.product.n}], [{self.product.n}, 1], [MBLOCK, {self._width}]"
-            self.whole.line(f"{name} = tl.make_tensor_descriptor({self.whole.name(str(step.args[0]))}, {sizes})")
+            self.whole.line(f"{name} = tl.make_tensor_descriptor({self.whole.name(result)}, {sizes})")
             self.descriptors += 1
 
     @property

@@ -69,6 +69,7 @@ def check_kernels(
         tensors = make_inputs(case, kernel, sizes, generator.device)
         inputs, expected = ([tensor.cpu().clone() for tensor in tensors] for _ in range(2))
         evaluate_kernel(kernel, expected, sizes)
+        actual: list[torch.Tensor] = []
         try:
             (launch or generator.build([source], store)[0])(*tensors, *sizes)
             actual = [tensor.cpu() for tensor in tensors]

@@ -126,6 +126,7 @@ def describe(kernel: Kernel) -> Workload:
         long_arithmetic=any(step.op in LONG for step in steps(kernel)),
         adds=any(step.op == "store" and step.args[3] == "add" for step in steps(kernel)),
         scans=any(step.op == "scan" for step in steps(kernel)),
+        gathers=any(step.op == "indirect" for step in steps(kernel)),
     )
 
 

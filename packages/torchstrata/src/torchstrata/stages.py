@@ -155,9 +155,7 @@ def compile_captured(
 
 def code_generators(config: Config) -> dict[str, loopir.CodeGenerator]:
     """The code generator of each device type."""
-    # measured in whole models (gpt2, vit_base), products as templates by the model's word alone lose to the library
-    templates = "model" if config.tune else "never"
-    cuda = inductor_triton.TritonCodeGenerator(templates=templates, tune=config.tune, lock=config.tuning_lock)
+    cuda = inductor_triton.TritonCodeGenerator(tune=config.tune, lock=config.tuning_lock)
     return {"cpu": inductor_cpp.CppCodeGenerator(), "cuda": cuda}
 
 

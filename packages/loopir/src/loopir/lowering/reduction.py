@@ -110,7 +110,8 @@ def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -
         threads = ctx.options.threads or torch.get_num_threads()
         wanted = 1 if outputs >= 8 * threads else max(16, 4 * threads) // max(1, outputs)
     else:
-        wanted = 1 if outputs >= 512 else 1024 // max(1, outputs)
+        most = 8192 if work >= 8192 * 8192 else 1024  # many short parts share a device evenly
+        wanted = 1 if outputs >= 512 else most // max(1, outputs)
     return max(1, min(wanted, work // 512))
 
 
