@@ -1,10 +1,16 @@
-"""Fixtures: running a kernel's text through the interpreter against loopir's evaluator."""
+"""Fixtures: running a kernel's text through the interpreter against loopir's evaluator, and CUDA graphs on the CPU."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 from inductor_triton import Config, compile_ptx, generate_source
+from inductor_triton import pool as pool_module
+from inductor_triton.replay import counters
 from loopir import check_kernel, evaluate_kernel, parse_kernel
 
 
@@ -39,3 +45,86 @@ def run():
         return source.text
 
     return check
+
+
+foreach_copy = torch._foreach_copy_
+
+
+class FakeGraph:
+    """Replays by running what was captured again and writing into the same results."""
+
+    current: FakeGraph | None = None
+
+    def __init__(self) -> None:
+        self.captured: list[Callable[[], None]] = []
+
+    def replay(self) -> None:
+        for again in self.captured:
+            again()
+
+
+@contextmanager
+def capture(graph: FakeGraph, **options: object):
+    FakeGraph.current = graph
+    try:
+        yield
+    finally:
+        FakeGraph.current = None
+
+
+def captured_copy(targets: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+    """``torch._foreach_copy_``, also in a capture."""
+    if FakeGraph.current is None:
+        foreach_copy(targets, values)
+    else:
+        FakeGraph.current.captured.append(lambda: foreach_copy(targets, values))
+
+
+def capturable(function: Callable[..., list[torch.Tensor]]) -> Callable[..., list[torch.Tensor]]:
+    """``function`` as a host program's: captured, it computes nothing."""
+
+    def run(*arguments: torch.Tensor) -> list[torch.Tensor]:
+        graph = FakeGraph.current
+        if graph is None:
+            return function(*arguments)
+        arguments = tuple(x.detach() for x in arguments)  # a graph keeps addresses, not tensors
+        results = function(*arguments)
+        memory = [result.detach() for result in results]  # the recording may let go of a result, the graph writes anyway
+
+        def again() -> None:
+            for old, new in zip(memory, function(*arguments)):
+                old.copy_(new)
+
+        graph.captured.append(again)
+        for result in results:
+            result.fill_(-1)
+        return results
+
+    return run
+
+
+@pytest.fixture(name="capturable")
+def _capturable(monkeypatch):
+    """Makes host functions that can be captured; CUDA calls of recordings are fakes on the CPU. Everything lies in one segment,
+    which every recording writes to."""
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False, raising=False)
+    segment = {"segment_pool_id": (0, 1), "address": 0, "total_size": 1 << 62}
+    fake = {
+        "CUDAGraph": FakeGraph,
+        "graph": capture,
+        "device": lambda index: nullcontext(),
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "memory_reserved": lambda index: 0,
+        "memory_snapshot": lambda: [segment],
+        "graph_pool_handle": lambda: (0, 1),
+        "Stream": lambda index: None,
+        "get_device_properties": lambda index: SimpleNamespace(total_memory=1 << 40),
+    }
+    for name, value in fake.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch, "_foreach_copy_", captured_copy)
+    monkeypatch.setattr(pool_module, "_pools", {})
+    counters.clear()
+    return capturable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,72 +16,17 @@ from inductor_triton.replay import LARGEST_COPY, Replay, counters
 from loopir import ArtifactStore
 
 
-class FakeGraph:
-    """Replays by running what was captured again and writing into the same results."""
-
-    current: FakeGraph | None = None
-
-    def __init__(self) -> None:
-        self.captured: list[Callable[[], None]] = []
-
-    def replay(self) -> None:
-        for again in self.captured:
-            again()
+@pytest.fixture(name="replayed")
+def _replayed(capturable):
+    """Makes a recorded function of ``inputs`` tensors; counters are those of the module."""
+    return partial(replay_of, capturable)
 
 
-@contextmanager
-def capture(graph: FakeGraph, **options: object):
-    FakeGraph.current = graph
-    try:
-        yield
-    finally:
-        FakeGraph.current = None
-
-
-@pytest.fixture(autouse=True)
-def fake_cuda(monkeypatch):
-    """The CUDA calls of recordings, on the CPU. Everything lies in one segment, which every recording writes to."""
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False, raising=False)
-    segment = {"segment_pool_id": (0, 1), "address": 0, "total_size": 1 << 62}
-    fake = SimpleNamespace(
-        CUDAGraph=FakeGraph,
-        graph=capture,
-        device=lambda index: nullcontext(),
-        synchronize=lambda: None,
-        empty_cache=lambda: None,
-        memory_reserved=lambda index: 0,
-        memory_snapshot=lambda: [segment],
-        graph_pool_handle=lambda: (0, 1),
-        Stream=lambda index: None,
-        get_device_properties=lambda index: SimpleNamespace(total_memory=1 << 40),
-    )
-    monkeypatch.setattr(torch, "cuda", fake)
-    monkeypatch.setattr(pool_module, "_pools", {})
-    counters.clear()
-
-
-def replayed(function: Callable[..., list[torch.Tensor]], inputs: int = 1) -> Replay:
-    """``function`` of ``inputs`` tensors, recorded; counters are those of the module."""
-
-    def run(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        results = function(*arguments)
-        graph = FakeGraph.current
-        if graph is not None:
-            memory = [result.detach() for result in results]  # the recording may let go of a result, the graph writes anyway
-
-            def again() -> None:
-                for old, new in zip(memory, function(*arguments)):
-                    old.copy_(new)
-
-            graph.captured.append(again)
-            for result in results:
-                result.fill_(-1)  # capturing computes nothing
-        return results
-
+def replay_of(capturable: Any, function: Callable[..., list[torch.Tensor]], inputs: int = 1) -> Replay:
     names = tuple(f"x{i}" for i in range(inputs))
     outputs = [SimpleNamespace(buffer=f"y{i}") for i in range(len(function(*[torch.zeros(4)] * inputs)))]
-    host: Any = SimpleNamespace(function=run, program=SimpleNamespace(inputs=names, outputs=outputs), sources=())
+    program = SimpleNamespace(inputs=names, outputs=outputs)
+    host: Any = SimpleNamespace(function=capturable(function), program=program, sources=())
     return Replay(host, torch.device("cuda", 0))
 
 
@@ -90,7 +35,7 @@ def double(x: torch.Tensor) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("extension", [True, False], ids=["C", "Python"])
-def test_recorded_at_the_third_call(extension, tmp_path, monkeypatch):
+def test_recorded_at_the_third_call(replayed, extension, tmp_path, monkeypatch):
     made = load_extension(ArtifactStore(tmp_path)) if extension else None
     monkeypatch.setattr(replay_module, "loaded_extension", lambda: made)
     monkeypatch.setattr(pool_module, "loaded_extension", lambda: made)
@@ -101,7 +46,7 @@ def test_recorded_at_the_third_call(extension, tmp_path, monkeypatch):
     assert (counters["ran"], counters["recorded"], counters["replayed"]) == (2, 1, 3)
 
 
-def test_an_input_that_moves_is_copied():
+def test_an_input_that_moves_is_copied(replayed):
     call, kept = replayed(lambda x, w: [x * w], 2), []
     w = torch.full((4,), 3.0)
     for number in range(8):
@@ -110,7 +55,7 @@ def test_an_input_that_moves_is_copied():
     assert (counters["recorded"], counters["replayed"]) == (1, 5)
 
 
-def test_an_input_that_moved_once_is_not():
+def test_an_input_that_moved_once_is_not(replayed):
     call, inputs = replayed(double), [torch.ones(4) for _ in range(2)]
     for number in range(10):
         x = inputs[number >= 2]
@@ -120,7 +65,7 @@ def test_an_input_that_moved_once_is_not():
     assert counters["recorded"] == 1
 
 
-def test_large_inputs_that_settle_late_are_not_copied():
+def test_large_inputs_that_settle_late_are_not_copied(replayed):
     call, count = replayed(double), LARGEST_COPY // 4 + 1
     inputs = [torch.ones(count) for _ in range(4)]
     for number in range(10):
@@ -131,7 +76,7 @@ def test_large_inputs_that_settle_late_are_not_copied():
     assert counters["recorded"] == 1
 
 
-def test_small_results_that_are_kept_are_copied_out():
+def test_small_results_that_are_kept_are_copied_out(replayed):
     call, kept, x = replayed(double), [], torch.ones(4)
     for number in range(8):
         x.fill_(number)
@@ -141,7 +86,7 @@ def test_small_results_that_are_kept_are_copied_out():
     assert (counters["recorded"], counters["held"], counters["replayed"]) == (2, 2, 3)
 
 
-def test_large_results_that_are_kept_take_turns():
+def test_large_results_that_are_kept_take_turns(replayed):
     x = torch.ones(LARGEST_COPY // 4 + 1)
     call, out = replayed(double), None
     for number in range(9):
@@ -152,7 +97,7 @@ def test_large_results_that_are_kept_take_turns():
     assert (counters["recorded"], counters["ran"]) == (3, 2)  # two results are alive when the third is made
 
 
-def test_results_of_later_recordings_are_in_the_way():
+def test_results_of_later_recordings_are_in_the_way(replayed):
     first, second, x = replayed(double), replayed(lambda x: [x + 1, x[:2] * 3]), torch.ones(4)
     for number in range(6):
         x.fill_(number)
@@ -166,7 +111,7 @@ def test_results_of_later_recordings_are_in_the_way():
     assert counters["held"] > 0
 
 
-def test_a_result_may_be_donated_and_is_alone(tmp_path):
+def test_a_result_may_be_donated_and_is_alone(replayed, tmp_path):
     load_extension(ArtifactStore(tmp_path))
     call, x = replayed(double), torch.ones(4)
     fresh = torch.empty(4)
@@ -177,7 +122,7 @@ def test_a_result_may_be_donated_and_is_alone(tmp_path):
         out.fill_(9)
 
 
-def test_results_outlive_the_program():
+def test_results_outlive_the_program(replayed):
     call, x = replayed(double), torch.ones(4)
     for _ in range(4):
         out = call(x)[0]
@@ -187,7 +132,7 @@ def test_results_outlive_the_program():
     del junk
 
 
-def test_a_recording_that_fails_is_not_tried_again(monkeypatch):
+def test_a_recording_that_fails_is_not_tried_again(replayed, monkeypatch):
     call, x = replayed(double), torch.ones(4)
 
     def fail(*args: object, **options: object) -> None:
@@ -199,7 +144,7 @@ def test_a_recording_that_fails_is_not_tried_again(monkeypatch):
     assert (counters["refused"], counters["ran"]) == (1, 6)
 
 
-def test_memory_is_bounded():
+def test_memory_is_bounded(replayed):
     call, x = replayed(double), torch.ones(4)
     counters["bytes"] = 1 << 40
     for _ in range(4):
@@ -207,7 +152,7 @@ def test_memory_is_bounded():
     assert (counters["recorded"], counters["over_budget"]) == (0, 2)
 
 
-def test_small_inputs_that_move_later_are_copied_and_recordings_go_on():
+def test_small_inputs_that_move_later_are_copied_and_recordings_go_on(replayed):
     """Neither needs the moves of a large input, nor ends after a number of recordings."""
     call = replayed(lambda x: [x + 1])
     inputs = [torch.full((4,), float(i)) for i in range(40)]
@@ -219,7 +164,7 @@ def test_small_inputs_that_move_later_are_copied_and_recordings_go_on():
     assert (counters["recorded"], counters["ran"]) == (2, 2)
 
 
-def test_further_recordings_become_rare(monkeypatch):
+def test_further_recordings_become_rare(replayed, monkeypatch):
     monkeypatch.setattr(replay_module, "SMALL", 0)
     call = replayed(lambda x: [x + 1], inputs=1)
     call._limit = 0

@@ -14,11 +14,11 @@ from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
 from .joint import Joint
+from .offers import keeps_graph, take_kept
 from .split import Split
 from .tangent import KeptZeros, restride
 
 Compiled = Callable[..., Sequence[Any]]
-_keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
 
 
 def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
@@ -28,7 +28,14 @@ def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
 
 
 def write_backward(
-    out: Source, joint: Joint, split: Split, backward: Compiled, double: DoubleBackward | None, lead: list[str], sentinels: int
+    out: Source,
+    joint: Joint,
+    split: Split,
+    backward: Compiled,
+    double: DoubleBackward | None,
+    lead: list[str],
+    sentinels: int,
+    keeps: bool,
 ) -> None:
     """Writes ``function_backward``.
 
@@ -40,6 +47,7 @@ def write_backward(
         double: makes the gradients differentiable; None when they are tangents as they come.
         lead: texts of the gradients of what autograd passes through beside the inputs.
         sentinels: how many saved tensors are there to be checked only.
+        keeps: whether the compiled graphs keep what only backward sees (B7); the last sentinel stands for it then.
     """
     tangents = _tangents(joint)
     names = [t.name for t in tangents]
@@ -50,10 +58,10 @@ def write_backward(
         out(f"return {tuple_text([*lead, *map(str, gradient_nodes(joint))])}")
     else:
         _write_leaving_early(out, joint, double, names, lead)
-        _write_saved(out, split, backward, double, sentinels)
+        _write_saved(out, split, backward, double, sentinels, keeps)
         _write_tangents(out, joint, split, tangents)
         gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
-        call = _backward_call(out, split, backward, names, gradients)
+        call = _backward_call(out, split, backward, names, gradients, keeps)
         call_compiled(out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown")
         position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
         texts = [position.get(g, str(g)) for g in gradient_nodes(joint)]
@@ -79,15 +87,20 @@ def _write_leaving_early(out: Source, joint: Joint, double: DoubleBackward | Non
         out.leave()
 
 
-def _write_saved(out: Source, split: Split, backward: Compiled, double: DoubleBackward | None, sentinels: int) -> None:
-    saved = [n.name for n in split.saved] + ["_"] * sentinels
+def _write_saved(
+    out: Source, split: Split, backward: Compiled, double: DoubleBackward | None, sentinels: int, keeps: bool
+) -> None:
+    saved = [n.name for n in split.saved[: -split.kept if keeps else None]] + ["_"] * (sentinels - keeps) + ["*hooked"] * keeps
     if saved:
         out(f"{', '.join(saved)}, = ctx.saved_tensors")
         if double is not None and double.keeps_tensors:
-            out.enter(f"if not {out.name('keeps_graph', _keeps_graph)}():")
+            out.enter(f"if not {out.name('keeps_graph', keeps_graph)}():")
             out("ctx.primals = None")  # as free as what is saved
             out.leave()
-    _write_donation(out, split, backward)
+    if keeps:
+        out(f"kept = {out.name('take_kept', take_kept)}(ctx, hooked)")
+    else:
+        _write_donation(out, split, backward)
     if split.sizes:
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
 
@@ -146,10 +159,15 @@ def mask_absent(reach: Sequence[int], given: int, gradients: Sequence[Any]) -> t
     return tuple(None if bits and not bits & given else gradient for bits, gradient in zip(reach, gradients))
 
 
-def _backward_call(out: Source, split: Split, backward: Compiled, tangents: list[str], gradients: list[torch.fx.Node]) -> str:
+def _backward_call(
+    out: Source, split: Split, backward: Compiled, tangents: list[str], gradients: list[torch.fx.Node], keeps: bool
+) -> str:
     """Text of the compiled graph's call; before a call with a list, the values are let go of."""
     function = out.name("backward", backward)
-    arguments = [*(n.name for n in split.sizes), *(n.name for n in split.saved if n not in split.sizes), *tangents]
+    saved = [n.name for n in split.saved if n not in split.sizes]
+    if keeps:
+        saved[-split.kept :] = ["kept"]
+    arguments = [*(n.name for n in split.sizes), *saved, *tangents]
     if not getattr(backward, "takes_list", False):
         return f"{function}({', '.join(arguments)})"
     returned = {g.name for g in gradients}

@@ -14,6 +14,7 @@ from .constants import is_random
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
 from .joint import Joint
+from .offers import only_written, write_backs
 from .partition import Partitioner
 from .passes import clean, separate_outputs
 from .patterns import PATTERNS, apply_patterns
@@ -78,10 +79,13 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
     if not joint.has_backward:
         values = joint.gm.graph.output_node().args[0]
         nodes = dict.fromkeys(v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder")  # type: ignore[union-attr]
-        forward = _compile(options.inference_compiler, extract_forward(joint, nodes), "inference", options, bool(nodes))
+        extracted = extract_forward(joint, nodes)
+        _say_what_is_written(joint, extracted, tuple(nodes), ())
+        forward = _compile(options.inference_compiler, extracted, "inference", options, bool(nodes))
         call, text = build_inference(run, tuple(nodes), forward)
     else:
         split = _partitioned(joint, options)
+        _say_what_is_written(joint, split.forward, split.results, split.saved)
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
         if not passes_tangents(joint):
@@ -102,6 +106,14 @@ def _partitioned(joint: Joint, options: Options) -> Split:
     options.report("partition", lambda: str(partition))
     restore_random(n for n in seeded if n.name not in partition.recomputed and n.args[0] not in partition.saved)
     return split_joint(view, partition.saved)
+
+
+def _say_what_is_written(
+    joint: Joint, forward: torch.fx.GraphModule, results: tuple[torch.fx.Node, ...], saved: Sequence[torch.fx.Node]
+) -> None:
+    """Tells the compiler what it may write back itself (B6)."""
+    pairs = forward.meta["writes"] = write_backs(joint, results)
+    forward.meta["unread"] = frozenset(i for i in only_written(joint, pairs, results) if results[i] not in saved)
 
 
 def _compile_gradient(joint: Joint, recipe: Recipe, options: Options) -> Callable[..., Any]:

@@ -35,9 +35,12 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def donated_among(saved: Iterable[torch.fx.Node], exposed: set[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    """The saved nodes that only backward will see, and that are large enough to matter."""
-    if not IS_AVAILABLE:
-        return frozenset()
+def own_among(saved: Iterable[torch.fx.Node], exposed: set[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """The saved nodes that only backward will see."""
     own = (s for s in saved if s.op != "placeholder" and s not in exposed)
-    return frozenset(s for s in own if size_in_bytes(s.meta["val"]) >= _SMALLEST and s.meta["val"].layout is torch.strided)
+    return frozenset(s for s in own if s.meta["val"].layout is torch.strided)
+
+
+def donated_among(own: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+    """Those that are large enough to matter."""
+    return frozenset(s for s in own if IS_AVAILABLE and size_in_bytes(s.meta["val"]) >= _SMALLEST)

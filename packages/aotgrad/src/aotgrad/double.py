@@ -12,6 +12,7 @@ from symshapes import SymbolicError
 from .emit import tuple_text
 from .errors import Unsupported
 from .joint import Joint
+from .offers import saved_values
 from .passes import is_random, layout_key
 from .plan import InputSpec
 from .recipe import Recipe
@@ -62,6 +63,8 @@ class DoubleBackward:
         self._read = {i for p, i in place.items() if p in read}
         self._tangents = [t.meta["val"] for t in joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]]
         self._compiled: dict[_Kind, _Gradient] = {}
+        self._num_saved = len(split.saved)
+        self.kept = 0  # how many of them are kept as one (B7)
 
     def keep_text(self) -> str:
         """Text of the inputs that are not saved: those that backward reads, with their versions, and those it leads to."""
@@ -93,7 +96,7 @@ class DoubleBackward:
         given = [lay_out(t, like) for t, like in zip(tangents, self._tangents) if t is not None]
         if kind not in self._compiled:
             self._compiled[kind] = self._compile(kind)
-        gradient, saved = self._compiled[kind], ctx.saved_tensors
+        gradient, saved = self._compiled[kind], saved_values(ctx, self._num_saved - self.kept, self.kept)
         inputs = self._inputs(ctx, saved, gradient.read)
         more = [saved[i] if place == "saved" else inputs[i] for place, i in gradient.sources]
         return tuple(gradient.call(*inputs[: self._own_inputs], *given, *more))

@@ -97,10 +97,14 @@ class EffectWriter:
 
     # -- write-backs ---------------------------------------------------------------------------------------------
 
-    def mutations(self) -> None:
-        """Writes every mutation; plain copies go in one call."""
-        plain = [m for m in self.joint.plan.mutations if _is_plain(m)]
-        others = [m for m in self.joint.plan.mutations if not _is_plain(m)]
+    def mutations(self, done: frozenset[int] = frozenset()) -> None:
+        """Writes every mutation; plain copies go in one call. Those to the inputs ``done`` were, but no version counts them."""
+        counted = [self.target(m.target) for m in self.joint.plan.mutations if m.target.index in done and m.bumps]
+        if counted:
+            self.out(f"{self.out.name('increment_version', torch._C._increment_version)}({tuple_text(counted)})")
+        left = [m for m in self.joint.plan.mutations if m.target.index not in done]
+        plain = [m for m in left if _is_plain(m)]
+        others = [m for m in left if not _is_plain(m)]
         if len(plain) == 1:
             others, plain = [*plain, *others], []
         if plain:

@@ -16,6 +16,7 @@ from .errors import ContractError
 from .fallback import OUTER_HISTORY, TRANSFORMED, Fallback
 from .history import leads_to
 from .joint import Joint
+from .offers import only_written, save_kept, write_backs
 from .overlap import share_elements, share_storage
 from .plan import InputSpec, Output, Target, View
 from .split import Split
@@ -55,6 +56,7 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
     out = _start(run)
     values = _value_texts(run.joint, results, {})
     _open_call(out, run)
+    done = _done(run.joint, results, forward)
     needs_guard = bool(results) and run.grad_enabled and any(s.requires_grad for s in run.joint.inputs)
     if needs_guard:
         out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
@@ -63,7 +65,7 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
     if needs_guard:
         out.leave()
         _drop_view_tracking(out, run.joint, results, values)
-    _finish_call(out, run, values)
+    _finish_call(out, run, values, done)
     return out.load("call")
 
 
@@ -74,19 +76,29 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     taken = [s.name for s in joint.inputs if s.requires_grad]
     boxed = [s.name for s in joint.inputs if not s.requires_grad]
     values = _value_texts(joint, split.results, {})
+    done = _done(joint, split.results, forward)
     carried = _carried(joint, split, values)
+    count = len(split.results)
+    if done:
+        unread = only_written(joint, write_backs(joint, split.results), split.results)
+        carried = [text for text in carried if text not in {f"v{i}" for i in unread}]
+    keeps = split.kept and hasattr(forward, "keeping") and hasattr(backward, "taking")
+    if keeps:
+        forward, backward, count = forward.keeping(), backward.taking(), count - split.kept  # type: ignore[attr-defined]
 
     lead = ["box"] if boxed or carried else []  # what travels past autograd
     out.enter(f"def function_forward({', '.join(['ctx', *lead, *taken])}):")
     if boxed:
         out(f"{', '.join(boxed)}, = box")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
-    call_compiled(
-        out, "forward", call, [f"v{i}" for i in range(len(split.results))], autocast="on" if run.in_autocast else "off"
-    )
+    names = [f"v{i}" for i in range(count)] + ["kept"] * bool(keeps)
+    call_compiled(out, "forward", call, names, autocast="on" if run.in_autocast else "off")
     _drop_view_tracking(out, joint, split.results, values)
-    saved = _saved_texts(joint, split)
+    saved = [_node_text(joint, split, node) for node in split.saved]
     sentinels = _sentinels(joint, split, values, saved)
+    if keeps:
+        saved[-split.kept :] = []
+        sentinels.append(f"*{out.name('save_kept', save_kept)}(ctx, kept)")
     if saved or sentinels:
         out(f"ctx.to_save = {tuple_text([*saved, *sentinels])}")  # what save_for_backward does
     sizes = [_node_text(joint, split, n) for n in split.sizes]
@@ -101,8 +113,10 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
     out()
-    write_backward(out, joint, split, backward, run.double, ["None"] * len(lead), len(sentinels))
-    _write_training_call(out, run, split, boxed, taken, carried, values)
+    write_backward(out, joint, split, backward, run.double, ["None"] * len(lead), len(sentinels), bool(keeps))
+    if run.double is not None:
+        run.double.kept = split.kept if keeps else 0
+    _write_training_call(out, run, split, boxed, taken, carried, values, done)
     call, text = out.load("call")
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     functions["apply"] = _function_apply(functions["function_forward"], functions["function_backward"])
@@ -114,14 +128,21 @@ def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
     # a slot costs a third of an attribute, and the inherited ``apply`` looks the backward function up on every call
-    node = {"__slots__": ("primals", "sizes"), "apply": backward}
+    node = {"__slots__": ("primals", "sizes", "kept"), "apply": backward}
     function._backward_cls = type("CompiledGraphBackward", (function._backward_cls,), node)
     # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def _write_training_call(
-    out: Source, run: Runtime, split: Split, boxed: list[str], taken: list[str], carried: list[str], values: dict[int, str]
+    out: Source,
+    run: Runtime,
+    split: Split,
+    boxed: list[str],
+    taken: list[str],
+    carried: list[str],
+    values: dict[int, str],
+    done: frozenset[int],
 ) -> None:
     _open_call(out, run, split.saved)
     if not run.grad_enabled:
@@ -137,7 +158,7 @@ def _write_training_call(
         names = {text: f"b{i}" for i, text in enumerate(carried)}
         texts |= {i: names[text] for i, text in values.items() if i not in texts and text in names}
     texts = {i: texts.get(i, text) for i, text in values.items()}
-    _finish_call(out, run, texts)
+    _finish_call(out, run, texts, done)
     if not run.grad_enabled:
         out.leave()
 
@@ -216,9 +237,14 @@ def _targets(outputs: Iterable[Output]) -> Iterator[Target]:
             yield base
 
 
-def _finish_call(out: Source, run: Runtime, values: dict[int, str]) -> None:
+def _done(joint: Joint, results: Sequence[torch.fx.Node], forward: Compiled) -> frozenset[int]:
+    """The inputs that the compiled graph writes back itself."""
+    return frozenset(i for i, _ in write_backs(joint, results)) if getattr(forward, "writes_back", False) else frozenset()
+
+
+def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozenset[int]) -> None:
     writer = EffectWriter(out, run.joint, values, grad_enabled=run.grad_enabled or run.joint.has_backward)
-    writer.mutations()
+    writer.mutations(done)
     out(f"return {tuple_text(writer.outputs())}")
     out.leave()
 
@@ -242,10 +268,6 @@ def _node_text(joint: Joint, split: Split, node: torch.fx.Node) -> str:
         return f"v{split.results.index(node)}"
     placeholders = joint.gm.graph.find_nodes(op="placeholder")
     return joint.inputs[placeholders.index(node)].name
-
-
-def _saved_texts(joint: Joint, split: Split) -> list[str]:
-    return [_node_text(joint, split, node) for node in split.saved]
 
 
 def _carried(joint: Joint, split: Split, values: dict[int, str]) -> list[str]:

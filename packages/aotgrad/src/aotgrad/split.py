@@ -10,7 +10,7 @@ import torch
 from symshapes import expr_of, is_symbolic
 
 from .cost import Recompute, recompute_class
-from .donation import donated_among
+from .donation import donated_among, own_among
 from .joint import Joint
 from .passes import is_random, size_symbols
 from .rematerialise import add_substitutes
@@ -160,6 +160,7 @@ class Split:
         copied: those of ``saved`` that are inputs of which backward needs a copy: the forward graph returns it.
         sizes: joint nodes of the sizes that backward reads.
         donated: those of ``saved`` whose memory backward may use for something else.
+        kept: how many of ``saved``, the last of them and of ``results``, only backward sees.
     """
 
     forward: torch.fx.GraphModule
@@ -170,6 +171,7 @@ class Split:
     copied: frozenset[torch.fx.Node]
     sizes: tuple[torch.fx.Node, ...]
     donated: frozenset[torch.fx.Node] = frozenset()
+    kept: int = 0
 
 
 def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
@@ -177,21 +179,24 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
     order = {node: i for i, node in enumerate(view.joint.gm.graph.nodes)}
     saved = tuple(sorted(set(saved), key=order.__getitem__))
     body, used = _backward_body(view, set(saved), order)
-    saved = tuple(s for s in saved if s in used)
+    own = own_among(used, view.exposed)
+    saved = tuple(sorted((s for s in saved if s in used), key=own.__contains__))
     sizes = _sizes_read(view, body, saved, order)
     copied = frozenset(s for s in saved if view.must_copy(s))
-    wanted = [*view.values, *saved, *sizes]
+    wanted = [*view.values, *sizes, *saved]
     results = tuple(dict.fromkeys(n for n in wanted if isinstance(n, torch.fx.Node) and (n.op != "placeholder" or n in copied)))
     forward = extract_forward(view.joint, results, copied)
     gradients = tuple(
         dict.fromkeys(g for g in view.gradients if isinstance(g, torch.fx.Node) and g.op != "placeholder" and g in body)
     )
-    donated = donated_among(saved, view.exposed)
+    donated = donated_among(own)
     backward = _extract_backward(view, body, saved, sizes, gradients)
     for placeholder, node in zip(backward.graph.find_nodes(op="placeholder"), dict.fromkeys((*sizes, *saved))):
         if node in donated:
             placeholder.meta["donated"] = True
-    return Split(forward, results, backward, gradients, saved, copied, sizes, donated)
+    backward.meta["kept_inputs"] = (len(sizes) + len(saved) - len(own), len(sizes) + len(saved))
+    forward.meta["kept_results"] = len(own)
+    return Split(forward, results, backward, gradients, saved, copied, sizes, donated, len(own))
 
 
 def _backward_body(

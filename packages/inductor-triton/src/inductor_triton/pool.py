@@ -27,6 +27,11 @@ def handed_out(owner: torch.Tensor) -> torch.Tensor:
     return _from_dlpack(_to_dlpack(owner))
 
 
+def hold(owner: torch.Tensor) -> object:
+    """Counts as a holder of ``owner`` while it lives, without a tensor."""
+    return _to_dlpack(owner)
+
+
 @cache
 def _counts_tensors() -> bool:
     """Whether what is handed out holds the owner itself (else a view of it, which holds the owner's storage)."""
@@ -37,12 +42,14 @@ def _counts_tensors() -> bool:
 
 
 class Memory:
-    """Memory of one result, or of several in one storage. ``direct``: ``owner`` looks like the one result; else it is bytes."""
+    """Memory of one result, of several in one storage (``owner`` is bytes then), or of all that ``addresses`` name, for which
+    ``owner`` stands."""
 
-    __slots__ = ("direct", "idle", "orphan", "owner", "thing")
+    __slots__ = ("addresses", "idle", "orphan", "owner", "thing")
 
-    def __init__(self, owner: torch.Tensor, direct: bool) -> None:
-        self.owner, self.direct = owner, direct
+    def __init__(self, owner: torch.Tensor, addresses: tuple[int, ...] | None = None) -> None:
+        self.owner = owner
+        self.addresses = (owner.data_ptr(),) if addresses is None else addresses
         self.thing: object = owner if _counts_tensors() else owner.untyped_storage()._cdata
         self.idle = 0
         self.orphan = False
@@ -97,7 +104,7 @@ class Pool:
         self._extents = [entry for entry in self._extents if entry[2]() is not None]
         for starts, ends, reference in self._extents:
             if (watch := reference()) is not None:
-                watch.change([memory for memory in own if _within(memory.owner.data_ptr(), starts, ends)])
+                watch.change([memory for memory in own if any(_within(a, starts, ends) for a in memory.addresses)])
         watch = Watch()
         watch.change(own)
         self._extents.append((*self._segments(), weakref.ref(watch)))

@@ -15,17 +15,21 @@ data-dependent sizes, operators that may do more than compute, or tensors off th
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import torch
 from loopir import ExternCall, HostProgram
 
 from inductor_triton.extension import loaded_extension
 from inductor_triton.launch import error_flag
-from inductor_triton.pool import Memory, Pool, Watch, handed_out, shared_pool
+from inductor_triton.pool import Pool, Watch, shared_pool
+from inductor_triton.results import Kept, Results, results_of
 from inductor_triton.spec import launch_spec, sequence_of
 
 RECORDINGS = 4
@@ -47,91 +51,71 @@ counters: Counter[str] = Counter()
 """``recorded``, ``replayed``, ``ran`` (without a recording), ``held`` (a replay would have overwritten results), ``refused`` (a
 recording failed), ``over_budget``, ``bytes`` (recordings keep), ``unrecordable`` (programs)."""
 
-Metadata = dict[str, object]
 _capturing = threading.RLock()
 
 
-@dataclass(slots=True)
-class Result:
-    """How a result of a replay becomes a tensor: of the recording's memory, from an input, or a constant value.
-
-    An input as a result is the argument or a view of it; a result in the memory of a donated one (``donated``) is not.
-    ``copied``: callers keep it, so it is copied out.
-    """
-
-    value: object = None
-    source: int | None = None
-    donated: bool = False
-    memory: Memory | None = None
-    metadata: Metadata = field(default_factory=dict)
-    copied: bool = False
-
-    def make(self, arguments: Sequence[object], storages: dict[int, torch.UntypedStorage]) -> object:
-        """The result of a replay with ``arguments``; ``storages`` are those already made of memories with several results."""
-        if self.memory is not None:
-            return self._from_memory(self.memory, storages)
-        if self.source is None:
-            return self.value
-        tensor = arguments[self.source]
-        if self.donated:
-            return _tensor(self.metadata, tensor.untyped_storage())  # type: ignore[attr-defined]
-        if not self.metadata:
-            return tensor
-        assert isinstance(tensor, torch.Tensor)
-        return tensor.as_strided(self.metadata["size"], self.metadata["stride"], self.metadata["storage_offset"])  # type: ignore[arg-type]
-
-    def _from_memory(self, memory: Memory, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
-        if self.copied:
-            return memory.owner.clone()
-        if memory.direct:
-            return handed_out(memory.owner)
-        storage = storages.get(id(memory))
-        if storage is None:
-            storage = storages[id(memory)] = handed_out(memory.owner).untyped_storage()
-        return _tensor(self.metadata, storage)
-
-    def copyable(self) -> bool:
-        """Whether a clone is like the result: it is alone in memory that it fills."""
-        owner = self.memory.owner if self.memory is not None and self.memory.direct else None
-        return owner is not None and torch.empty_like(owner, device="meta").stride() == owner.stride()
+@cache
+def _comparison() -> Callable[[list[object], list[int], list[int]], bool] | None:
+    """torch's own comparison of tensors' addresses, (tensors, addresses, positions), which takes a quarter of the time."""
+    compare = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
+    pair = [torch.empty(1), torch.empty(1)]
+    return compare if compare is not None and compare(pair, [0, pair[1].data_ptr()], [1]) else None
 
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """A CUDA graph with what its replay relies on. ``copied`` are own tensors by input position."""
+    """A CUDA graph with what its replay relies on: the inputs at ``positions`` lie at ``fixed``; ``copied`` are own tensors by
+    input position, those at ``written`` to be copied back; ``given``: the results of which it reads what was kept."""
 
     graph: torch.cuda.CUDAGraph
+    positions: tuple[int, ...]
     fixed: bytes
     copied: tuple[tuple[int, torch.Tensor], ...]
-    results: list[Result]
-    memories: list[Memory]
+    written: frozenset[int]
+    results: Results
     watch: Watch
     pool: Pool
+    given: weakref.ref[Results] | None
     used: int = 0
+    indices: list[int] = field(init=False)
+    addresses: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.indices = [*self.positions]
+        self.addresses = [0] * (max(self.indices, default=0) + 1)
+        for number, position in enumerate(self.indices):
+            self.addresses[position] = int.from_bytes(self.fixed[8 * number : 8 * number + 8], "little")
 
     def __del__(self) -> None:
-        self.pool.leave(self.memories)
+        self.pool.leave(self.results.memories)
+
+    def fits(self, arguments: Sequence[object], listed: list[object], given: Results | None) -> bool:
+        """Whether the inputs lie where they were."""
+        if (self.given() if self.given is not None else None) is not given:
+            return False
+        if (compare := _comparison()) is not None:
+            return compare(listed, self.addresses, self.indices)
+        return _addresses(arguments, self.positions) == self.fixed
 
     def replay(self, arguments: Sequence[object]) -> list[object]:
         """The results for ``arguments``."""
         for position, tensor in self.copied:
             tensor.copy_(arguments[position])  # type: ignore[arg-type]
         self.graph.replay()
-        storages: dict[int, torch.UntypedStorage] = {}
-        return [result.make(arguments, storages) for result in self.results]
-
-    def held(self) -> set[int]:
-        """The positions of results that somebody holds."""
-        return {i for i, result in enumerate(self.results) if result.memory is not None and result.memory.busy()}
+        for position, tensor in self.copied if self.written else ():
+            if position in self.written:
+                arguments[position].data.copy_(tensor)  # type: ignore[attr-defined]
+        return self.results.make(arguments)
 
     def copy(self, positions: set[int], limit: int) -> bool:
         """Has these results copied out from now on, where they are few and small; says whether it does."""
-        wanted = [self.results[i] for i in positions]
+        wanted = [self.results.every[i] for i in positions]
         size = sum(_nbytes(r.memory.owner) for r in wanted if r.memory is not None)
         if len(wanted) > MOST_COPIES or size > limit or not all(result.copyable() for result in wanted):
             return False
         for result in wanted:
             result.copied = True
+        self.results.settle()
         return bool(wanted)
 
 
@@ -180,46 +164,83 @@ class Situation:
         self.moves, self.moving = [0] * len(self.moves), frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a graph may do beyond computing (contracts B6, B7): write results back (``writes``: input and result), where
+    nobody else reads those of ``unread``; keep its last results as one; take the inputs from ``first`` to ``end`` as one."""
+
+    writes: tuple[tuple[int, int], ...] = ()
+    unread: frozenset[int] = frozenset()
+    kept_results: int = 0
+    kept_inputs: tuple[int, int] = (0, 0)
+
+    @staticmethod
+    def of(meta: Mapping[str, Any]) -> Offer:
+        """What a graph's ``meta`` says."""
+        return Offer(**{key: meta[key] for key in Offer.__slots__ if key in meta})
+
+
 class Replay:
     """A host program that is recorded and replayed where that is safe; called like it."""
 
-    def __init__(self, program: HostProgram, device: torch.device, copy_limit: int = LARGEST_COPY) -> None:
-        self._run = program.function
+    def __init__(
+        self, program: HostProgram, device: torch.device, copy_limit: int = LARGEST_COPY, offer: Offer | None = None
+    ) -> None:
+        self._function = program.function
         self._limit = copy_limit
         self._index = device.index or 0
         self._situations: dict[tuple[object, ...], Situation] = {}
-        self._names = {entry: i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str)}
+        self._offer = offer or Offer()
+        self._kept = 0
+        self._start: int | None = None
+        self._entries: list[object] = list(program.program.inputs)
         self._outputs = [getattr(output, "buffer", None) for output in program.program.outputs]
-        self._tensors = tuple(i for i, entry in enumerate(program.program.inputs) if isinstance(entry, str))
-        self._numbers = [i for i, entry in enumerate(program.program.inputs) if not isinstance(entry, str)]
         parts = [part for source in program.sources for part in sequence_of(source).parts]
         self._checks = any(launch_spec(part).errors for part in parts)
         self._enabled = True
         self._lock = threading.Lock()
+        self.writes_back = bool(self._offer.writes)
+        self._sort_inputs()
+
+    def _sort_inputs(self) -> None:
+        self._tensors = tuple(i for i, entry in enumerate(self._entries) if isinstance(entry, str))
+        self._numbers = [i for i, entry in enumerate(self._entries) if not isinstance(entry, str | type(None))]
+
+    def keeping(self) -> Replay:
+        """From now on the last results, which only backward reads, are one :class:`Kept`."""
+        self._kept = self._offer.kept_results
+        return self
+
+    def taking(self) -> Replay:
+        """From now on these inputs are one: a :class:`Kept`, or a list."""
+        self._start, end = self._offer.kept_inputs
+        self._entries[self._start : end] = [None]
+        self._sort_inputs()
+        return self
 
     def __call__(self, *arguments: object) -> list[object]:
         stream = torch._C._cuda_getCurrentRawStream(self._index)
         if not self._enabled or torch._C._cuda_isCurrentStreamCapturing():
             return self._plain(arguments)
         key = (stream, *[arguments[i] for i in self._numbers])
+        given = getattr(arguments[self._start], "results", None) if self._start is not None else None
         with self._lock:
             situation = self._situations.get(key) or self._meet(key, arguments)
             if situation is None:
                 return self._plain(arguments)
             blocked = None
-            if situation.recordings:
-                addresses = _addresses(arguments, situation.fixed)
-                for recording in situation.recordings:
-                    if recording.fixed != addresses:
-                        continue
-                    if recording.watch.idle():
-                        if self._checks:
-                            error_flag().check("a replayed graph")
-                        counters["replayed"] += 1
-                        recording.used = situation.calls
-                        return recording.replay(arguments)
-                    blocked = recording
-            return self._learn(situation, arguments, blocked)
+            listed = list(arguments) if situation.recordings else []
+            for recording in situation.recordings:
+                if not recording.fits(arguments, listed, given):
+                    continue
+                if recording.watch.idle():
+                    if self._checks:
+                        error_flag().check("a replayed graph")
+                    counters["replayed"] += 1
+                    recording.used = situation.calls
+                    return recording.replay(arguments)
+                blocked = recording
+            return self._learn(situation, arguments, blocked, given)
 
     def _meet(self, key: tuple[object, ...], arguments: Sequence[object]) -> Situation | None:
         """A new situation, if there is room or one without recordings to forget."""
@@ -234,9 +255,29 @@ class Replay:
 
     def _plain(self, arguments: Sequence[object]) -> list[object]:
         counters["ran"] += 1
-        return self._run(*arguments)
+        values = self._run(arguments)
+        return [*values[: -self._kept], Kept(None, values[-self._kept :])] if self._kept else values  # type: ignore[arg-type]
 
-    def _learn(self, situation: Situation, arguments: Sequence[object], blocked: Recording | None) -> list[object]:
+    def _run(self, arguments: Sequence[object]) -> list[object]:
+        """Runs the program and writes back."""
+        if self._start is not None:
+            taken = arguments[self._start]
+            values = taken.tensors() if isinstance(taken, Kept) else taken
+            arguments = (*arguments[: self._start], *values, *arguments[self._start + 1 :])  # type: ignore[misc]
+        results = self._function(*arguments)
+        groups: dict[object, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        for target, position in self._offer.writes:
+            tensor, value = arguments[target], results[position]
+            targets, values = groups.setdefault((tensor.dtype, value.dtype), ([], []))  # type: ignore[attr-defined]
+            targets.append(tensor.data)  # type: ignore[attr-defined]
+            values.append(value)  # type: ignore[arg-type]
+        for targets, values in groups.values():
+            torch._foreach_copy_(targets, values)
+        return results
+
+    def _learn(
+        self, situation: Situation, arguments: Sequence[object], blocked: Recording | None, given: Results | None
+    ) -> list[object]:
         """Runs the program, or records it once the calls look alike."""
         alike = situation.notice(_addresses(arguments, self._tensors), lambda i: _nbytes(arguments[self._tensors[i]]) <= SMALL)
         if blocked is not None and self._release(situation, blocked):
@@ -245,14 +286,15 @@ class Replay:
         size = sum(_nbytes(arguments[i]) for i in moving)
         if size > self._limit:
             situation.forget_moves()  # addresses settle once what makes these inputs is recorded itself
-        if not alike or situation.calls < situation.due or size > self._limit or not self._affordable():
+        waits = self._start is not None and given is None  # for forward to be recorded
+        if not alike or waits or situation.calls < situation.due or size > self._limit or not self._affordable():
             return self._plain(arguments)
         fixed = tuple(i for i in self._tensors if i not in set(moving))
         kept = situation.recordings if fixed == situation.fixed else []
         situation.fixed, situation.recordings = fixed, [r for r in kept if situation.calls - r.used < IDLE_CALLS]
         try:
             with _capturing, torch.cuda.device(self._index):
-                recording = self._record(situation, arguments, moving)
+                recording = self._record(situation, arguments, moving, given)
         except RuntimeError:
             # What can't be captured is only known by trying; nothing ran, so running is safe.
             self._enabled = False
@@ -266,16 +308,16 @@ class Replay:
     def _release(self, situation: Situation, blocked: Recording) -> bool:
         """What to do about a recording that would overwrite results; says whether waiting may be enough."""
         counters["held"] += 1
-        held = blocked.held()
+        held, waits = blocked.results.held(), blocked.results.waits()
         known, situation.copied = situation.copied, situation.copied | held
-        if held and blocked.copy(situation.copied, self._limit):
+        if held and not waits and blocked.copy(situation.copied, self._limit):
             if not held <= known:
                 return True
             situation.recordings.remove(blocked)  # kept for good: the next recording copies from the start
             return False
         situation.copied = known
         situation.pool = None  # results of other recordings must lie apart from what this program writes
-        if not held:
+        if not held and not waits:
             situation.recordings.remove(blocked)
         return False
 
@@ -286,7 +328,9 @@ class Replay:
         counters["over_budget"] += 1
         return False
 
-    def _record(self, situation: Situation, arguments: Sequence[object], moving: Sequence[int]) -> Recording:
+    def _record(
+        self, situation: Situation, arguments: Sequence[object], moving: Sequence[int], given: Results | None
+    ) -> Recording:
         inputs = list(arguments)
         copied = []
         for position in moving:
@@ -297,6 +341,32 @@ class Replay:
             )
             copied.append((position, own))
         pool = situation.pool or Pool(self._index)
+        graph, values = self._capture(pool, inputs)
+        memories = {}
+        if given is not None:
+            taken = inputs[self._start]  # type: ignore[index]
+            assert isinstance(taken, Kept)
+            memories = given.kept_memory(taken.tensors())
+        for position in self._offer.unread:
+            values[position] = None
+        sources = {inputs[i].untyped_storage()._cdata: i for i in self._tensors if i not in set(moving)}  # type: ignore[attr-defined]
+        names = {self._entries[i]: (i, inputs[i]) for i in self._tensors}
+        made = results_of(values, self._outputs, names, sources, memories)  # type: ignore[arg-type]
+        results = Results(made, self._kept, memories.values())
+        del values, inputs
+        for memory in results.memories:
+            memory.settle()
+        watch = pool.enter(results.memories)
+        fixed = _addresses(arguments, situation.fixed)
+        written = frozenset(target for target, _ in self._offer.writes) & {*moving}
+        source = weakref.ref(given) if given is not None else None
+        recording = Recording(
+            graph, situation.fixed, fixed, tuple(copied), written, results, watch, pool, source, situation.calls
+        )
+        recording.copy(situation.copied, self._limit)
+        return recording
+
+    def _capture(self, pool: Pool, inputs: Sequence[object]) -> tuple[torch.cuda.CUDAGraph, list[object]]:
         torch.cuda.synchronize()
         # Workspaces of libraries belong to the stream: they come from the pool, and go back to it.
         _clear_workspaces()
@@ -306,42 +376,11 @@ class Replay:
         mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
         try:
             with torch.no_grad(), mode:
-                values = self._run(*inputs)
+                values = self._run(inputs)
         finally:
             _clear_workspaces()
         counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
-        results = self._results(values, inputs, set(moving))
-        del values, inputs
-        memories = list({id(result.memory): result.memory for result in results if result.memory is not None}.values())
-        for memory in memories:
-            memory.settle()
-        watch = pool.enter(memories)
-        fixed = _addresses(arguments, situation.fixed)
-        recording = Recording(graph, fixed, tuple(copied), results, memories, watch, pool, situation.calls)
-        recording.copy(situation.copied, self._limit)
-        return recording
-
-    def _results(self, values: Sequence[object], inputs: Sequence[object], moving: set[int]) -> list[Result]:
-        sources = {inputs[i].untyped_storage()._cdata: i for i in self._tensors if i not in moving}  # type: ignore[attr-defined]
-        storages = Counter(value.untyped_storage()._cdata for value in values if isinstance(value, torch.Tensor))
-        shared: dict[int, Memory] = {}
-        results = []
-        for value, name in zip(values, self._outputs, strict=True):
-            if not isinstance(value, torch.Tensor):
-                results.append(Result(value))
-                continue
-            storage = value.untyped_storage()._cdata
-            if name in self._names:
-                same = value is inputs[self._names[name]]
-                results.append(Result(source=self._names[name], metadata={} if same else _metadata(value)))
-            elif storage in sources:
-                results.append(Result(source=sources[storage], donated=True, metadata=_metadata(value)))
-            elif storages[storage] == 1 and _is_reproduced(value):
-                results.append(Result(memory=Memory(value, True)))
-            else:
-                memory = shared.setdefault(storage, Memory(_as_bytes(value), False))
-                results.append(Result(memory=memory, metadata=_metadata(value)))
-        return results
+        return graph, list(values)
 
 
 def _addresses(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
@@ -361,34 +400,6 @@ def _clear_workspaces() -> None:
         torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
 
 
-def _is_reproduced(tensor: torch.Tensor) -> bool:
-    """Whether what is handed out of ``tensor`` is like it."""
-    out = handed_out(tensor)
-    whole = tensor.storage_offset() == 0 and out.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
-    return whole and (out.dtype, out.shape, out.stride()) == (tensor.dtype, tensor.shape, tensor.stride())
-
-
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The storage of ``tensor`` as a tensor of bytes."""
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())  # type: ignore[call-overload]
-
-
-def _tensor(metadata: Metadata, storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(metadata, storage)  # pyright: ignore
-
-
-def _metadata(tensor: torch.Tensor) -> Metadata:
-    return {
-        "size": tuple(tensor.shape),
-        "stride": tensor.stride(),
-        "storage_offset": tensor.storage_offset(),
-        "dtype": tensor.dtype,
-        "device": tensor.device,
-        "nbytes": tensor.untyped_storage().nbytes(),
-        "data_ptr": tensor.untyped_storage().data_ptr(),
-    }
-
-
 def recordable(host: HostProgram) -> torch.device | None:
     """The device of a program that may be recorded and calls a library, or None: launches alone are a graph already."""
     program = host.program
@@ -399,12 +410,12 @@ def recordable(host: HostProgram) -> torch.device | None:
     return device if device is not None and device.type == "cuda" and pure and known and host.extern_count else None
 
 
-def accelerate(host: HostProgram, copy_limit: int = LARGEST_COPY) -> HostProgram:
+def accelerate(host: HostProgram, copy_limit: int = LARGEST_COPY, meta: Mapping[str, Any] | None = None) -> HostProgram:
     """Puts a :class:`Replay` in the place of the host function of a program for one CUDA device; ``copy_limit``: bytes of
-    inputs, and of results, that a replay may copy."""
+    inputs, and of results, that a replay may copy; ``meta``: that of the graph, which says what it may do besides."""
     device = recordable(host)
     on_cuda = any(buffer.device.type == "cuda" for buffer in host.program.buffers.values())
     counters["unrecordable"] += device is None and on_cuda and host.extern_count > 0
     if device is not None:
-        host.function = Replay(host, device, copy_limit)
+        host.function = Replay(host, device, copy_limit, Offer.of(meta or {}))
     return host

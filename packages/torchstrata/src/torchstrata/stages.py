@@ -76,8 +76,7 @@ def generate(ctx: Context, program: loopir.Program) -> Generated:
 
 
 def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
-    host = loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
-    return inductor_triton.accelerate(host, ctx.config.cuda_graph_copies) if ctx.config.cuda_graphs else host
+    return loopir.build_host(generated.program, generated.sources, ctx.codegens, ctx.store)
 
 
 def show_loops(program: loopir.Program) -> str:
@@ -121,7 +120,11 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
         cache_hits=ctx.store.hits - hits,
         cache_misses=ctx.store.misses - misses,
     )
-    return form
+    if not ctx.config.cuda_graphs:
+        return form
+    offered = {} if form.program.numbers else graph.meta
+    form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, offered)
+    return form if form.program.numbers or not isinstance(form.function, inductor_triton.Replay) else form.function
 
 
 def compile_captured(

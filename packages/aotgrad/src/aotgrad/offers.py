@@ -1,0 +1,81 @@
+"""What a compiled graph may do beyond its contract: write results back itself (B6), keep saved values as one object (B7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from .donation import copied
+from .joint import Joint
+from .plan import Slot, View
+from .views import view_source
+
+keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
+_hooks: Callable[[bool], object] = torch._C._autograd._top_saved_tensors_default_hooks  # type: ignore[attr-defined]
+FREED = (
+    "Trying to backward through the graph a second time (or to access saved values after they were freed). Specify"
+    " retain_graph=True if you need to backward through the graph again"
+)
+
+
+class Kept(Protocol):
+    """Saved values that only backward reads, as one object."""
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The values."""
+        ...
+
+
+def save_kept(ctx: Any, kept: Kept) -> Sequence[torch.Tensor]:
+    """Keeps values for backward; what autograd has to save: the values themselves where hooks want to see them."""
+    hooked = _hooks(False) is not None
+    ctx.kept = () if hooked else kept
+    return kept.tensors() if hooked else ()
+
+
+def take_kept(ctx: Any, hooked: Sequence[torch.Tensor]) -> Kept | list[torch.Tensor]:
+    """What backward may overwrite: the values, freed, or copies where somebody needs them again."""
+    kept = ctx.kept
+    if kept is None:
+        raise RuntimeError(FREED)
+    if hooked or keeps_graph():
+        return [copied(value) for value in hooked or kept.tensors()]
+    ctx.kept = None
+    return kept
+
+
+def saved_values(ctx: Any, first: int, count: int) -> Sequence[torch.Tensor]:
+    """All that is saved: ``first`` tensors as autograd does, then ``count`` as :func:`save_kept` does."""
+    saved = ctx.saved_tensors
+    if not count:
+        return saved
+    if ctx.kept is None:
+        raise RuntimeError(FREED)
+    return (*saved[:first], *(ctx.kept.tensors() if ctx.kept else saved[-count:]))
+
+
+def write_backs(joint: Joint, results: Sequence[torch.fx.Node]) -> tuple[tuple[int, int], ...]:
+    """Write-backs that are copies and nothing else: (input, position among ``results``)."""
+    place = {node: i for i, node in enumerate(results)}
+    values: Any = joint.gm.graph.output_node().args[0]
+    pairs = []
+    for m in joint.plan.mutations:
+        if m.slot is None or m.layout is not None or m.differentiable or m.bumps > 1 or m.target.index < 0:
+            continue
+        position = place.get(values[m.slot.index])
+        if position is not None and not joint.inputs[m.target.index].requires_grad:
+            pairs.append((m.target.index, position))
+    return tuple(pairs)
+
+
+def only_written(joint: Joint, pairs: Sequence[tuple[int, int]], results: Sequence[torch.fx.Node]) -> frozenset[int]:
+    """Positions among ``results`` that only backward may read once ``pairs`` were written back."""
+    plan, written = joint.plan, {target for target, _ in pairs}
+    bases = (o.base if isinstance(o, View) else o for o in plan.outputs)
+    read = {o.index for o in bases if isinstance(o, Slot)} | {*plan.differentiable}
+    read |= {m.slot.index for m in plan.mutations if m.slot is not None and m.target.index not in written}
+    values: Any = joint.gm.graph.output_node().args[0]
+    nodes = {values[index] for index in read}
+    return frozenset(i for _, i in pairs if results[i] not in nodes and view_source(results[i]) is None)

@@ -1,0 +1,149 @@
+"""Training through recordings that keep what only backward reads and write buffers back themselves (contracts B6, B7)."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from inductor_triton.replay import Offer, Replay, counters
+from torch import nn
+
+aotgrad = pytest.importorskip("aotgrad")
+
+
+@pytest.fixture(name="pair")
+def _pair(capturable):
+    """Makes a module, its copy, and the copy compiled."""
+    torch.manual_seed(0)
+    compiler = partial(_compile, capturable)
+
+    def make() -> tuple[nn.Module, nn.Module, Any]:
+        net, other = Net(), Net()
+        other.load_state_dict(net.state_dict())
+        return net, other, aotgrad.aot_module(other, forward_compiler=compiler, backward_compiler=compiler)
+
+    return make
+
+
+def _compile(capturable: Any, gm: torch.fx.GraphModule, _: object) -> Replay:
+    inputs = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
+    outputs: Any = gm.graph.output_node().args[0]
+    program = SimpleNamespace(inputs=inputs, outputs=[SimpleNamespace(buffer=getattr(o, "name", None)) for o in outputs])
+    host: Any = SimpleNamespace(function=capturable(lambda *args: list(gm(*args))), program=program, sources=())
+    return Replay(host, torch.device("cuda", 0), offer=Offer.of(gm.meta))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)
+        self.register_buffer("total", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.a(x)).tanh()
+        self.total.add_(y.detach().sum(0))
+        return self.b(y * y.sigmoid())
+
+
+def same(net: nn.Module, other: nn.Module) -> None:
+    for (name, a), b in zip(net.state_dict().items(), other.state_dict().values()):
+        torch.testing.assert_close(b, a, msg=name)
+    for (name, a), b in zip(net.named_parameters(), other.parameters()):
+        torch.testing.assert_close(b.grad, a.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_training(pair, accumulate: bool) -> None:
+    net, other, compiled = pair()
+    x = torch.randn(4, 8)
+    buffers = list(zip(net.buffers(), other.buffers()))
+    apart = [b._version - a._version for a, b in buffers]
+    for step in range(12):
+        x.copy_(torch.randn(4, 8))
+        for module, call in ((net, net), (other, compiled)):
+            if not accumulate or step % 3 == 0:
+                module.zero_grad(set_to_none=True)
+            call(x).square().sum().backward()
+        same(net, other)
+        assert [b._version - a._version for a, b in buffers] == apart
+        with torch.no_grad():
+            for p, q in zip(net.parameters(), other.parameters()):
+                p.sub_(p.grad, alpha=0.01)
+                q.sub_(q.grad, alpha=0.01)
+    assert counters["replayed"] >= 8
+
+
+def test_two_forwards_before_their_backwards(pair) -> None:
+    net, other, compiled = pair()
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    for _ in range(12):
+        for module, call in ((net, net), (other, compiled)):
+            module.zero_grad(set_to_none=True)
+            losses = [call(x).sum(), call(y).square().sum()]
+            for loss in losses:
+                loss.backward()
+        same(net, other)
+    assert counters["held"] > 0
+
+
+def test_graphs_that_are_retained_and_freed(pair) -> None:
+    net, other, compiled = pair()
+    x = torch.randn(4, 8)
+    for _ in range(8):
+        for module, call in ((net, net), (other, compiled)):
+            module.zero_grad(set_to_none=True)
+            loss = call(x).square().sum()
+            loss.backward(retain_graph=True)
+            loss.backward()
+            with pytest.raises(RuntimeError, match="second time"):
+                loss.backward()
+        same(net, other)
+
+
+def test_hooks_see_what_is_saved(pair) -> None:
+    net, other, compiled = pair()
+    x, seen = torch.randn(4, 8), []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(tensor.shape)
+        return tensor.clone()
+
+    for step in range(8):
+        for module, call in ((net, net), (other, compiled)):
+            module.zero_grad(set_to_none=True)
+            if step % 2:
+                with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+                    loss = call(x).square().sum()
+            else:
+                loss = call(x).square().sum()
+            seen.clear() if module is net else None
+            loss.backward()
+        same(net, other)
+        assert bool(seen) == bool(step % 2)
+
+
+def test_gradients_of_gradients(pair) -> None:
+    net, other, compiled = pair()
+    net.norm.eval(), other.norm.eval()
+    x = torch.randn(4, 8, requires_grad=True)
+    for _ in range(8):
+        found = []
+        for call in (net, compiled):
+            (first,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
+            found.append((first, *torch.autograd.grad(first.square().sum(), x)))
+        for a, b in zip(*found):
+            torch.testing.assert_close(b, a)
+
+
+def test_losses_without_backward_let_go(pair) -> None:
+    net, other, compiled = pair()
+    x = torch.randn(4, 8)
+    for _ in range(10):
+        for call in (net, compiled):
+            call(x)
+        same_state = zip(net.state_dict().values(), other.state_dict().values())
+        assert all(torch.allclose(a, b) for a, b in same_state)
+    assert counters["replayed"] >= 7
