@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -80,6 +81,15 @@ def captured_copy(targets: list[torch.Tensor], values: list[torch.Tensor]) -> No
         FakeGraph.current.captured.append(lambda: foreach_copy(targets, values))
 
 
+def borrowed(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor without holding it: a graph keeps addresses."""
+    size = tensor.untyped_storage().nbytes()
+    if size == 0:
+        return tensor.detach()
+    memory = (ctypes.c_char * size).from_address(tensor.untyped_storage().data_ptr())
+    return torch.frombuffer(memory, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def capturable(function: Callable[..., list[torch.Tensor]]) -> Callable[..., list[torch.Tensor]]:
     """``function`` as a host program's: captured, it computes nothing."""
 
@@ -87,7 +97,7 @@ def capturable(function: Callable[..., list[torch.Tensor]]) -> Callable[..., lis
         graph = FakeGraph.current
         if graph is None:
             return function(*arguments)
-        arguments = tuple(x.detach() for x in arguments)  # a graph keeps addresses, not tensors
+        arguments = tuple(map(borrowed, arguments))
         results = function(*arguments)
         memory = [result.detach() for result in results]  # the recording may let go of a result, the graph writes anyway
 

@@ -103,12 +103,13 @@ class Results:
         return {tensor.untyped_storage()._cdata: result.memory for tensor, result in pairs if result.memory is not None}
 
     def held(self) -> set[int]:
-        """The positions of results that somebody holds, of which there are tensors."""
-        return {i for i, result in enumerate(self.every) if result.memory is not None and result.memory.busy()}
+        """The positions of results that somebody holds, except what is kept."""
+        return {i for i, result in enumerate(self._seen) if result.memory is not None and result.memory.busy()}
 
     def waits(self) -> bool:
-        """Whether backward has yet to read what is kept."""
-        return self.token is not None and self.token.busy()
+        """Whether backward, or somebody else, has yet to read what is kept."""
+        kept = any(result.memory is not None and result.memory.busy() for result in self._kept)
+        return kept or (self.token is not None and self.token.busy())
 
 
 class Kept:
