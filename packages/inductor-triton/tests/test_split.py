@@ -64,6 +64,21 @@ def everything(x: In('float32', 1048576), flag: Out('bool', 1), doubled: Out('fl
     store(flag, [0], f)
 """
 
+STORED_FIRST = """
+@kernel(device='cuda', vector='x0')
+def stored_first(x: In('float32', 819200), y: Out('float32', 819200), z: Out('float32', 819200)):
+    for x0 in range(100):
+        for r0 in reduce(8192):
+            a = load(x, [100*r0 + x0], 'float32')
+            b = mul(a, a)
+            store(y, [100*r0 + x0], b)
+            s = reduce('sum', b, 'float32')
+        for r0 in reduce(8192):
+            c = load(y, [100*r0 + x0], 'float32')
+            d = sub(c, s)
+            store(z, [100*r0 + x0], d)
+"""
+
 
 def split(text: str) -> tuple[Kernel, Split]:
     kernel = parse_kernel(text)
@@ -77,7 +92,7 @@ def tensors_of(kernel: Kernel) -> list[torch.Tensor]:
     return [torch.randn(int(b.numel)).to(b.dtype) for b in kernel.buffers]
 
 
-@pytest.mark.parametrize(("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 5), (EVERYTHING, 2)])
+@pytest.mark.parametrize(("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 5), (EVERYTHING, 2), (STORED_FIRST, 3)])
 def test_parts_give_what_the_kernel_gives(text: str, parts: int):
     kernel, found = split(text)
     assert len(found.parts) == parts

@@ -50,11 +50,18 @@ def split_reduction(kernel: Kernel) -> Split | None:
 
 def _splittable(kernel: Kernel) -> bool:
     static = not kernel.sizes and all(integer(item.extent) is not None for item in (*kernel.ranges, *kernel.reduction))
-    loaded = {step.args[0] for step in steps(kernel) if step.op == "load"}
-    stored = {step.args[0] for step in steps(kernel) if step.op == "store"}
     combined = all(step.args[0] in COMBINED for step in steps(kernel) if step.op == "reduce")
     scans = any(step.op == "scan" for step in steps(kernel))
-    return bool(kernel.reduction) and static and combined and not scans and not loaded & stored
+    return bool(kernel.reduction) and static and combined and not scans and _reads_what_is_done(kernel)
+
+
+def _reads_what_is_done(kernel: Kernel) -> bool:
+    """Whether a buffer that is read and written is read in later bodies only than those that write it."""
+    written: dict[object, int] = {}
+    for place, body in enumerate(kernel.bodies):
+        written |= {step.args[0]: place for step in body.instructions if step.op == "store"}
+    reads = [(step.args[0], place) for place, body in enumerate(kernel.bodies) for step in body.instructions if step.op == "load"]
+    return all(place > written.get(buffer, -1) for buffer, place in reads)
 
 
 Chunks = tuple[tuple[Range, ...], tuple[Range, ...], dict[sympy.Symbol, sympy.Expr]]
@@ -198,7 +205,12 @@ class _Splitter:
         for step in (step for body in bodies for step in body.instructions if step.op in ("load", "store")):
             touched[str(step.args[0])] = step.op
         roles = {"load": "in", "store": "out"}
-        given = [item for item in self.kernel.buffers if item.name in touched]
+        read = {str(step.args[0]) for body in bodies for step in body.instructions if step.op == "load"}
+        given = [
+            replace(item, role="in") if item.role == "out" and item.name in read else item
+            for item in self.kernel.buffers
+            if item.name in touched
+        ]
         own = [replace(item, role=roles[touched[item.name]]) for item in self.scratch if item.name in touched]
         name = f"{self.kernel.name}_{len(self.parts)}"
         loops = {item.symbol for item in (*ranges, *reduction)}
