@@ -84,6 +84,7 @@ class Results:
     def make(self, arguments: Sequence[object]) -> list[object]:
         """The results of a replay with ``arguments``."""
         storages: dict[int, torch.UntypedStorage] = {}
+        made: list[object]
         if self._owners is None:
             made = [result.make(arguments, storages) for result in self._seen]
         else:
@@ -146,7 +147,7 @@ def results_of(
             results.append(Result(value))
             continue
         storage = value.untyped_storage()._cdata
-        if name in inputs:
+        if name is not None and name in inputs:
             position, tensor = inputs[name]
             results.append(Result(source=position, metadata={} if value is tensor else _metadata(value)))
         elif storage in sources:

@@ -60,7 +60,9 @@ def _reads_what_is_done(kernel: Kernel) -> bool:
     written: dict[object, int] = {}
     for place, body in enumerate(kernel.bodies):
         written |= {step.args[0]: place for step in body.instructions if step.op == "store"}
-    reads = [(step.args[0], place) for place, body in enumerate(kernel.bodies) for step in body.instructions if step.op == "load"]
+    reads = [
+        (step.args[0], place) for place, body in enumerate(kernel.bodies) for step in body.instructions if step.op == "load"
+    ]
     return all(place > written.get(buffer, -1) for buffer, place in reads)
 
 
