@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -50,7 +51,7 @@ class Fusion:
         self._outputs = {view.buffer for view in self.graph.outputs if isinstance(view, View)}
         self._offer_templates()
         queue: list[tuple[int, int, int, str, str]] = []
-        seen: set[tuple[str, str]] = set()
+        seen: defaultdict[str, set[str]] = defaultdict(set)
         for group in list(self.dag.groups.values()):
             self._add_candidates(group, queue, seen)
         budget = 64 + 24 * len(self.dag.groups)
@@ -62,7 +63,8 @@ class Fusion:
             budget -= 1
             fused = self._try(left, right)
             if fused is not None:
-                seen = {pair for pair in seen if fused.name not in pair}
+                for partner in seen.pop(fused.name, ()):
+                    seen[partner].discard(fused.name)
                 self._add_candidates(fused, queue, seen)
         self.decisions += add_sums_to_rows(self.graph, self.dag, self._same_points)
         self._bundle_small()
@@ -111,7 +113,7 @@ class Fusion:
             self._bytes[name] = self.graph.facts.hint(product(buffer.shape)) * buffer.dtype.itemsize
         return self._bytes[name]
 
-    def _add_candidates(self, group: Group, queue: list, seen: set) -> None:
+    def _add_candidates(self, group: Group, queue: list, seen: defaultdict[str, set[str]]) -> None:
         if not group.is_fusable:
             return
         for name in sorted(group.reads | set(group.writes)):
@@ -120,10 +122,11 @@ class Fusion:
                 found = self.dag.groups.get(other)
                 if found is None or found is group or not found.is_fusable:
                     continue
-                left, right = sorted((group, found), key=lambda g: (g.first, g.last))
-                if (left.name, right.name) in seen:
+                if other in seen[group.name]:
                     continue
-                seen.add((left.name, right.name))
+                seen[group.name].add(other)
+                seen[other].add(group.name)
+                left, right = sorted((group, found), key=lambda g: (g.first, g.last))
                 saved = self._saved(left, right)
                 heapq.heappush(queue, (-saved, right.first - left.first, left.first, left.name, right.name))
 
