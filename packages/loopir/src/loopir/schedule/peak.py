@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from loopir.node import LoweredGraph, View
@@ -46,8 +45,7 @@ class _Lifetimes:
             self.made[group.name] = sorted(names - given - (inside if group.extern is None else set()))
             self.read[group.name] = sorted(name for name in group.reads if name in self.readers)
             self.bytes |= {name: _bytes(graph, name) for name in self.made[group.name]}
-        makers = Counter(name for names in self.made.values() for name in names)
-        self.joint = {name for name, count in makers.items() if count > 1}
+        self.joint = {name for group in dag.groups.values() for name in group.parts}
 
     def growth(self, group: Group, waiting: dict[str, int], alive: set[str]) -> int:
         """Bytes held after the group beyond those before it. What several groups write in parts is not charged to the first,
