@@ -28,6 +28,8 @@ CASES = {
     "pointwise in steps": (1, 2, 0, 1, False, [True, True, False], 2),
     "window": (3, 1, 1, 1, False, [True, True, False], 2),
     "window in steps": (3, 2, 1, 2, True, [False, True, True], 1),
+    "patches": (3, 3, 0, 1, True, [True, True, True], 0),
+    "patches that leave a rest": (2, 2, 0, 1, False, [True, True, False], 2),
     "depthwise": (5, 1, 2, 1, False, [True, True, False], 2),
     "depthwise in steps": (4, 2, 1, 1, False, [False, True, False], 1),
 }
@@ -40,7 +42,7 @@ def test_products_equal_convolutions(name: str, layout: torch.memory_format, mon
     monkeypatch.setattr(products, "LARGE_WEIGHT", 1)
     torch.manual_seed(0)
     groups = 3 if "depthwise" in name else 1
-    x, w = torch.randn(2, 3, 5, 6), torch.randn(3 if groups > 1 else 4, 3 // groups, size, size)
+    x, w = torch.randn(2, 3, 6 if name == "patches" else 5, 6), torch.randn(3 if groups > 1 else 4, 3 // groups, size, size)
     x = x.contiguous(memory_format=layout)
     y = torch.conv2d(x, w, None, stride, padding, dilation, groups)
     g = torch.randn_like(y).contiguous(memory_format=torch.channels_last)
@@ -59,3 +61,21 @@ def test_large_images_and_other_types_stay_convolutions() -> None:
         g = torch.randn(x.shape[0], 4, *x.shape[2:], dtype=x.dtype)
         host = compile_graph(trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()})
         assert sum("convolution" in op for op in host.extern_ops) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels last"])
+def test_patches_with_bias(layout: torch.memory_format, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    w, bias = torch.randn(5, 3, 2, 3, dtype=dtype), torch.randn(5, dtype=dtype)
+    x = torch.randn(2, 3, 4, 9, dtype=dtype).contiguous(memory_format=layout)
+
+    def fn(x, w, bias):
+        return aten.convolution(x, w, bias, [2, 3], [0, 0], [1, 1], False, [0, 0], 1)
+
+    host = compile_graph(trace(fn, x, w, bias), (x, w, bias), codegens={"cpu": EvaluatorCodeGenerator()})
+    assert host.extern_ops == ("aten.addmm.default",)
+    (result,) = host(x, w, bias)
+    expected = fn(x, w, bias)
+    torch.testing.assert_close(result, expected, rtol=2e-2 if dtype is torch.bfloat16 else 1e-4, atol=1e-2)
+    assert result.stride() == expected.stride()

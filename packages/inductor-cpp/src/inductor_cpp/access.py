@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import sympy
+import torch
 from loopir import Instruction, Kernel, Value
 
 
@@ -57,6 +58,13 @@ def value_names(instruction: Instruction) -> tuple[str, ...]:
 def stored_buffers(kernel: Kernel) -> frozenset[str]:
     """Buffers that the kernel writes."""
     return frozenset(str(step.args[0]) for body in kernel.bodies for step in body.instructions if step.op == "store")
+
+
+def only_raised(kernel: Kernel) -> frozenset[str]:
+    """Bfloat16 values that only casts to float32 use."""
+    steps = [step for body in kernel.bodies for step in body.instructions]
+    other = {name for step in steps if step.op != "cast" or step.dtype is not torch.float32 for name in value_names(step)}
+    return frozenset(step.result for step in steps if step.result and step.dtype is torch.bfloat16) - other
 
 
 def accessed_once(kernel: Kernel) -> frozenset[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
 from loopir import Instruction, Kernel, Value
 
-from inductor_cpp.access import as_expr, index_expressions, stored_buffers, stride_along, symbol_names, value_names
+from inductor_cpp.access import as_expr, index_expressions, only_raised, stored_buffers, stride_along, symbol_names, value_names
 from inductor_cpp.dtypes import c_type, literal
 from inductor_cpp.elementwise import expression
 from inductor_cpp.names import identifier
@@ -37,11 +37,13 @@ class Emitter:
     epilogue: list[str] = field(default_factory=list)
     cascades: list[str] = field(default_factory=list)
     stored: frozenset[str] = frozenset()
+    only_raised: frozenset[str] = frozenset()
     kept: Kept = field(default_factory=Kept)
     tiles: Tiles | None = None
 
     def __post_init__(self) -> None:
         self.stored = stored_buffers(self.kernel)
+        self.only_raised = only_raised(self.kernel)
 
     # ---- questions ----
 
@@ -165,6 +167,18 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
     e.define(step, expression(step.op, texts, step.dtype), vector=vector, depth=e.depth_of(step), run_start=run_start)
 
 
+def emit_cast(e: Emitter, step: Instruction) -> None:
+    """To bfloat16 and back is one rounding, without packing."""
+    operand = e.operand(step.args[0])
+    if operand.exact is not None and step.dtype is torch.float32 and step.args[0].name in e.only_raised:
+        e.define(step, f"rounded(tag<bf16>{{}}, {operand.exact})", vector=True, depth=e.depth_of(step))
+        return
+    emit_elementwise(e, step)
+    assert step.result is not None
+    if operand.vector and operand.dtype is torch.float32 and step.dtype is torch.bfloat16:
+        e.bindings[step.result] = replace(e.bindings[step.result], exact=operand.text)
+
+
 def emit_quotient(e: Emitter, step: Instruction) -> None:
     """A vector over a number takes its reciprocal once."""
     dividend, divisor = (e.operand(arg) for arg in step.args)
@@ -271,6 +285,9 @@ def emit_store(e: Emitter, step: Instruction) -> None:
     lane = f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
     stride = _narrow_stride(e, expr, dtype)
     if stride == 1:
+        if value.exact is not None and mode is None:
+            target.add(f"store_rounded<W>({address}, {value.exact}, {e.count});")
+            return
         extra = ", shared" if mode == "add" else ""
         target.add(f"{'add_lanes' if mode == 'add' else 'store'}<W, {kind}>({address}, {text}, {e.count}{extra});")
     elif stride == 2 and mode is None:
@@ -317,6 +334,7 @@ RULES = {
     "store": emit_store,
     "indirect": emit_indirect,
     "uniform": emit_uniform,
+    "cast": emit_cast,
     "div": emit_quotient,
     "floordiv": emit_division,
     "remainder": emit_division,

@@ -13,7 +13,7 @@ INDENT = "  "
 class Binding:
     """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text of lane 0 when the lanes
     count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only); ``constant`` its
-    number."""
+    number; ``exact`` the text of the float32 vector that it rounds to bfloat16."""
 
     text: str
     dtype: torch.dtype
@@ -22,6 +22,7 @@ class Binding:
     run_start: str | None = None
     lane_array: str | None = None
     constant: int | float | None = None
+    exact: str | None = None
 
 
 @dataclass

@@ -140,6 +140,11 @@ class GraphBuilder:
         """An identity ``convert``, never simplified: a new tensor with the strides of ``meta``."""
         return self._append(prims.convert, (value,), {"dtype": value.dtype}, meta)
 
+    def strided(self, value: GraphValue, meta: TensorMeta) -> GraphValue:
+        """``value`` with the strides of ``meta`` for calls, which only read it: one copy serves them all."""
+        key = (prims.convert, value, key_of(meta.strides), "strided")
+        return self._shared(key, prims.convert, (value,), {"dtype": value.dtype}, meta)
+
     def call(self, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> GraphValue:
         """Records an extern call. Calls of deterministic operators are shared like prims."""
         if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:

@@ -240,7 +240,7 @@ class _Pass:
         wanted = metas_of(given.meta.get("val"))
         if not isinstance(wanted, TensorMeta) or not isinstance(value.meta, TensorMeta) or same_layout(value.meta, wanted):
             return value
-        return self.builder.copy(value, wanted)
+        return self.builder.strided(value, wanted)
 
     def outputs(self, node: fx.Node) -> tuple[list[Any], tuple[Any, ...]]:
         given = node.args[0]

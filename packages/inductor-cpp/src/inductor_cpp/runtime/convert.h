@@ -16,16 +16,27 @@ INLINE vbf to_bf16(vf x) {                                   // the instruction 
   if (__builtin_expect(__builtin_ia32_fpclassps512_mask(x, 0x20, -1) != 0, 0)) return round_denormals(x);
   return {(vh)__builtin_ia32_cvtneps2bf16_v16sf(x)};
 }
+typedef VECTOR(u16, 2 * LANES) both_halves;
+#define UPPER_LANES 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+__attribute__((noinline, cold)) static both_halves round_denormals(vf a, vf b) {
+  return __builtin_shufflevector(round_bf16(a).bits, round_bf16(b).bits, ALL_LANES, UPPER_LANES);
+}
+INLINE both_halves packed_bf16(two<vf> x) {
+  u16 a = __builtin_ia32_fpclassps512_mask(x.a, 0x20, -1), b = __builtin_ia32_fpclassps512_mask(x.b, 0x20, -1);
+  if (__builtin_expect(!__builtin_ia32_kortestzhi(a, b), 0)) return round_denormals(x.a, x.b);
+  return (both_halves)TWO_TO_BF16(x.b, x.a);
+}
 INLINE two<vbf> to_bf16(two<vf> x) {
-  if (__builtin_expect((__builtin_ia32_fpclassps512_mask(x.a, 0x20, -1) | __builtin_ia32_fpclassps512_mask(x.b, 0x20, -1)) != 0, 0))
-    return {round_denormals(x.a), round_denormals(x.b)};
-  typedef VECTOR(u16, 32) both;
-  both r = (both)TWO_TO_BF16(x.b, x.a);
-  return {{__builtin_shufflevector(r, r, ALL_LANES)}, {__builtin_shufflevector(r, r, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)}};
+  both_halves r = packed_bf16(x);
+  return {{__builtin_shufflevector(r, r, ALL_LANES)}, {__builtin_shufflevector(r, r, UPPER_LANES)}};
 }
 #else
 INLINE vbf to_bf16(vf x) { return round_bf16(x); }
 #endif
+INLINE vf rounded(tag<bf16>, vf x) {                         // to bf16 and back
+  vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) & 0xffff0000u;
+  return (x != x) ? (vf)(vi{} + 0x7fc00000) : (vf)r;
+}
 INLINE bf16 to_bf16(f32 x) {
   u32 u = __builtin_bit_cast(u32, x);
   return {x != x ? (u16)0x7fc0 : (u16)((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};
@@ -121,6 +132,7 @@ template <class T> INLINE T to(tag<T> t, f16 x) { return to(t, raise(x)); }
 INLINE bf16 to(tag<bf16>, bf16 x) { return x; }
 INLINE f16 to(tag<f16>, f16 x) { return x; }
 template <class T, class V> INLINE auto cast(V x) { return to(tag<T>{}, x); }
+template <class T, class H> INLINE two<H> rounded(tag<T> t, two<H> x) { return {rounded(t, x.a), rounded(t, x.b)}; }
 
 #define COMPARE_HALF(f) \
   INLINE vm f(vbf x, vbf y) { return f(raise(x), raise(y)); } INLINE vm f(vhf x, vhf y) { return f(raise(x), raise(y)); } \

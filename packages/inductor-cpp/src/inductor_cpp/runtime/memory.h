@@ -119,6 +119,13 @@ template <> struct mover<LANES> {
 };
 template <int W, class T, class N> INLINE vec<T, W> load(const T* p, N n) { return mover<W>::load(p, n); }
 template <int W, class T, class N> INLINE void store(T* p, vec<T, W> v, N n) { mover<W>::template store<T>(p, v, n); }
+INLINE void put_rounded(bf16* p, vf v) { put(p, to_bf16(v).bits); }
+#if HAVE_AVX512 && defined(__AVX512BF16__)
+INLINE void put_rounded(bf16* p, two<vf> v) { put(p, packed_bf16(v)); }   // one store, and no halves to take apart
+#endif
+template <class H> INLINE void put_rounded(bf16* p, two<H> v) { put_rounded(p, v.a); put_rounded(p + sizeof(H) / 4, v.b); }
+template <int W> INLINE void store_rounded(bf16* p, vec<f32, W> v, full) { put_rounded(p, v); }
+template <int W> INLINE void store_rounded(bf16* p, vec<f32, W> v, part n) { store<W, bf16>(p, cast<bf16>(v), n); }
 template <int W, class T, class N> INLINE vec<T, W> load_if(const T* p, N n, vec<bool, W> m, vec<T, W> other) {
   auto in = m & present<W>(n);
   return where(in, mover<W>::load_where(p, in), other);

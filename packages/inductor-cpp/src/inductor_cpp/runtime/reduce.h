@@ -1,11 +1,17 @@
 // Reductions: every lane accumulates by itself, lanes are combined at the end by halves. `part` steps add nothing for missing lanes.
-#if LANES == 16
-#define ROTATIONS(X) X(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7) X(4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11) \
+#define ROTATIONS_16(X) X(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7) X(4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11) \
   X(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13) X(1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#define ROTATIONS_8(X) X(4, 5, 6, 7, 0, 1, 2, 3) X(2, 3, 0, 1, 6, 7, 4, 5) X(1, 0, 3, 2, 5, 4, 7, 6)
+#define ROTATIONS_4(X) X(2, 3, 0, 1) X(1, 0, 3, 2)
+#if LANES == 16
+#define ROTATIONS ROTATIONS_16
+#define HALF_ROTATIONS ROTATIONS_8
 #elif LANES == 8
-#define ROTATIONS(X) X(4, 5, 6, 7, 0, 1, 2, 3) X(2, 3, 0, 1, 6, 7, 4, 5) X(1, 0, 3, 2, 5, 4, 7, 6)
+#define ROTATIONS ROTATIONS_8
+#define HALF_ROTATIONS ROTATIONS_4
 #else
-#define ROTATIONS(X) X(2, 3, 0, 1) X(1, 0, 3, 2)
+#define ROTATIONS ROTATIONS_4
+#define HALF_ROTATIONS(X) X(1, 0)
 #endif
 const f32 INF32 = __builtin_inff();
 const f64 INF64 = __builtin_inf();
@@ -37,6 +43,9 @@ template <class Op, class T> struct combine<Op, T, LANES> {
 #define ROTATE(...) v = Op::apply(v, __builtin_shufflevector(v, v, __VA_ARGS__));
 template <class Op> struct combine<Op, f32, LANES> { static inline LAMBDA f32 all(vf v) { ROTATIONS(ROTATE) return v[0]; } };
 template <class Op> struct combine<Op, i32, LANES> { static inline LAMBDA i32 all(vi v) { ROTATIONS(ROTATE) return v[0]; } };
+#define COMBINE_WIDE(T, V) template <> struct combine<plus, T, LANES> { \
+  typedef plus Op; static inline LAMBDA T all(two<V> x) { V v = x.a + x.b; HALF_ROTATIONS(ROTATE) return v[0]; } };
+COMBINE_WIDE(f64, vd) COMBINE_WIDE(i64, vq)
 template <class Op, class T> struct combine<Op, T, 1> { static inline LAMBDA T all(T v) { return v; } };
 
 template <class Op, class T, int W> struct fold {

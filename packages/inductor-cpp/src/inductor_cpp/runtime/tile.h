@@ -36,9 +36,28 @@ template <class T> static __attribute__((noinline)) void transpose(const T* from
   }
   for (; r < rows; r++) for (i64 c = 0; c < columns; c++) to[c * to_stride + r] = from[r * from_stride + c];
 }
+// A whole tile from memory: rows that lie a power of two apart fall into few sets of the cache, so each is read at once (a register
+// of short elements is half a line), and the part of it that the next tile needs is asked for.
+template <class T> static __attribute__((noinline)) void transpose_tile(const T* from, i64 stride, T* to) {
+  alignas(64) T rows[LANES * TILE];
+  for (i64 r = 0; r < TILE; r += LANES) {
+    for (i64 i = 0; i < LANES; i++) {
+      const T* row = from + (r + i) * stride;
+#pragma GCC unroll 4
+      for (i64 c = 0; c < TILE; c += sizeof(vu) / sizeof(T)) {
+        put(rows + i * TILE + c, fetch<vu>(row + c));
+        __builtin_prefetch(row + TILE + c, 0, 2);
+      }
+    }
+    transpose((const T*)rows, TILE, to + r, TILE, LANES, TILE);
+  }
+}
 template <class T> struct tile {                            // data[c * TILE + r] is the element of row r and column c
   alignas(64) T data[TILE * TILE];
   LAMBDA tile() {}
-  LAMBDA void load(const T* p, i64 stride, i64 rows, i64 columns) { transpose(p, stride, data, TILE, rows, columns); }
+  LAMBDA void load(const T* p, i64 stride, i64 rows, i64 columns) {
+    if constexpr (sizeof(T) == 2) if (rows == TILE && columns == TILE) return transpose_tile(p, stride, data);
+    transpose(p, stride, data, TILE, rows, columns);
+  }
   LAMBDA void store(T* p, i64 stride, i64 rows, i64 columns) const { transpose((const T*)data, TILE, p, stride, columns, rows); }
 };
