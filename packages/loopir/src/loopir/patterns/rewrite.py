@@ -25,8 +25,8 @@ def rewrite_patterns(
 
     Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its convolution; attention in its usual
     spellings becomes one call; padding, concatenation and bias additions are simplified; generators are asked to replace
-    convolutions and linear layers with what follows them; small convolutions and patches in training become matrix products; sizes of
-    16-bit products on CUDA devices grow to multiples of 8; convolution nets run channels-last where that is faster.
+    convolutions and linear layers with what follows them; small convolutions and patches in training become matrix products;
+    sizes of 16-bit products on CUDA devices grow to multiples of 8; convolution nets run channels-last where that is faster.
     """
     options = options or Options()
     if not options.patterns:
