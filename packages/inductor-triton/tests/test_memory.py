@@ -219,6 +219,35 @@ def bag(table: In('float32', 200), idx: In('int64', 12), out: Out('float32', 30)
         run(text, torch.rand(200), torch.randint(0, 20, (12,)), torch.zeros(30), config=config, ulps=8, ptx=(90,))
 
 
+BAGS = """
+@kernel(device='cuda')
+def bags(index: In('int64', 160), table: In('bfloat16', 3200), scale: In('float32', 20), out: Out('float32', 1280)):
+    for b in range(4):
+        for h in range(5):
+            for c in range(64):
+                for r in reduce(8):
+                    a = load(index, [40*b + 8*h + r], 'int64')
+                    i = indirect(a, 50)
+                    v = load(table, [64*i + c], 'bfloat16')
+                    w = cast(v, 'float32')
+                    s = reduce('sum', w, 'float32')
+                f = load(scale, [5*b + h], 'float32')
+                t = mul(s, f)
+                store(out, [320*b + 64*h + c], t)
+"""
+
+
+@pytest.mark.parametrize("block", [32, 64, 128])
+def test_a_block_within_one_point_of_the_outer_loops(run, block):
+    tensors = torch.randint(50, (160,)), torch.randn(3200).bfloat16(), torch.randn(20), torch.zeros(1280)
+    text = run(BAGS, *tensors, config=Config(x=block, r=8, persistent=True, num_warps=1), ulps=16, ptx=(90,))
+    assert ("h = tl.program_id(0)" in text) == (block <= 64), "what depends on it alone has no dimension"
+
+
+def test_gathers_of_short_rows_take_one_warp():
+    assert launch_spec(generate_source(parse_kernel(BAGS))).config.num_warps == 1
+
+
 def test_symbolic_pointwise(run):
     text = """
 @kernel(device='cuda')
