@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from inductor_triton import Config, TritonCodeGenerator, autotune, compile_ptx
 from inductor_triton.compile import compile_variant, usual_variant
 from inductor_triton.spec import launch_spec, sequence_of
+from inductor_triton.tuning import format_config, parse_config
 from loopir import Options, Template, compile_graph, format_schedule
 from primops.testing import trace
 from symshapes import FakeTensorMode
@@ -119,6 +120,20 @@ def test_descriptors_and_a_persistent_grid(monkeypatch, dtype, m, n, columns, tr
     binary = compile_variant(part, odd, 90)
     assert "bulk.tensor" not in binary.ptx, "the copy engine takes multiples of 16 only"
     assert binary.ptx.count(".param .u64 .ptr") == compile_variant(part, aligned, 90).ptx.count(".param .u64 .ptr")
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_the_sum_in_parts(monkeypatch, parts):
+    config = Config(x=32, y=16, r=16, num_stages=3, split=parts)
+    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    x, w, b = random(40, 128), random(72, 128), random(72)
+    (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :72], x, w, b)
+    assert len(sequence_of(source).parts) == 2
+    for part in sequence_of(source).parts:
+        assert compile_ptx(part, 90)
+    check(lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2).relu(), random(40, 1), x, random(128, 72))
+    check(lambda x, q: torch.mm(x, (q.float() * 0.25).half()) + 1, x, torch.randint(-8, 8, (128, 48), dtype=torch.int8))
+    assert parse_config(format_config(config)) == config
 
 
 def test_machine_code():

@@ -25,6 +25,8 @@ TILES = (
     (128, 64, 4, 4),
 )
 """Rows, columns, warps and stages of matrix products."""
+SPLITS, SHORTEST_SUM = (2, 4, 8), 512
+"""Parts of a long sum, where the tiles of a product are too few for the device."""
 
 
 def candidates(kernel: Kernel | Template) -> list[Config]:
@@ -65,7 +67,7 @@ def _of_template(template: Template) -> Iterator[Config]:
     yield base
     found = product_of(template)
     assert found is not None
-    _, m, n, _ = sizes_of(template, found)
+    batch, m, n, k = sizes_of(template, found)
     by_engine = has_descriptors(template, found)
     for rows, columns, warps, stages in TILES:
         if rows > 2 * next_power_of_two(m) or columns > 2 * next_power_of_two(n):
@@ -73,5 +75,9 @@ def _of_template(template: Template) -> Iterator[Config]:
         plain = Config(x=columns, y=rows, r=base.r, num_warps=warps, num_stages=stages)
         yield plain
         yield replace(plain, num_stages=stages - 1)
+        if batch == 1 and not template.sizes and -(-m // rows) * -(-n // columns) < MULTIPROCESSORS:
+            yield from (
+                replace(plain, split=parts) for parts in SPLITS if k % (parts * base.r) == 0 and k // parts >= SHORTEST_SUM
+            )
         if by_engine:
             yield replace(plain, r=64, grid=MULTIPROCESSORS, tma=True)

@@ -23,7 +23,8 @@ class Config:
     """A choice of blocks: elements per program along the point axes (``y``, ``x``) and the reduction (``r``), and warps.
 
     ``persistent`` means that one block holds the whole reduction, so that inner values stay in registers between bodies;
-    ``grid`` programs then walk over all points (0: a program per block); ``tma``: tiles are fetched by Hopper's copy engine.
+    ``grid`` programs then walk over all points (0: a program per block); ``tma``: tiles are fetched by Hopper's copy engine;
+    ``split``: into how many parts the sum of a matrix product is split.
     """
 
     x: int
@@ -34,6 +35,7 @@ class Config:
     num_stages: int = 1
     grid: int = 0
     tma: bool = False
+    split: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 from loopir import Body, FloorDiv, Instruction, Kernel, KernelBuffer, KernelSource, Range, Stage, Template, Value, View
 
 from inductor_triton import ops
-from inductor_triton.codegen import assemble
+from inductor_triton.codegen import assemble, generate_source
 from inductor_triton.emitter import Dims, Emitter, Term
 from inductor_triton.heuristics import Config
 from inductor_triton.indexing import flat_position, integer, product
@@ -29,6 +29,7 @@ WIDEST_EPILOGUE = 128
 """Columns of a tile that the epilogue takes at once: more would not fit the registers beside the accumulator."""
 DESCRIPTOR = 128
 """Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
+PARTIALS = "partials"
 LOCALS = frozenset(
     [
         "acc",
@@ -40,6 +41,7 @@ LOCALS = frozenset(
         "batch",
         "first",
         "together",
+        "share",
         "mfirst",
         "nfirst",
         "left",
@@ -62,6 +64,8 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     """The Triton source of ``template`` with tiles of ``config.y`` x ``config.x`` and steps of ``config.r``."""
     found = product_of(template)
     assert found is not None, "refused before"
+    if config.split > 1 and PARTIALS not in {buffer.name for buffer in template.buffers}:
+        return _with_split_sum(template, found, config)
     source = _Source(template, found, config)
     function = source.function()
     text = assemble(template.origins, config, function)
@@ -73,7 +77,7 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),
         sizes=tuple(size.name for size in template.sizes),  # type: ignore[attr-defined]
         blocks=() if config.grid else tiles,
-        batch=sympy.Min(config.grid, count) if config.grid else found.batch,  # type: ignore[arg-type]
+        batch=sympy.Min(config.grid, count) if config.grid else found.batch * config.split,  # type: ignore[arg-type]
         config=config,
         index=emitter.index_type,
         limits=emitter.limits,
@@ -86,6 +90,70 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     spec = replace(spec, signature=(*spec.signature, "*u8"), workspace=True)
     part = KernelSource(replace(template, buffers=(*template.buffers, workspace)), text, (("launch", spec),))
     return KernelSource(template, text, (("sequence", Sequence((part,), (workspace,))),))
+
+
+def _with_split_sum(template: Template, found: Product, config: Config) -> KernelSource:
+    """The product's sum in parts, which programs take side by side, and a kernel that adds them and goes on with the epilogue:
+    for products of few tiles and long sums."""
+    numel = config.split * found.m * found.n
+    partials = KernelBuffer(PARTIALS, torch.float32, "out", numel)
+    first = generate_matmul(replace(template, buffers=(*template.buffers, partials)), config)
+    second = generate_source(_sum_of_parts(template, found, replace(partials, role="in"), config.split))
+    text = "\n\n".join([first.text, second.text])
+    return KernelSource(template, text, (("sequence", Sequence((first, second), (partials,))),))
+
+
+def _sum_of_parts(template: Template, found: Product, partials: KernelBuffer, parts: int) -> Kernel:
+    """The kernel after the product: the sum of its parts, what addmm adds, rounded as in memory, and the epilogue."""
+    stage = template.epilogue
+    steps, result = _placed(stage, template, "e_")
+    rows, columns = (item.symbol for item in stage.kernel.ranges[-2:])
+    part = sympy.Symbol("part", integer=True, nonnegative=True)
+    place = sympy.expand((part * found.m + rows) * found.n + columns)
+    inner = (
+        Instruction("p_load", "load", (PARTIALS, place, None, None), torch.float32),
+        Instruction("p_sum", "reduce", ("sum", Value("p_load")), torch.float32),
+    )
+    outer = _scaled_and_biased(found, template, (rows, columns))
+    dtype = next(buffer.dtype for buffer in stage.kernel.buffers if buffer.name == stage.buffer)
+    rounded = Instruction("p_rounded", "cast", (Value(str(outer[-1].result) if outer else "p_sum"),), dtype)
+    loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
+
+    def used(step: Instruction) -> Instruction:
+        args = (Value("p_rounded") if isinstance(arg, Value) and arg.name in loads else arg for arg in step.args)
+        return replace(step, args=tuple(args))
+
+    body = (*outer, rounded, *(used(step) for step in steps if str(step.result) not in loads))
+    touched = {step.args[0] for step in body if step.op in ("load", "store")}
+    buffers = (*(buffer for buffer in template.buffers if buffer.name in touched), partials)
+    reduction = (Range(part, sympy.Integer(parts)),)
+    bodies = (Body(True, inner), Body(False, body))
+    name = f"{template.name}_sum"
+    return Kernel(name, template.device, buffers, (), stage.kernel.ranges, reduction, bodies, columns, origins=template.origins)
+
+
+def _scaled_and_biased(found: Product, template: Template, point: tuple[sympy.Symbol, ...]) -> tuple[Instruction, ...]:
+    """``alpha * p_sum + beta * bias`` in float32."""
+    steps: list[Instruction] = []
+
+    def add(name: str, op: str, *args: object, dtype: torch.dtype = torch.float32) -> Value:
+        steps.append(Instruction(name, op, args, dtype))  # type: ignore[arg-type]
+        return Value(name)
+
+    def scaled(value: Value, factor: float, name: str) -> Value:
+        if factor == 1:
+            return value
+        return add(f"{name}_scaled", "mul", value, add(f"{name}_factor", "constant", float(factor)))
+
+    value = scaled(Value("p_sum"), found.alpha, "p")
+    if found.bias is not None and found.beta != 0:
+        view = found.bias
+        terms = (symbol * step for symbol, step, size in zip(point[-len(view.shape) :], view.stride, view.shape) if size != 1)
+        index = sympy.expand(view.offset + sum(terms))
+        buffer = next(buffer for buffer in template.buffers if buffer.name == view.buffer)
+        bias = add("p_bias", "load", view.buffer, index, None, None, dtype=buffer.dtype)
+        add("p_biased", "add", value, scaled(add("p_wide", "cast", bias), found.beta, "b"))
+    return tuple(steps)
 
 
 def without_engine(part: KernelSource) -> KernelSource:
@@ -123,7 +191,11 @@ class _Source:
         whole = self.whole
         self._start()
         whole.line("acc = tl.full([MBLOCK, NBLOCK], 0.0, tl.float32)")
-        whole.line(f"for kbase in tl.range(0, {self._text(self.product.k)}, KBLOCK):")
+        span = f"0, {self._text(self.product.k)}"
+        if self.config.split > 1:
+            length = int(self.product.k) // self.config.split
+            span = f"share * {length}, share * {length} + {length}"
+        whole.line(f"for kbase in tl.range({span}, KBLOCK):")
         whole.indent += 1
         if not self.config.tma:
             self._sum_axes()
@@ -165,9 +237,10 @@ class _Source:
             whole.line(f"for program in tl.range(tl.program_id(0), {tiles}, {self.config.grid}, flatten=True):")
             whole.indent += 1
             program = f"program{whole.index_cast}"
-        whole.line(f"tile = {program}" if found.batch == 1 else f"tile = {program} % (rows * columns)")
-        if found.batch != 1:
-            whole.line(f"batch = {program} // (rows * columns)")
+        outer = "share" if self.config.split > 1 else "batch" if found.batch != 1 else None
+        whole.line(f"tile = {program} % (rows * columns)" if outer else f"tile = {program}")
+        if outer:
+            whole.line(f"{outer} = {program} // (rows * columns)")
         whole.line(f"first = tile // ({GROUP} * columns) * {GROUP}")
         whole.line(f"together = tl.minimum(rows - first, {GROUP})")
         whole.line(f"mfirst = (first + tile % ({GROUP} * columns) % together) * MBLOCK")
@@ -217,7 +290,12 @@ class _Source:
         return f"{name}.load([{', '.join(first.split(', ')[::-1])}]).T"
 
     def _end(self) -> None:
-        """The epilogue, on halves of a wide tile one after the other."""
+        """The epilogue, on halves of a wide tile one after the other; only a part of the sum where that is split."""
+        if self.config.split > 1:
+            place = f"(share{self.whole.index_cast} * {self._text(self.product.m)} + m) * {self._text(self.product.n)} + n"
+            masks = " & ".join(f"{dim}mask" for dim in (M, N) if self._masked(dim))
+            self.whole.line(f"tl.store({self.whole.name(PARTIALS)} + {place}, acc{f', mask={masks}' if masks else ''})")
+            return
         halves = 2 if self.config.x > WIDEST_EPILOGUE else 1
         if halves == 1:
             self._epilogue("acc", "", self.config.x)
