@@ -48,7 +48,12 @@ def page(micro: Row, models: Row) -> str:
         "",
         f'"Of a copy" is the share of {copy} TB/s, what a device copy reads and writes; of the library',
     ]
-    lines += ["for matrix products. Random masks and products of few bytes are not bound by memory.", ""]
+    lines += [
+        "for matrix products. Random masks and products of few bytes are not bound by memory. As in eager mode, a caller may",
+        "write to an input between forward and backward: what backward needs of one that eager mode does not keep is kept beside",
+        "it, one more pass in `rms_norm_training` (bfloat16) and `cross_entropy_training`.",
+        "",
+    ]
     lines += ["![torch.compile's time over ours](gpu_micro.svg)", ""]
     lines += table(kernels, {
         "kernel": field("kernel"), "dtype": field("dtype"), "us": field("us"), "of a copy": field("of_copy"),
