@@ -50,8 +50,8 @@ def page(micro: Row, models: Row) -> str:
     ]
     lines += [
         "for matrix products. Random masks and products of few bytes are not bound by memory. As in eager mode, a caller may",
-        "write to an input between forward and backward: what backward needs of one that eager mode does not keep is kept beside",
-        "it, one more pass in `rms_norm_training` (bfloat16) and `cross_entropy_training`.",
+        "write to an input between forward and backward: what backward needs of one that eager mode does not keep is kept",
+        "beside it, one more pass in `rms_norm_training` (bfloat16) and `cross_entropy_training`.",
         "",
     ]
     lines += ["![torch.compile's time over ours](gpu_micro.svg)", ""]
