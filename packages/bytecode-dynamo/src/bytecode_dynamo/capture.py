@@ -47,6 +47,7 @@ from .errors import (
     InvariantError,
     RecompileError,
     Retry,
+    UnsoundAssumption,
     Unsupported,
     UserError,
 )
@@ -96,11 +97,9 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         compilation = Compilation(region, policy, view)
         with without(compilation.function_modes):
             return compilation.run()
-    except BackendCompilerFailed:
-        if compilation is None or not compilation.has_other_inputs():
+    except (BackendCompilerFailed, UnsoundAssumption) as error:
+        if compilation is None or not compilation.retreats(error):
             raise
-        policy.symbolic_floats = policy.host_effects = False  # the backend does not know them: a graph per value, or a break
-        counters["graphs"] -= 1
     except (Unsupported, RecompileError, UserError):
         raise
     except Exception as error:
@@ -154,9 +153,17 @@ class Compilation:
             return self._nothing_captured(outcome)
         return self._finish_returned(outcome)
 
-    def has_other_inputs(self) -> bool:
-        """Whether floats or generators are inputs of the graph."""
-        return any(isinstance(item.example, (float, torch.Generator)) for item in self.ctx.graph.inputs.values())
+    def retreats(self, error: Exception) -> bool:
+        """Whether to capture again with less than what led to an error."""
+        policy = self.policy
+        if isinstance(error, UnsoundAssumption):
+            policy.exact.add(self.view.code)
+            return True
+        if not any(isinstance(item.example, (float, torch.Generator)) for item in self.ctx.graph.inputs.values()):
+            return False
+        policy.symbolic_floats = policy.host_effects = False  # the backend does not know them: a graph per value, or a break
+        counters["graphs"] -= 1
+        return True
 
     def _evaluate_twice(self) -> Returned | Broken:
         """Evaluate; again with a known end when going back was not enough, or after an object was completed."""
@@ -175,6 +182,7 @@ class Compilation:
         seen = self.policy.seen.setdefault(self.view.code, Seen())
         dynamic = DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats)
         ctx = Context(config, names, dynamic, host_effects=self.policy.host_effects)
+        ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
         ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
         return ctx
 
@@ -410,10 +418,12 @@ class Compilation:
         module, inputs = ctx.graph.finish(gen.outputs)
         if config.verify:
             check_captured(module)
+        rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
+        if ctx.assumed and not rerun.sound:
+            raise UnsoundAssumption
         counters["graphs"] += 1
         counters["captured_calls"] += ctx.graph.calls
         self._report(module, stop)
-        rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
         sources = [item.source for item in inputs]
         with within(self.function_modes):

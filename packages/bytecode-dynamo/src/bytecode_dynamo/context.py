@@ -16,7 +16,7 @@ from .dynamic import DynamicShapes
 from .effects import Effects, Identity
 from .errors import GraphBreak, UserError
 from .frame import Frame, GlobalNames, Snapshot, place_stack
-from .graph import GraphBuilder, is_in_place
+from .graph import GraphBuilder, NestedGraph, is_in_place
 from .guards import GuardKind, Guards, ShapeGuards
 from .modes import Modes
 from .rerun import ObservedMode
@@ -65,6 +65,8 @@ class Context(Creation, Calls):
         self.deferred = Deferred()
         self.has_handlers = False
         """Whether a function that was evaluated may catch exceptions."""
+        self.assumes = self.assumed = False
+        """Whether graphs may assert what data has to be like, and whether this one does."""
 
     def close(self) -> None:
         """Let go of the frame's values: the environment lives on in the graph's metadata."""
@@ -73,6 +75,11 @@ class Context(Creation, Calls):
         self.examples.clear()
         self.tensors.clear()
         self.effects = Effects()
+
+    def may_assume(self) -> bool:
+        """Whether the graph may assert something of its data: what happens when it is wrong can be undone so far."""
+        plain = not isinstance(self.graph, NestedGraph) and not torch._C._len_torch_dispatch_stack()
+        return self.assumes and plain and not self.runs_once
 
     # -- places -------------------------------------------------------------------------------------------------------
 

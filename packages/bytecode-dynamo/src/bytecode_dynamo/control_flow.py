@@ -41,6 +41,33 @@ def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = F
     return carry, _stacked(rows[::-1] if reverse else rows, 0)
 
 
+def stack_module_state(models: Any) -> Any:
+    """``torch.func.stack_module_state``."""
+    if len(models) == 0:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({model.training for model in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if any(type(model) is not type(models[0]) for model in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    states = [(dict(model.named_parameters()), dict(model.named_buffers())) for model in models]
+    return tuple({name: _leaf([state[k][name] for state in states]) for name in states[0][k]} for k in range(2))
+
+
+def _leaf(tensors: list[Any]) -> Any:
+    wanted = {tensor.requires_grad for tensor in tensors}
+    if len(wanted) > 1:
+        raise RuntimeError("Expected all tensors of a name to have the same .requires_grad")
+    stacked = torch.stack(tensors).detach()
+    return stacked.requires_grad_() if wanted == {True} else stacked
+
+
+def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+    """``torch._check_is_size``."""
+    torch._check(i >= 0, message)
+    if max is not None:
+        torch._check(i <= max, message)
+
+
 def _stacked(rows: list[Any], dim: int) -> Any:
     flat = [pytree.tree_flatten(row) for row in rows]
     columns = zip(*(leaves for leaves, _ in flat))

@@ -141,6 +141,10 @@ class Retry(Exception):
     """Evaluate the frame again from its beginning: an object that it uses was completed meanwhile."""
 
 
+class UnsoundAssumption(Exception):
+    """Capture the frame again without assumptions on data: a graph that has found one wrong could not be undone."""
+
+
 class SkipFrame(Exception):
     """The frame runs as it is: there is nothing to capture, or capturing it would not pay."""
 

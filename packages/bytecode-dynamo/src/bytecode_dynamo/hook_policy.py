@@ -31,7 +31,8 @@ _TORCH_OPAQUE = tuple(
     for part in (
         "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/", "fx/", "hub.py",
         "autograd/function.py", "autograd/__init__.py", "profiler/", "testing/", "_dynamo/", "_inductor/", "_functorch/",
-        "export/", "onnx/", "package/", "storage.py", "library.py", "utils/data/",
+        "export/", "onnx/", "package/", "storage.py", "library.py",
+        "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph",
     )
 )  # fmt: skip
 # Standard library code that is worth evaluating when it is inlined.

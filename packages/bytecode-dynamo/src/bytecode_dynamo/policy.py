@@ -51,4 +51,6 @@ class Policy:
     roots: set[int] = field(default_factory=set)
     seen: dict[CodeType, Seen] = field(default_factory=dict)
     captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)
+    exact: set[CodeType] = field(default_factory=set)
+    """Code whose graphs assume nothing of the data: what a graph has done when it finds out can't be undone."""
     limited: set[CodeType] = field(default_factory=set)

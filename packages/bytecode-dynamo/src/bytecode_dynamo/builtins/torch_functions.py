@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import torch
 from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent
 from torch.utils import _pytree as pytree
 
+from bytecode_dynamo import control_flow
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
@@ -186,7 +188,10 @@ def dispatch_modes(ctx: Context) -> VariableTracker:
     return ConstantVariable(torch._C._len_torch_dispatch_stack())
 
 
-_DISTRIBUTED = ("is_initialized", "get_rank", "get_world_size", "get_backend", "is_torchelastic_launched")
+_DISTRIBUTED = (
+    "is_initialized", "get_rank", "get_world_size", "get_backend", "is_torchelastic_launched", "is_nccl_available",
+    "is_gloo_available", "is_mpi_available", "is_ucc_available", "is_xccl_available", "is_backend_available",
+)  # fmt: skip
 
 
 def _distributed(function: Callable[..., Any]) -> Any:
@@ -206,7 +211,7 @@ def _distributed(function: Callable[..., Any]) -> Any:
 
 
 if torch.distributed.is_available():
-    for _name in _DISTRIBUTED:
+    for _name in filter(lambda name: hasattr(torch.distributed, name), _DISTRIBUTED):
         evaluates_call(getattr(torch.distributed, _name))(_distributed(getattr(torch.distributed, _name)))
 
 
@@ -242,6 +247,11 @@ def check_with(ctx: Context, error: VariableTracker, condition: VariableTracker,
     ctx.env.expect_true(condition.value.node)  # pyright: ignore[reportAttributeAccessIssue]
     written = ctx.constant_of(text, "the message of a check")
     ctx.graph.add_call("call_function", REQUIRE, (condition.as_proxy(ctx), kind.__name__, written), {}, None)
+
+
+@evaluates_call(*{id(one): one for one in (_torch._check_is_size, inspect.unwrap(_torch._check_is_size))}.values())
+def check_is_size(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    return ctx.polyfill(control_flow.check_is_size, list(args), dict(kwargs))
 
 
 UNCHECKED = ConstantVariable("Expected cond to be True, but got False")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from bytecode_dynamo import control_flow
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.subgraph import Subgraph, call_subgraph, capture_subgraph, inner_fake
@@ -126,6 +127,11 @@ def vmap(ctx: Context, func: VariableTracker, *args: VariableTracker, **kwargs: 
 
 for _function in dict.fromkeys((torch.func.vmap, torch.vmap)):
     evaluates_call(_function)(vmap)
+
+
+@evaluates_call(torch.func.stack_module_state)
+def stack_module_state(ctx: Context, models: VariableTracker) -> VariableTracker:
+    return ctx.polyfill(control_flow.stack_module_state, [models], {})
 
 
 @evaluates_call(torch.func.jvp)

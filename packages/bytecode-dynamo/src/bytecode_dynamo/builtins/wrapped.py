@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage]
+from torch.distributions.utils import lazy_property
 
 from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
+from . import branching, torch_functions
 from .construct import constructs
 from .registry import evaluates_code
 
@@ -29,6 +33,46 @@ def wrapped(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Variable
 @evaluates_code(torch.jit.script_if_tracing(lambda: None))
 def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     return ctx.get_attr(function, "__original_fn").call(ctx, args, kwargs)
+
+
+_GRAPH_MODULE_CALL: Any = next(
+    value for value in torch.fx.GraphModule.recompile.__code__.co_consts if getattr(value, "co_name", "") == "call_wrapped"
+)
+
+
+@evaluates_code(_GRAPH_MODULE_CALL)
+def graph_module_call(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    own = ctx.get_attr(ctx.get_attr(args[0], "_wrapped_call"), "cls_call").as_constant(ctx)
+    call = torch.nn.Module.__call__ if own is None else own
+    return ctx.wrap(call, ConstSource(call)).call(ctx, args, kwargs)
+
+
+@evaluates_code(torch._ops.HigherOrderOperator.__call__)
+def higher_order_operator(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    name = ctx.get_attr(args[0], "_name").as_constant(ctx)
+    if name == "cond":
+        return branching.cond(ctx, *args[1:], **kwargs)
+    if name == "while_loop" and not kwargs and (len(args) < 5 or not args[4].unpack(ctx)):
+        return branching.while_loop(ctx, *args[1:4])
+    raise GraphBreak("BD018", f"torch.ops.higher_order.{name}")
+
+
+_LAZY_PROPERTY: Any = lazy_property
+
+
+def _load_property(prop: Any, instance: Any) -> Any:
+    with torch.enable_grad():
+        value = prop.wrapped(instance)
+    setattr(instance, prop.wrapped.__name__, value)
+    return value
+
+
+@evaluates_code(_LAZY_PROPERTY.__get__)
+def get_lazy_property(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    if isinstance(args[1], ConstantVariable):
+        found = torch_functions.real_value(ctx, args[0]).__get__(None)
+        return ctx.wrap(found, ConstSource(found))
+    return ctx.polyfill(_load_property, args[:2], {})
 
 
 def original_of(function: types.FunctionType) -> types.FunctionType | None:

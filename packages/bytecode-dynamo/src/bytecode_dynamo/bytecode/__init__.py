@@ -27,6 +27,7 @@ from .handover import (
 )
 from .instruction import (
     CONDITIONAL_JUMPS,
+    EXITS,
     GENERATOR_FLAGS,
     JUMPS,
     NO_FALL_THROUGH,
@@ -67,6 +68,7 @@ NULL_BELOW_CALLABLE = RUNNING.null_below_callable
 
 __all__ = [
     "CONDITIONAL_JUMPS",
+    "EXITS",
     "GENERATOR_FLAGS",
     "JUMPS",
     "NO_FALL_THROUGH",

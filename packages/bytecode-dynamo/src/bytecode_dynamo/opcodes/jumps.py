@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bytecode_dynamo.bytecode import Instruction, Op
+import torch
+
+from bytecode_dynamo.bytecode import EXITS, JUMPS, Instruction, Op
+from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .table import evaluates
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
     from bytecode_dynamo.frame import Frame
+    from bytecode_dynamo.variables.base import VariableTracker
+
+MOST_INSTRUCTIONS = 80
+"""Of a message that an exception is raised with."""
 
 
 @evaluates(Op.JUMP, Op.JUMP_NO_INTERRUPT)
@@ -19,16 +27,46 @@ def jump(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     frame.jump(instruction.arg)
 
 
-@evaluates(Op.POP_JUMP_IF_FALSE)
-def pop_jump_if_false(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    if not frame.stack.pop().truth(ctx):
+@evaluates(Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE)
+def pop_jump_if(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    condition, jumps_if = frame.stack.pop(), instruction.op is Op.POP_JUMP_IF_TRUE
+    try:
+        holds = condition.truth(ctx)
+    except GraphBreak as error:
+        expected = _expected(ctx, frame, instruction, condition) if error.id == "BD001" else None
+        if expected is None:
+            raise
+        holds = expected
+    if holds is jumps_if:
         frame.jump(instruction.arg)
 
 
-@evaluates(Op.POP_JUMP_IF_TRUE)
-def pop_jump_if_true(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    if frame.stack.pop().truth(ctx):
-        frame.jump(instruction.arg)
+def _expected(ctx: Context, frame: Frame, instruction: Instruction, condition: VariableTracker) -> bool | None:
+    """The value of a tensor where the other one makes the program raise at once.
+
+    The graph asserts it. When that fails the call runs again in eager mode, which raises what the program does.
+    """
+    if not isinstance(condition, TensorVariable) or condition.fake.numel() != 1 or not ctx.may_assume():
+        return None
+    jumps = instruction.op is Op.POP_JUMP_IF_TRUE
+    raising = [_raises(frame, index) for index in (frame.decoded.places[instruction.arg], frame.index)]
+    if raising[0] == raising[1]:
+        return None
+    expected = jumps is not raising[0]
+    asserted = condition if expected else ctx.torch_call("call_function", torch.logical_not, [condition], {})
+    ctx.torch_call("call_function", torch._assert_async, [asserted], {})
+    ctx.assumed = True
+    return expected
+
+
+def _raises(frame: Frame, index: int) -> bool:
+    """Whether the instructions from here lead straight to a ``raise``."""
+    for instruction in frame.decoded.instructions[index : index + MOST_INSTRUCTIONS]:
+        if instruction.op is Op.RAISE_VARARGS:
+            return True
+        if instruction.op in JUMPS or instruction.op in EXITS:
+            return False
+    return False
 
 
 @evaluates(Op.POP_JUMP_IF_NONE, Op.POP_JUMP_IF_NOT_NONE)

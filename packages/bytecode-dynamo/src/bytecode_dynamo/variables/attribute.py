@@ -65,13 +65,13 @@ def load_class_attribute(ctx: Context, owner: VariableTracker, cls: type, name: 
 
 def bind(ctx: Context, owner: VariableTracker, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
     """What a raw class attribute gives when it is read through an instance."""
-    rule = _BINDERS.get(type(found))
+    kind = next((base for base in type(found).__mro__ if "__get__" in base.__dict__), None)
+    if kind is None:
+        return ctx.wrap(found, source)
+    rule = _BINDERS.get(kind)
     if rule is not None:
         return rule(ctx, owner, cls, found, source, name)
-    if not hasattr(type(found), "__get__"):
-        return ctx.wrap(found, source)
-    getter = getattr(type(found), "__get__", None)
-    if isinstance(getter, types.FunctionType):
+    if isinstance(kind.__dict__["__get__"], types.FunctionType):
         descriptor = ctx.wrap(found, source)
         return descriptor.call_method(ctx, "__get__", [owner, ctx.constant_class(cls)], {})
     raise GraphBreak("BD014", f"attribute {name!r} of a {cls.__name__} is a {type(found).__name__}")

@@ -21,8 +21,9 @@ from bytecode_dynamo.guards import GuardKind, same_constant
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
 from .attribute import IMMUTABLE, bind, class_source, find_in_class
-from .base import Args, Kwargs, VariableTracker
+from .base import Args, Kwargs, LazyVariable, VariableTracker
 from .function import BoundMethodVariable, FunctionVariable
+from .proxy import ProxyVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -99,11 +100,21 @@ class ClassVariable(KnownObjectVariable):
         if name == "__bases__":
             return ctx.create_tuple([ctx.constant_class(base) for base in cls.__bases__])
         if name == "__dict__":
-            raise GraphBreak("BD014", f"__dict__ of class {cls.__name__}")
+            return self._namespace(ctx, cls)
         index, found = find_in_class(cls, name)
         if index >= 0:
             return self._bind(ctx, found, class_source(ctx, cls, index, name), name)
         return self._from_metaclass(ctx, name)
+
+    def _namespace(self, ctx: Context, cls: type) -> VariableTracker:
+        """``cls.__dict__``: its names are guarded, values when they are read."""
+        names = tuple(cls.__dict__)
+        ctx.guards.require(ConstSource(cls), GuardKind.CUSTOM, lambda now: tuple(now.__dict__) == names)
+        pairs = [(ctx.constant(name), self._held(ctx, cls, name)) for name in names]
+        return ProxyVariable(ctx.create_dict(pairs))
+
+    def _held(self, ctx: Context, cls: type, name: str) -> VariableTracker:
+        return ctx.written_in_class(cls, name) or LazyVariable(cls.__dict__[name], source=class_source(ctx, cls, 0, name))
 
     def _from_metaclass(self, ctx: Context, name: str) -> VariableTracker:
         meta = type(self.value)

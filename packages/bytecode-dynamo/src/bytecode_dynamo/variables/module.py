@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as module_code
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.builtins.registry import evaluates_call
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
@@ -109,8 +110,17 @@ def infer_parameters(ctx: Context, this: Any, module: Any, args: VariableTracker
     """The hook that gives a lazy module its parameters runs for real; then the frame is evaluated again."""
     if not isinstance(module, NNModuleVariable) or not module.key.exists:
         raise GraphBreak("BD018", f"the first call of lazy {module.describe()}")
-    module.key.value._infer_parameters(module.key.value, args.as_fake(ctx), kwargs.as_fake(ctx))
+    examples = pytree.tree_map(_example, (args.as_fake(ctx), kwargs.as_fake(ctx)))
+    module.key.value._infer_parameters(module.key.value, *examples)
     raise Retry
+
+
+def _example(value: Any) -> Any:
+    """A tensor of the sizes that are there now, without data."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in value.shape]
+    return torch.empty(sizes, dtype=value.dtype, device="meta")
 
 
 @tracker_for(torch.nn.Module)
