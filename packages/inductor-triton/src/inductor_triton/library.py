@@ -15,9 +15,11 @@ IDENTIFIER, DOCSTRING = re.compile(r"(?<![.\w])[A-Za-z_]\w*"), re.compile(r'"""[
 def _functions() -> dict[str, str]:
     source = files("inductor_triton").joinpath("device_functions.py").read_text()
     found: dict[str, str] = {}
+    lines = source.splitlines()
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):
-            found[node.name] = f"{DECORATOR}\n{ast.get_source_segment(source, node)}\n"
+            text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            found[node.name] = f"{DECORATOR}\n{text}\n"
     return found
 
 

@@ -7,9 +7,11 @@ may not replay while somebody holds such a result.
 
 from __future__ import annotations
 
+import os
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -88,6 +90,25 @@ class Watch:
         if extension is not None:
             return not extension.exceeds(_use_count(), self.things, self.limits)
         return not any(memory.busy() for memory in self.memories)
+
+
+@contextmanager
+def growing_memory() -> Iterator[None]:
+    """Lets the allocator take memory as one range that grows, in which far less is lost between blocks; unless the user has
+    settings of the allocator."""
+    change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    change = change or getattr(torch._C, "_cuda_cudaCachingAllocator_set_allocator_settings", None)
+    if change is None or any(os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")):
+        yield
+        return
+    before = getattr(torch._C, "_accelerator_getAllocatorSettings", str)()
+    change("expandable_segments:True")
+    try:
+        yield
+    finally:
+        change("expandable_segments:False")
+        if before:
+            change(before)
 
 
 class Pool:

@@ -28,7 +28,7 @@ from loopir import ExternCall, HostProgram
 
 from inductor_triton.extension import loaded_extension
 from inductor_triton.launch import error_flag
-from inductor_triton.pool import Pool, Watch, shared_pool
+from inductor_triton.pool import Pool, Watch, growing_memory, shared_pool
 from inductor_triton.results import Kept, Results, results_of
 from inductor_triton.spec import launch_spec, sequence_of
 
@@ -375,7 +375,7 @@ class Replay:
         graph = torch.cuda.CUDAGraph()
         mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
         try:
-            with torch.no_grad(), mode:
+            with growing_memory(), torch.no_grad(), mode:
                 values = self._run(inputs)
         finally:
             _clear_workspaces()

@@ -104,6 +104,8 @@ def transposed_loop(kernel: Kernel) -> Range | None:
 
 def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:
     """The value of a size expression in the example call, or a guess."""
+    if expr.is_Integer:
+        return int(expr)
     values: dict[Any, int] = {symbol: DEFAULT_HINT for symbol in expr.free_symbols}
     return int(expr.subs(values | dict(kernel.hints)))  # type: ignore[call-overload]
 

@@ -197,18 +197,18 @@ class _Names:
                 prefix = "i" if step.op == "indirect" else "v"
                 self.values[step.result] = f"{prefix}{number[prefix]}"
                 number[prefix] += 1
-
-    def renamed(self, step: Instruction) -> Instruction:
-        """The instruction with canonical names."""
-        indirect = {
+        self.indirect = {
             sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True)
             for old, new in self.values.items()
             if new.startswith("i")
         }
+
+    def renamed(self, step: Instruction) -> Instruction:
+        """The instruction with canonical names."""
         args = tuple(
             Value(self.values[arg.name])
             if isinstance(arg, Value)
-            else substitute(arg, indirect)
+            else substitute(arg, self.indirect)
             if isinstance(arg, sympy.Expr)
             else self.buffers[arg]
             if position == 0 and isinstance(arg, str) and step.op in ("load", "store")
