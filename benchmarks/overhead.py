@@ -38,6 +38,18 @@ def increment_with_full_stack() -> dict[str, Any]:
     return _added(alternate({"eager": lambda: increment(x), "ours": lambda: ours(x), "torch.compile": lambda: incumbent(x)}))
 
 
+def ten_kernels() -> dict[str, Any]:
+    """Ten tensors of unlike sizes plus one, which no loop does together; next to eager's ten calls."""
+    inputs = [torch.ones(8 + size) for size in range(10)]
+
+    def increments(*inputs):
+        return [x + 1 for x in inputs]
+
+    ours, incumbent = torchstrata.compile(increments), torch.compile(increments)
+    calls = {"eager": increments, "ours": ours, "torch.compile": incumbent}
+    return _added(alternate({name: (lambda call=call: call(*inputs)) for name, call in calls.items()}))
+
+
 def increment_training() -> dict[str, Any]:
     """``x + 1`` requiring grad, forward only, through the whole stack."""
     x = torch.ones(8, requires_grad=True)
@@ -58,4 +70,4 @@ def module_of_200() -> dict[str, Any]:
         return _added(alternate({"eager": lambda: model(x), "ours": lambda: ours(x), "torch.compile": lambda: incumbent(x)}))
 
 
-CASES = [add_with_eager_backend, increment_with_full_stack, increment_training, module_of_200]
+CASES = [add_with_eager_backend, increment_with_full_stack, ten_kernels, increment_training, module_of_200]
