@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from inductor_triton import Binary, Launcher, Variant, generate_source, launch_spec
@@ -106,3 +108,10 @@ def test_a_kernel_that_triton_refuses_is_a_build_error(tmp_path):
     with pytest.raises(BuildError, match=r"no_such_thing") as caught:
         load_or_compile(broken, usual_variant(launch_spec(source)), 90, ArtifactStore(tmp_path))
     assert "sm_90" in caught.value.command
+
+
+def test_more_shared_memory_than_a_block_has_is_a_build_error(monkeypatch):
+    device = SimpleNamespace(shared_memory_per_block_optin=1000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: device)
+    with pytest.raises(BuildError, match="wide needs 2000 bytes of shared memory, of which a block has 1000"):
+        launch_module.load_binary(Binary("wide", b"", 2000, 4), 0)

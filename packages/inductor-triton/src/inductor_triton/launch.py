@@ -34,7 +34,10 @@ class Launch:
 
 
 def load_binary(binary: Binary, device: int) -> DeviceFunction:
-    """Loads ``binary`` into the context of ``device``."""
+    """Loads ``binary`` into the context of ``device``. Raises BuildError for one that the device cannot run."""
+    limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    if binary.shared > limit:
+        raise BuildError(f"{binary.name} needs {binary.shared} bytes of shared memory, of which a block has {limit}")
     if binary.scratch:
         raise BuildError(f"{binary.name} needs {binary.scratch} bytes of global scratch memory, which launches don't provide")
     return DeviceFunction(binary.image, binary.name, binary.shared, binary.num_warps * WARP, device)

@@ -102,7 +102,9 @@ def matmul_config(template: Template) -> Config:
         return Config(x=columns, y=rows, r=_step(k, 64), num_warps=4, num_stages=4)
     if k >= LONG_SUM and has_descriptors(template, found):
         columns = 256 if tiles(128, 256) >= 2 * MULTIPROCESSORS and n > LONG_SUM else 128
-        return Config(x=columns, y=128, r=64, num_warps=8, num_stages=4, grid=MULTIPROCESSORS, tma=True)
+        written = {buffer.name: buffer.dtype.itemsize for buffer in template.buffers if buffer.role != "in"}
+        stages = 4 if sum(written.values()) <= 2 else 3  # results are staged in shared memory too
+        return Config(x=columns, y=128, r=64, num_warps=8, num_stages=stages, grid=MULTIPROCESSORS, tma=True)
     return Config(x=128, y=128, r=_step(k, 64), num_warps=8, num_stages=3)
 
 
