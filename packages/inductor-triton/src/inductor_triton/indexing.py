@@ -36,7 +36,7 @@ def stride(expr: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
     if all(term.is_Symbol or term.is_Integer or (len(term.args) == 2 and term.args[0].is_Integer) for term in terms):
         found = [term for term in terms if term == symbol or (term.is_Mul and term.args[1] == symbol)]
         if all(term in found or symbol not in term.free_symbols for term in terms):
-            return sympy.Add(*(term.coeff(symbol) for term in found))
+            return sympy.Add(*(term.coeff(symbol) for term in found))  # type: ignore[arg-type]
     if symbol not in expr.free_symbols:
         return sympy.Integer(0)
     expanded = sympy.expand(expr)
