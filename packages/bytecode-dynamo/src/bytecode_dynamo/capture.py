@@ -56,7 +56,7 @@ from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .function_modes import FunctionModeSource, hidden_from, modes_around, restack, within, without, without_saved_tensors_hooks
 from .graph_code import graph_call
 from .guard_state import state_masks
-from .guards import GlobalState, compile_guards, explain_failure
+from .guards import GlobalState, GuardKind, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, STEP_ASIDE, Continuation, Entry, FrameView, Region
 from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
@@ -456,8 +456,14 @@ class Compilation:
     def _recompile_reason(self) -> str | None:
         """The guard of the latest graph of this code that fails now."""
         earlier = self.policy.captured.get(self.view.code)
+        if not earlier:
+            return None
+        records, shapes = earlier[-1]
+        for record in records:  # while capturing, the state is another one
+            if record.kind is GuardKind.GLOBAL_STATE and (changed := record.expected.difference(self.state)):
+                return changed
         with within(self.function_modes):
-            return explain_failure(*earlier[-1], self.scope) if earlier else None
+            return explain_failure([r for r in records if r.kind is not GuardKind.GLOBAL_STATE], shapes, self.scope)
 
     def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> None:
         if self.policy.on_capture is None:

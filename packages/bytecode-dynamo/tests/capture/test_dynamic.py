@@ -212,3 +212,25 @@ def test_tolist_and_nonzero_with_unbacked_numbers(alike):
         captured = bd.optimize("eager", fullgraph=True)(f)
         for values in ([1, 0, 2], [0, 0, 3], [4, 5, 6]):
             assert alike(f(torch.tensor(values)), captured(torch.tensor(values)))
+
+
+def test_tensors_and_floats_of_sizes_are_symbolic():
+    def f(x):
+        n = x.size(0)
+        return torch.tensor(n), torch.tensor(n, dtype=torch.float64), torch.sym_float(n), torch.tensor(n > 2), x + n
+
+    captured = bd.optimize("eager", fullgraph=True, dynamic=True)(f)
+    for n in (4, 5, 9):
+        assert repr(captured(torch.ones(n))) == repr(f(torch.ones(n)))
+    assert bd.counters["graphs"] == 1
+
+
+def test_a_condition_on_sizes_is_the_reason_of_a_recompile():
+    reasons = []
+    captured = bd.optimize("eager", dynamic=True, on_capture=lambda found: reasons.append(found.recompiled))(
+        lambda x: x + 1 if x.size(0) > 5 else x - 1
+    )
+    for n in (4, 7):
+        captured(torch.ones(n))
+    assert reasons[0] is None
+    assert "5" in reasons[1] and "size(0) is 7" in reasons[1]

@@ -296,7 +296,18 @@ def make_tensor(ctx: Context, data: VariableTracker, *args: VariableTracker, **k
         data = ctx.torch_call("call_function", torch.stack, [ctx.create_list(rows)], {}).call_method(ctx, "detach", [], {})
         if not args and set(kwargs) <= {"dtype", "device"}:
             return data.call_method(ctx, "to", [], kwargs) if kwargs else data
+    if isinstance(data, SymbolicVariable) and isinstance(data.value, torch.SymBool):
+        data = ConstantVariable(data.truth(ctx))
+    plain = not args and set(kwargs) <= {"dtype", "device"}
+    if plain and isinstance(data, SymbolicVariable) and isinstance(data.value, torch.SymInt):
+        named = {"dtype": ctx.constant(torch.int64), **kwargs}  # torch.tensor would need to know the number
+        return call(ctx, "call_function", torch.full, [ctx.create_tuple([]), data], named)
     return call(ctx, "call_function", torch.tensor, [data, *args], kwargs)
+
+
+@evaluates_call(torch.sym_float)
+def sym_float(ctx: Context, number: VariableTracker) -> VariableTracker:
+    return ctx.call_known(float, [number], {})
 
 
 @evaluates_call(torch.numel)
