@@ -190,8 +190,11 @@ Pairs without a sample that eager runs are left out.
 def page(outcomes: list[dict[str, Any]], generator: str) -> str:
     """Counts by dtype, and every pair that does not pass with its reason."""
     dtypes = list(dict.fromkeys(o["dtype"] for o in outcomes))
-    lines = [PAGE.format(generator=generator), "| dtype | pairs | pass | of them extern | data | known | exception | failure |"]
-    lines.append("|---|" + "---|" * 7)
+    lines = [
+        PAGE.format(generator=generator),
+        "| dtype | samples each | pairs | pass | of them extern | data | known | exception | failure |",
+    ]
+    lines.append("|---|" + "---|" * 8)
     for dtype in [*dtypes, "all"]:
         count = Counter(o["status"] for o in outcomes if dtype in (o["dtype"], "all"))
         pairs, passed = sum(count.values()) - count["skip"], count["pass"] + count["extern"]
@@ -199,7 +202,8 @@ def page(outcomes: list[dict[str, Any]], generator: str) -> str:
             f"{passed} ({passed / pairs:.2%})",
             *(count[status] for status in ("extern", "data", "known", "exception", "failure")),
         ]
-        lines.append(f"| {dtype} | {pairs} | {' | '.join(map(str, cells))} |")
+        samples = max(o["samples"] for o in outcomes if dtype == o["dtype"]) if dtype != "all" else ""
+        lines.append(f"| {dtype} | {samples} | {pairs} | {' | '.join(map(str, cells))} |")
     lines += ["", "| status | operator | dtypes | reason |", "|---|---|---|---|"]
     rest: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for outcome in outcomes:

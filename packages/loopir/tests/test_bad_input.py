@@ -1,6 +1,7 @@
 """Graphs outside the contract, operators that lie, indices out of range: a clear error, never a wrong read."""
 
 import operator
+import re
 
 import primops
 import pytest
@@ -20,25 +21,59 @@ def graph_of(build):
     x = graph.placeholder("x")
     x.meta["val"] = MATRIX
     node = build(graph, x)
+    if isinstance(node.target, primops.Prim):
+        node.meta.setdefault("val", MATRIX)
     node.meta.setdefault("stack_trace", 'File "model.py", line 7, in forward\n    y = x.relu()')
     graph.output((node,)).meta["val"] = (MATRIX,)
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
+def with_meta(node, meta):
+    node.meta["val"] = meta
+    return node
+
+
+BOGUS = primops.Prim("bogus(a)", group="elementwise", meaning="", dtype_rule="as a", meta_rule=lambda a: a, reference=torch.exp)
+HALF = TensorMeta((4, 3), (3, 1), torch.float16, torch.device("cpu"))
+WIDE = TensorMeta((4, 9), (9, 1), torch.float32, torch.device("cpu"))
+
+
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (lambda g, x: g.call_method("relu", (x,)), "unexpected call_method node"),
-        (lambda g, x: g.call_function(torch.relu, (x,)), "neither a prim nor an ATen operator"),
-        (lambda g, x: g.call_function(operator.add, (x, 1)), "neither a prim nor an ATen operator"),
-        (lambda g, x: g.call_function(primops.prims.exp, (x,)), "exp"),
+        (lambda g, x: g.call_method("relu", (x,)), "C3.1: call_method is not allowed"),
+        (lambda g, x: g.call_function(torch.relu, (x,)), "neither a prim nor an operator"),
+        (lambda g, x: g.call_function(operator.add, (x, 1)), "neither a prim nor an operator"),
+        (lambda g, x: g.call_function(torch.ops.aten.add_.Tensor, (x, x)), "mutates its arguments"),
+        (lambda g, x: with_meta(g.call_function(primops.prims.exp, (x,)), None), "C3.4"),
+        (lambda g, x: with_meta(g.call_function(primops.prims.exp, (x,)), WIDE), "C3.4: meta is"),
+        (lambda g, x: g.call_function(primops.prims.add, (x, with_meta(g.placeholder("y"), WIDE))), "C3.2: add"),
+        (
+            lambda g, x: with_meta(g.call_function(primops.prims.add, (with_meta(x, HALF), x)), HALF),
+            "C3.3: add on torch.float16",
+        ),
+        (lambda g, x: g.call_function(primops.prims.sum, (x,), {"dims": (7,)}), r"C3.2: sum.*dims \(7,\)"),
+        (lambda g, x: with_meta(g.call_function(BOGUS, (x,)), MATRIX), "bogus is no prim of the op set"),
     ],
-    ids=["method", "function", "python operator", "no metadata"],
+    ids=[
+        "method",
+        "function",
+        "python operator",
+        "mutation",
+        "no meta",
+        "wrong meta",
+        "shapes",
+        "half",
+        "dims",
+        "unknown prim",
+    ],
 )
 def test_graphs_outside_the_contract_name_node_and_line(build, says):
-    with pytest.raises(LoweringError, match=says) as error:
-        lower(graph_of(build))
-    assert "node " in str(error.value) and "y = x.relu()" in str(error.value)
+    graph = graph_of(build)
+    for lowered in (lambda: lower(graph), lambda: compile_graph(graph, [torch.randn(4, 3)], codegens=EVALUATOR)):
+        with pytest.raises(LoweringError, match=says) as error:
+            lowered()
+        assert re.search("node:? ", str(error.value)) and "y = x.relu()" in str(error.value)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 
 from loopir.backend import CodeGenerator
 from loopir.host import HostProgram, build_host, generate
-from loopir.lowering import lower
+from loopir.lowering import check_graph, lower
 from loopir.options import Options
 from loopir.patterns import freeze, rewrite_patterns
 from loopir.program import format_schedule
@@ -41,12 +41,12 @@ def compile_graph(
     """
     show = on_artifact or (lambda name, text: None)
     options = options or Options()
-    if not is_prim_graph(gm):
+    if is_prim_graph(gm):
+        check_graph(gm)
+    else:
         if options.freeze:
             gm, options = freeze(gm, example_inputs), replace(options, inference=True)
         gm = primops.decompose(rewrite_patterns(gm, codegens, options))
-        if options.check:
-            primops.check_prims(gm)
         show("30-prims.py", gm.print_readable(print_output=False))
     program = schedule(lower(gm, options), options, codegens)
     show("40-loops.txt", "\n".join(format_any(kernel) for kernel in program.kernels) + "\n" + format_schedule(program))

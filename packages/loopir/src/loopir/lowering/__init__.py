@@ -1,7 +1,7 @@
 """Lowering: prim graphs to loop nodes."""
 
 from loopir.lowering.context import restride
-from loopir.lowering.graph import TABLE, lower
+from loopir.lowering.graph import TABLE, check_graph, lower
 from loopir.lowering.registry import LoweringTable
 
-__all__ = ["TABLE", "LoweringTable", "lower", "restride"]
+__all__ = ["TABLE", "LoweringTable", "check_graph", "lower", "restride"]

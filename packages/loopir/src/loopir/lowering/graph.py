@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy
 import torch
-from primops import Prim
+from primops import OPSET, ContractError, Prim, check_prims
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
@@ -36,8 +36,20 @@ MAX_RECOMPUTED = 16
 
 
 def lower(gm: torch.fx.GraphModule, options: Options | None = None, table: LoweringTable = TABLE) -> LoweredGraph:
-    """Lowers a prim graph. Raises :class:`LoweringError` naming the node and the user's line."""
+    """Lowers a prim graph. Raises :class:`LoweringError` naming the node and the user's line.
+
+    The graph is checked for contract C3 when ``options.check``, and always without ``options``."""
+    if options is None or options.check:
+        check_graph(gm)
     return _GraphLowering(gm, options or Options(), table).run()
+
+
+def check_graph(gm: torch.fx.GraphModule) -> None:
+    """Raises :class:`LoweringError` where ``gm`` is no prim graph (C3)."""
+    try:
+        check_prims(gm)
+    except ContractError as error:
+        raise LoweringError(f"{error}\n  loopir lowers prim graphs; primops.decompose makes one of an ATen graph") from error
 
 
 class _GraphLowering:
@@ -138,6 +150,10 @@ class _GraphLowering:
         if not isinstance(target, Prim):
             raise self.ctx.fail(f"target {target} is neither a prim nor an ATen operator (C3.1)")
         rule = self.table.get(target.name)
+        if rule is None and OPSET.get(target.name) is not target:
+            raise self.ctx.fail(
+                f"{target} is no prim of the op set, and the table has no rule for it: LoweringTable.register one"
+            )
         result = None
         if rule is not None and self._has_loop_dtypes(node, args, kwargs):
             args, kwargs = self._on_one_device(node, args, kwargs)  # type: ignore[arg-type]
