@@ -35,7 +35,11 @@ INLINE vbf to_bf16(vf x) { return round_bf16(x); }
 #endif
 INLINE vf rounded(tag<bf16>, vf x) {                         // to bf16 and back
   vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) & 0xffff0000u;
+#if HAVE_AVX512
+  return __builtin_ia32_fixupimmps512_mask((vf)r, x, vi{} + 0x22, 0, -1, 4);   // a NaN of x, quiet, else r
+#else
   return (x != x) ? (vf)(vi{} + 0x7fc00000) : (vf)r;
+#endif
 }
 INLINE bf16 to_bf16(f32 x) {
   u32 u = __builtin_bit_cast(u32, x);
