@@ -170,7 +170,7 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
 def emit_cast(e: Emitter, step: Instruction) -> None:
     """To bfloat16 and back is one rounding, without packing."""
     operand = e.operand(step.args[0])
-    if operand.exact is not None and step.dtype is torch.float32 and step.args[0].name in e.only_raised:
+    if operand.exact is not None and step.dtype is torch.float32 and e.only_raised.issuperset(value_names(step)):
         e.define(step, f"rounded(tag<bf16>{{}}, {operand.exact})", vector=True, depth=e.depth_of(step))
         return
     emit_elementwise(e, step)
