@@ -6,6 +6,7 @@ import pytest
 import torch
 from symshapes import DataDependentError, FakeTensorMode, ShapeEnv
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 CASES = {
     "geqrf": (torch.geqrf, [torch.randn(2, 5, 3)]),
@@ -63,3 +64,39 @@ def test_number_of_unique_elements_is_data(call) -> None:
     env = ShapeEnv(allow_unbacked=True)
     result = torch.utils._pytree.tree_leaves(call(FakeTensorMode(env).from_real(torch.randn(4, 3))))[0]
     assert result.dim() in (1, 2) and not isinstance(result.shape[0], int)
+
+
+def _images(order: tuple[int, ...]) -> torch.Tensor:
+    sizes = [(2, 4, 5, 6)[d] for d in order]
+    return torch.rand(sizes).permute([order.index(d) for d in range(4)])
+
+
+FORMATS = {
+    "log_sigmoid": F.logsigmoid,
+    "rrelu": F.rrelu,
+    "rrelu_training": lambda x: F.rrelu(x, training=True),
+    "normal": lambda x: torch.normal(x, x),
+    "poisson": torch.poisson,
+    "reflect": lambda x: F.pad(x, (1, 1, 1, 1), "reflect"),
+    "replicate": lambda x: F.pad(x, (1, 1, 1, 1), "replicate"),
+    "replicate_3d": lambda x: F.pad(x[None], (1, 1, 1, 1, 1, 1), "replicate"),
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 2),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "nll_loss": lambda x: F.nll_loss(x, torch.zeros_like(x[:, 0], dtype=torch.long), reduction="none"),
+    "roll": lambda x: (x.roll(1, 1), x.roll(1)),
+    "one_hot": lambda x: F.one_hot(x.long(), 9),
+    "copysign": lambda x: (torch.copysign(x, x[0]), torch.logaddexp(x[0], x), torch.heaviside(x, x[0])),
+    "floor_divide": lambda x: (x // x[0], torch.div(x, x[0], rounding_mode="trunc"), torch.gcd(x.int(), x[0].int())),
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0), (1, 0, 2, 3)])
+@pytest.mark.parametrize("name", FORMATS)
+def test_strides_follow_the_operand_as_in_eager(name, order):
+    x = _images(order)
+    mode = FakeTensorMode()
+    fake = mode.from_real(x)
+    with mode:
+        results = pytree.tree_leaves(FORMATS[name](fake))
+    expected = pytree.tree_leaves(FORMATS[name](x))
+    assert [r.stride() for r in results] == [e.stride() for e in expected]

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .compilation import Compilation
 from .compile import Options
+from .errors import Unsupported
 from .interpret import run_captured
 from .joint import Program
 from .plan import InputSpec
@@ -71,6 +72,10 @@ def _input(node: torch.fx.Node, example: Any, fake_mode: FakeTensorMode) -> Inpu
     value = node.meta.get("val", example)
     if not isinstance(value, torch.Tensor):
         return InputSpec(node.name, value)
+    if isinstance(example, torch.Tensor) and (example.is_neg() or example.is_conj()):
+        raise Unsupported(
+            "AG032", f"input {node.name} is negated or conjugated lazily; resolve_neg() or resolve_conj() it first"
+        )
     requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad
     static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
     is_leaf = static or (isinstance(example, torch.Tensor) and not isinstance(example, FakeTensor) and example.is_leaf)

@@ -51,6 +51,8 @@ def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.
         case "get_attr":
             found = operator.attrgetter(str(node.target))(gm)
             return wrap(found) if isinstance(found, torch.Tensor) else found
+        case "call_function" if kwargs.get("out") is not None:
+            return _call_with_out(node.target, args, kwargs)
         case "call_function":
             return node.target(*args, **kwargs)  # type: ignore[operator]
         case "call_method":
@@ -59,3 +61,18 @@ def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.
             return gm.get_submodule(str(node.target))(*args, **kwargs)
         case _:
             return args[0]
+
+
+def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:
+    """Calls with ``out=``. Results that fit go into the given memory; functionalisation would give them strides of their own."""
+    given = kwargs["out"]
+    targets = [t for t in ([given] if isinstance(given, torch.Tensor) else given) if torch._is_functional_tensor(t)]
+    before = [(t.shape, t.stride()) for t in targets]
+    result = function(*args, **kwargs)
+    for target, (shape, stride) in zip(targets, before):
+        if target.shape == shape and target.stride() != stride:
+            with torch.no_grad():
+                kept = torch.empty_strided(shape, stride, dtype=target.dtype, device=target.device).copy_(target)
+                torch._sync(kept)
+                torch._functionalize_replace(target, torch._from_functional_tensor(kept))
+    return result

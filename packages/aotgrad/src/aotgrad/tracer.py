@@ -50,7 +50,7 @@ _FOLDED = frozenset(
     for kind in ("Tensor", "Scalar")
 )
 _SMALL = 8  # elements of a constant whose value may answer item()
-_RENAMED = {aten.lift_fresh_copy.default: aten.clone.default}
+_RENAMED = {aten.lift_fresh_copy.default: aten.clone.default, aten._efficientzerotensor.default: aten.zeros.default}
 
 
 class Tracer(TorchDispatchMode):

@@ -168,7 +168,7 @@ def _adds_apart(kernel: Kernel, axis: Range) -> bool:
 def _is_last_place(expr: sympy.Expr, axis: Range) -> bool:
     """Whether ``expr`` is ``axis`` plus multiples of its extent."""
     rest = sympy.expand(expr - axis.symbol)
-    if axis.symbol in rest.free_symbols:
+    if axis.symbol in rest.free_symbols or axis.extent == 0:
         return False
     return all(sympy.Mod(term, axis.extent) == 0 for term in sympy.Add.make_args(rest))
 

@@ -36,13 +36,9 @@ def install(mode_type: type) -> None:
         _override(packet.default, _plain(packet.default), mode_type)
     for name in ("softshrink", "hardshrink"):
         _override(getattr(aten, name).default, _plain(getattr(aten, name).default), mode_type)
+    _wrap("one_hot", _dense, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
-        op = getattr(aten, name).default
-        for key in _KEYS:
-            previous = op.py_kernels.get(key)
-            if previous is not None:
-                op.py_kernels[key] = _choose(_idle_dropout(previous), previous, mode_type)
-        op._dispatch_cache.clear()
+        _wrap(name, _idle_dropout, mode_type)
 
 
 def _answer_device_hints() -> None:
@@ -67,6 +63,15 @@ def _override(op: Any, kernel: Callable[..., Any], mode_type: type) -> None:
     op._dispatch_cache.clear()
 
 
+def _wrap(name: str, wrapper: Callable[..., Any], mode_type: type) -> None:
+    op = getattr(aten, name).default
+    for key in _KEYS:
+        previous = op.py_kernels.get(key)
+        if previous is not None:
+            op.py_kernels[key] = _choose(wrapper(previous), previous, mode_type)
+    op._dispatch_cache.clear()
+
+
 def _choose(kernel: Callable[..., Any], previous: Callable[..., Any], mode_type: type) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         chosen = kernel if isinstance(torch._C._get_dispatch_mode(_FAKE), mode_type) else previous
@@ -81,6 +86,11 @@ def _plain(op: Any) -> Callable[..., Any]:
             return op(*args, **kwargs)
 
     return run
+
+
+def _dense(previous: Callable[..., Any]) -> Callable[..., Any]:
+    """Eager fills a contiguous result, torch's kernel compares."""
+    return lambda *args, **kwargs: previous(*args, **kwargs).contiguous()
 
 
 def _idle_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:

@@ -41,13 +41,29 @@ def fake_from_real(
     strides = symbolic_strides(t.shape, t.stride(), sizes)
     with torch._C._DisableTorchDispatch():
         meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=t.dtype, device="meta")
-    fake: Any = mode.wrap(meta, t.device, t.requires_grad and t.is_leaf)
-    if t.requires_grad and not t.is_leaf:
+    is_result = t.requires_grad and not t.is_leaf
+    fake: Any = mode.wrap(meta, t.device, t.requires_grad and not is_result)
+    if is_result:
         with torch.enable_grad():
-            fake.requires_grad_()
-            fake = fake.view_as(fake)
+            if t._is_view() and t._base is not None and t._base.is_leaf and t._base.requires_grad:
+                fake = fake.requires_grad_().view_as(fake)  # eager refuses to write to it
+            else:
+                fake = _Result.apply(mode.empty(()).requires_grad_(), fake)
     fake.source = source
     return fake
+
+
+class _Result(torch.autograd.Function):
+    """Gives a fake a history: what it returns is neither a leaf nor a view, so that it may be written to."""
+
+    @staticmethod
+    def forward(ctx: Any, origin: torch.Tensor, fake: FakeTensor) -> torch.Tensor:
+        ctx.mark_dirty(fake)
+        return fake
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return None, None
 
 
 def _symbols(

@@ -152,7 +152,7 @@ def compile_captured(
     except Exception as error:
         cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
         if isinstance(cause, (CompileError, *MACHINE_ERRORS)):
-            raise cause from None
+            raise cause from cause.__cause__
         raise CompileError("aotgrad", where, error) from error
 
 

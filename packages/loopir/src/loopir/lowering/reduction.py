@@ -10,7 +10,7 @@ import torch
 
 from loopir.expr import FloorDiv
 from loopir.kernel import Number
-from loopir.lowering.context import REDUCED_DTYPES, LoweringContext
+from loopir.lowering.context import REDUCED_DTYPES, LoweringContext, combined_cost
 from loopir.lowering.registry import LoweringTable
 from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
 from loopir.lowering.view import masked_load
@@ -50,7 +50,7 @@ def lower_arg(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor
 def lower_scan(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int) -> Tensor:
     """Inclusive prefix sums or products along ``dim``."""
     if a.shape[dim] == 1:
-        return a
+        return Lazy(a.shape, a.dtype, a.device, a.load, combined_cost(a, weight=0), ctx.shape(node.meta["val"].stride()))
     buffer = ctx.new_buffer(_only_dtype(node) or a.dtype, a.device, a.shape)
     ctx.add_scan(buffer, a.shape, dim, a.load, {"cumsum": "sum", "cumprod": "prod"}[node.target.name])
     return ctx.whole(buffer)

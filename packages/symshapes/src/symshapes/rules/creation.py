@@ -74,3 +74,9 @@ def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     device = kwargs.get("device")
     device = x.fake_device if device is None else torch.device(device)
     return mode.empty(x.shape, strides, dtype=kwargs.get("dtype") or x.dtype, device=device)
+
+
+@RULES.register(aten._efficientzerotensor.default)
+def zeros(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Zeros like others: kernels for tensors without memory would run ahead of the mode."""
+    return mode.run_op(aten.zeros.default, args, kwargs)

@@ -51,11 +51,63 @@ def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
     )
 
 
-@RULES.register(aten.max_unpool2d.default)
-def max_unpool2d(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+@RULES.register(
+    aten.max_unpool2d.default,
+    aten.reflection_pad2d.default,
+    aten.replication_pad2d.default,
+    aten.replication_pad3d.default,
+    aten.channel_shuffle.default,
+)
+def in_format(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the format of the operand."""
-    result = mode.run_meta(func, args, kwargs)
-    return restrided(mode, result, format_strides(result.shape, has_channels_last_strides(mode.shape_env, args[0])))
+    return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[0])
+
+
+@RULES.register(
+    aten.reflection_pad2d_backward.default, aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default
+)
+def in_format_of_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """In the format of the forward's operand."""
+    return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[1])
+
+
+def _in_format_of(mode: Any, result: Any, like: Any) -> Any:
+    return restrided(mode, result, format_strides(result.shape, has_channels_last_strides(mode.shape_env, like)))
+
+
+@RULES.register(aten.roll.default)
+def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Parts put together along a dimension; without dimensions, in one row."""
+    return (in_format if len(args) > 2 or kwargs.get("dims") else dense)(mode, func, args, kwargs)
+
+
+@RULES.register(
+    aten.log_sigmoid_forward.default,
+    aten.nll_loss2d_forward.default,
+    aten.normal.Tensor_Tensor,
+    aten.poisson.default,
+    aten.rrelu_with_noise.default,
+    aten.rrelu_with_noise_functional.default,
+)
+def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Contiguous on the CPU, whatever the operand's strides."""
+    results = mode.run_meta(func, args, kwargs)
+    if args[0].fake_device.type != "cpu":
+        return results
+    if isinstance(results, tuple):
+        return tuple(restrided(mode, r, format_strides(r.shape, False)) for r in results)
+    return restrided(mode, results, format_strides(results.shape, False))
+
+
+@RULES.register(
+    aten.upsample_nearest1d_backward.default,
+    aten._upsample_nearest_exact1d_backward.default,
+    aten.upsample_linear1d_backward.default,
+)
+def upsample_1d_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Contiguous, of the given sizes; the meta kernel reads sizes as plain integers."""
+    gradient, sizes = args[0], args[2]
+    return mode.empty(sizes, dtype=gradient.dtype, device=gradient.fake_device)
 
 
 @RULES.register(aten.fractional_max_pool3d_backward.default)
@@ -79,20 +131,26 @@ def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
 @RULES.register(
     aten.native_batch_norm.default,
     aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_functional.default,
     aten._native_batch_norm_legit_no_training.default,
 )
 def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """In evaluation the CPU kernel saves no statistics (results 1 and 2)."""
-    x, training = args[0], args[5] and func is not aten._native_batch_norm_legit_no_training.default
-    if training and not kwargs and (strides := _plain_strides(mode, x, args[1:5])) is not None:
+    """In the format of the operand; in evaluation the CPU kernel saves no statistics (results 1 and 2)."""
+    x, given = args[0], func is not aten._native_batch_norm_legit.no_stats
+    training = args[5 if given else 3] and func is not aten._native_batch_norm_legit_no_training.default
+    if given and training and not kwargs and (strides := _plain_strides(mode, x, args[1:5])) is not None:
         count, device = x.shape[1], x.fake_device
         saved = x.dtype if x.dtype in FULL else torch.float32
         dtypes = [saved] * (4 if func is aten._native_batch_norm_legit_functional.default else 2)
         statistics = (mode.empty([count], dtype=dtype, device=device) for dtype in dtypes)
         return mode.empty(x.shape, strides, dtype=x.dtype, device=device), *statistics
     results = mode.run_meta(func, args, kwargs)
-    if training or x.fake_device.type != "cpu":
+    if x.fake_device.type != "cpu":
+        return results
+    strides = format_strides(x.shape, has_channels_last_strides(mode.shape_env, x))
+    results = (restrided(mode, results[0], strides), *results[1:])
+    if training:
         return results
     return results[0], *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]), *results[3:]
 

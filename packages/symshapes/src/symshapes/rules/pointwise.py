@@ -45,6 +45,11 @@ def _only_numeric(operands: Sequence[Any]) -> torch.dtype | None:
     return None if dtype is torch.bool else dtype
 
 
+def _only_integer(operands: Sequence[Any]) -> torch.dtype | None:
+    dtype = _only_numeric(operands)
+    return None if dtype is None or dtype.is_floating_point else dtype
+
+
 def _agreeing(operands: Sequence[Any]) -> torch.dtype | None:
     """Backward formulas take operands of one floating dtype."""
     first = operands[0].dtype
@@ -118,13 +123,17 @@ _table(
 _table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardtanh", _only_float, 1)
 _table("logical_not isnan isinf", _bool, 1)
 _table("add.Tensor mul.Tensor maximum minimum", _promoted, 2)
-_table("sub.Tensor remainder.Tensor fmod.Tensor", _only_numeric, 2)
+_table("sub.Tensor remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
+_table("gcd lcm", _only_integer, 2)
 _table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", _promoted, 2)
 _table("sub.Scalar remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
-_table("div.Tensor div.Scalar atan2", _float, 2)
+_table("div.Tensor div.Scalar atan2 copysign.Tensor", _float, 2)
+_table("logaddexp logaddexp2", _only_float, 2)
 _table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
+_table("heaviside", _agreeing, 2)
+_table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
 _table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
 
 
@@ -136,6 +145,11 @@ def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     sizes = broadcast_sizes(mode.shape_env, args)
     device = mode.common_device(func, args, {})
     return mode.empty(sizes, result_strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device)
+
+
+@RULES.register(aten.div.Tensor_mode)
+def divide_and_round(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return elementwise(_float if kwargs.get("rounding_mode") is None else _only_numeric, 2, wraps=True)(mode, func, args, {})
 
 
 @RULES.register(aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default)

@@ -1,0 +1,93 @@
+"""Inputs in states that kernels do not see: history, lazy negation, empty and single sizes, sizes that prove equal."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchstrata
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    torchstrata.reset()
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+
+
+def write(x):
+    x.add_(1)
+    return x * 2
+
+
+@pytest.mark.parametrize("make", [torch.clone, lambda w: w.clone()[1:]])
+def test_a_result_that_requires_grad_is_written_to_in_one_graph(make):
+    compiled = torchstrata.compile(write, fullgraph=True)
+    results = []
+    for call in (write, compiled):
+        leaf = torch.arange(24.0).reshape(4, 6).requires_grad_()
+        x = make(leaf)
+        y = call(x)
+        (x.sum() + y.square().sum()).backward()
+        results.append((x, y, leaf.grad))
+    torch.testing.assert_close(*results)
+
+
+def test_a_view_of_a_leaf_is_not_written_to():
+    compiled = torchstrata.compile(write)
+    for make in (torch.clone, torch.Tensor.view_as):
+        leaf = torch.ones(4, 6, requires_grad=True)
+        x = make(leaf, leaf) if make is torch.Tensor.view_as else make(leaf)
+        if make is torch.clone:
+            compiled(x)
+            continue
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+            compiled(x)
+        assert torch.equal(leaf, torch.ones(4, 6))
+
+
+def test_inputs_that_are_negated_lazily(monkeypatch):
+    monkeypatch.setattr(torchstrata.config, "fallback", "eager")
+    compiled, x = torchstrata.compile(lambda x: x * 2), torch.randn(3, 4)
+    assert torch.equal(compiled(x), x * 2)
+    with pytest.warns(torchstrata.FallbackWarning, match="AG032"):
+        assert torch.equal(compiled(torch._neg_view(x)), x * -2)
+
+
+@pytest.mark.parametrize("scan", [torch.cumsum, torch.cumprod])
+def test_a_scan_along_one_element_gives_memory_of_its_own(scan):
+    x = torch.randn(1, 5)
+    result = torchstrata.compile(lambda x: scan(x, 0))(x)
+    assert result.data_ptr() != x.data_ptr() and torch.equal(result, x)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_out_keeps_its_strides(dynamic):
+    def program(x):
+        rows, columns = torch.empty(4, 6), torch.empty(6, 4).t()
+        return torch.add(x, 1, out=rows), torch.mul(x, 2, out=columns), rows, columns
+
+    for x in (torch.randn(4, 6), torch.randn(6, 4).t()):
+        for result, expected in zip(torchstrata.compile(program, dynamic=dynamic)(x), program(x)):
+            assert result.stride() == expected.stride() and torch.equal(result, expected)
+
+
+def test_sizes_that_prove_equal_while_the_backward_is_traced():
+    compiled = torchstrata.compile(lambda x, w, b: F.conv2d(x, w, b, padding=1), dynamic=True)
+    tensors = [torch.randn(2, 4, 7, 6), torch.randn(6, 4, 3, 3), torch.randn(6)]
+    tensors = [t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t for t in tensors]
+    leaves = [t.requires_grad_() for t in tensors]
+    expected = torch.autograd.grad(F.conv2d(*leaves, padding=1).sum(), leaves)
+    torch.testing.assert_close(torch.autograd.grad(compiled(*leaves).sum(), leaves), expected)
+
+
+def test_gradients_of_rows_without_elements():
+    x = torch.randn(3, 0, requires_grad=True)
+    chosen = torch.zeros(2, dtype=torch.long)
+    torchstrata.compile(lambda x: (x[..., :0], x[chosen], x[:0]))(x)[1].sum().backward()
+    assert x.grad is not None and x.grad.shape == (3, 0)
+
+
+def test_gradients_that_are_zero_everywhere():
+    x = torch.randn(3, 4, requires_grad=True)
+    torchstrata.compile(lambda x: torch.sgn(x * 3) + x)(x).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3, 4))
