@@ -91,3 +91,11 @@ def test_gradients_that_are_zero_everywhere():
     x = torch.randn(3, 4, requires_grad=True)
     torchstrata.compile(lambda x: torch.sgn(x * 3) + x)(x).sum().backward()
     assert torch.equal(x.grad, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("factor", [torch.linalg.inv, torch.linalg.cholesky, lambda a: torch.linalg.solve(a, a)])
+def test_a_factorisation_that_fails_raises(factor):
+    compiled, good = torchstrata.compile(lambda a: factor(a) * 2), 2 * torch.eye(3)
+    torch.testing.assert_close(compiled(good), factor(good) * 2)
+    with pytest.raises(torch.linalg.LinAlgError):
+        compiled(torch.zeros(3, 3))

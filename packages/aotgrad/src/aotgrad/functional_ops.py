@@ -28,6 +28,15 @@ _LIBRARY.define(f"rnn_layer_training({_signature(torch.ops.aten.mkldnn_rnn_layer
 _LIBRARY.impl("rnn_layer_training", _rnn_layer, "CompositeExplicitAutograd")
 
 
+def _factored(result: torch.Tensor, info: torch.Tensor, name: str, is_matrix: bool) -> torch.Tensor:
+    torch.ops.aten._linalg_check_errors(info, name, is_matrix=is_matrix)
+    return result.clone()
+
+
+_LIBRARY.define("factored(Tensor result, Tensor info, str name, bool is_matrix) -> Tensor")
+_LIBRARY.impl("factored", _factored, "CompositeExplicitAutograd")
+
+
 def is_mutable_custom(func: Any) -> bool:
     """Whether ``func`` is a custom overload that writes to operands and returns none of them."""
     return (

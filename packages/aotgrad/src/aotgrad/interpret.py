@@ -64,7 +64,7 @@ def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.
 
 
 def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:
-    """Calls with ``out=``. Results that fit go into the given memory; functionalisation would give them strides of their own."""
+    """A call with ``out=``: results that fit go into the given memory. Functionalisation gives them strides of their own."""
     given = kwargs["out"]
     targets = [t for t in ([given] if isinstance(given, torch.Tensor) else given) if torch._is_functional_tensor(t)]
     before = [(t.shape, t.stride()) for t in targets]

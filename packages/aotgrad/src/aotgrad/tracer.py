@@ -164,6 +164,8 @@ class Tracer(TorchDispatchMode):
             args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
+        if func is aten._linalg_check_errors.default:
+            return self._check_factors(*args, **kwargs)
         func = _RENAMED.get(func, func)
         if func is aten.mkldnn_rnn_layer.default and torch.is_grad_enabled():
             func = torch.ops.aotgrad.rnn_layer_training.default
@@ -201,6 +203,17 @@ class Tracer(TorchDispatchMode):
         out = func(*args, **kwargs)
         self._remember(out, self.node_of(args[0]))
         return out
+
+    def _check_factors(self, info: FakeTensor, name: str, is_matrix: bool) -> None:
+        """What was computed together with ``info`` is read through a call that raises when the factorisation failed."""
+        source = self.node_of(info)
+        for result in source.args[0].users if source.target is operator.getitem else ():  # type: ignore[union-attr]
+            fake = result.meta["val"]
+            if result is not source and self._nodes.get(id(fake)) is result:
+                node = self.graph.call_function(torch.ops.aotgrad.factored.default, (result, source, name, is_matrix))
+                node.meta["val"] = fake
+                self._annotate(node)
+                self._remember(fake, node)
 
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
         if not _has_results(out):
