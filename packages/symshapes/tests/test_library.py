@@ -82,6 +82,7 @@ FORMATS = {
     "replicate_3d": lambda x: F.pad(x[None], (1, 1, 1, 1, 1, 1), "replicate"),
     "channel_shuffle": lambda x: F.channel_shuffle(x, 2),
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "batch_norm_one_dim": lambda x: F.batch_norm(x[0], None, None, training=True),
     "nll_loss": lambda x: F.nll_loss(x, torch.zeros_like(x[:, 0], dtype=torch.long), reduction="none"),
     "roll": lambda x: (x.roll(1, 1), x.roll(1)),
     "one_hot": lambda x: F.one_hot(x.long(), 9),

@@ -144,6 +144,8 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
         saved = x.dtype if x.dtype in FULL else torch.float32
         dtypes = [saved] * (4 if func is aten._native_batch_norm_legit_functional.default else 2)
         statistics = (mode.empty([count], dtype=dtype, device=device) for dtype in dtypes)
+        if device.type == "cpu":
+            strides = format_strides(x.shape, has_channels_last_strides(mode.shape_env, x))
         return mode.empty(x.shape, strides, dtype=x.dtype, device=device), *statistics
     results = mode.run_meta(func, args, kwargs)
     if x.fake_device.type != "cpu":
