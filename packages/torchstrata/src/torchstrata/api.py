@@ -67,6 +67,9 @@ def compile_fx(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Ca
     return compile_captured(config, graph, example_inputs)
 
 
+compile_fx.host_effects = False  # type: ignore[attr-defined]  # kernels run in an order of their own
+
+
 def reset() -> None:
     """Forgets every compiled entry and counter."""
     bytecode_dynamo.reset()
