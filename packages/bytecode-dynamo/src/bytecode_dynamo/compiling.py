@@ -40,8 +40,13 @@ class _Process:
                 torch.compiler._is_compiling_flag = self.before[0]
                 sys.setrecursionlimit(self.before[1])
 
+    def recursion_limit(self) -> int:
+        """The limit that the program set."""
+        return self.before[1] if self.captures else sys.getrecursionlimit()
+
 
 _process = _Process()
+recursion_limit = _process.recursion_limit
 
 
 @contextmanager

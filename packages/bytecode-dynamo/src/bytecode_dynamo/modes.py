@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .guard_records import GuardKind
+from .guard_state import AUTOCAST_DEVICES
+from .source import ConstSource
 from .stance import breaks_are_errors
 
 if TYPE_CHECKING:
@@ -19,11 +22,17 @@ if TYPE_CHECKING:
 _GRAD, _ACTIVE, _ENTERED, _STRICT, _FUNCTION, _NO_OVERRIDES, _SETTING = (object() for _ in range(7))
 
 
+def autocast_defaults() -> tuple[Any, ...]:
+    """What ``autocast`` takes where nothing is said: each device's dtype, and whether casts are cached."""
+    return (*map(torch.get_autocast_dtype, AUTOCAST_DEVICES), torch.is_autocast_cache_enabled())
+
+
 class Modes:
     """Grad mode and the stack of entered context managers, kept in the effects so that going back restores them."""
 
     def __init__(self, ctx: Context) -> None:
         self.entry_grad = torch.is_grad_enabled()
+        self.entry_autocast = autocast_defaults()
         self.overrides_off_at_entry = not torch._C._is_torch_function_enabled()
         self.entered = False
         """Whether the graph enters modes other than grad mode."""
@@ -40,6 +49,14 @@ class Modes:
         """Say which function modes are around the frame."""
         self.entry_function_modes = tuple(modes)
         ctx.effects.set_initial(_FUNCTION, self.entry_function_modes)
+
+    def require_autocast_defaults(self, ctx: Context) -> None:
+        """Guard that ``autocast`` would take what it took when the frame began; the guard on torch's state asks for them
+        only while it is on."""
+        ctx.guards.require(ConstSource(autocast_defaults), GuardKind.CUSTOM, self._same_autocast)
+
+    def _same_autocast(self, read: Callable[[], tuple[Any, ...]]) -> bool:
+        return read() == self.entry_autocast
 
     # -- traced changes ---------------------------------------------------------------------------------------------
 

@@ -73,8 +73,8 @@ class _Quiet:
 
     def _scan(self) -> None:
         """Finds the wrappers made so far."""
-        for candidate in gc.get_objects():
-            if type(candidate) is types.FunctionType and candidate.__code__ is _wrapper_code:
+        for candidate in gc.get_referrers(_wrapper_code):
+            if type(candidate) is types.FunctionType:
                 wrapped = candidate.__closure__[_position].cell_contents  # type: ignore[index]
                 self._known[id(wrapped)] = wrapped
 

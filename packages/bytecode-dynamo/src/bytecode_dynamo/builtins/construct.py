@@ -30,7 +30,7 @@ from bytecode_dynamo.variables.constant import (
 )
 from bytecode_dynamo.variables.context import make_context
 from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
-from bytecode_dynamo.variables.function import BoundMethodVariable, PartialVariable
+from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
@@ -167,12 +167,13 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
     if len(args) > len(cls._fields) or set(kwargs) - set(cls._fields) or set(given) & set(kwargs):
         ctx.raise_error(TypeError, f"{cls.__name__}: wrong arguments")
     given |= kwargs
+    maker = ctx.get_attr(ClassVariable(cls), "__new__")
+    defaults = maker.defaults if isinstance(maker, FunctionVariable) else ()
+    given = dict(zip(reversed(cls._fields), reversed(defaults))) | given
     items = []
     for field in cls._fields:
         if field in given:
-            items.append(given[field])
-        elif field in cls._field_defaults:
-            items.append(ctx.create(cls._field_defaults[field]))
+            items.append(ctx.real(given[field]))
         else:
             ctx.raise_error(TypeError, f"{cls.__name__}: missing argument {field!r}")
     return TupleVariable(tuple(items), cls)

@@ -16,7 +16,7 @@ import torch
 from bytecode_dynamo.errors import GraphBreak, InvariantError, ObservedException
 from bytecode_dynamo.graph import size_operation
 from bytecode_dynamo.variables.array import ArrayVariable, call_array
-from bytecode_dynamo.variables.attribute import find_in_class, find_special
+from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable
@@ -71,7 +71,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
             return ctx.create(not value.truth(ctx))
         return ConstantVariable(not value.truth(ctx))
     function, method = UNARY[symbol]
-    value = _plain_value(value, method)
+    value = _plain_value(ctx, value, method)
     if isinstance(value, TensorVariable):
         return ctx.torch_call("call_function", function, [value], {})
     if isinstance(value, ArrayVariable):
@@ -90,15 +90,15 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     base = symbol.removesuffix("=")
     in_place = base != symbol
     function, in_place_function, name = BINARY[base]
-    left, right = (_plain_value(value, f"__{name}__", f"__r{name}__", f"__i{name}__") for value in (left, right))
+    left, right = (_plain_value(ctx, value, f"__{name}__", f"__r{name}__", f"__i{name}__") for value in (left, right))
     if type(left) is ConstantVariable and type(right) is ConstantVariable:
         return ctx.fold(function, [left, right], {})
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
         return call_array(ctx, in_place_function if in_place else function, [left, right], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
-        if _defines(ctx, right, f"__r{name}__") or (
-            not isinstance(left, TensorVariable) and _defines(ctx, left, f"__{name}__")
+        if _defines(ctx, right, f"__r{name}__", left) or (
+            not isinstance(left, TensorVariable) and _defines(ctx, left, f"__{name}__", right)
         ):
             return _special(ctx, name, left, right, in_place)
         target = in_place_function if in_place and isinstance(left, TensorVariable) else function
@@ -165,11 +165,11 @@ def known_form(value: Any) -> Any:
     return value
 
 
-def _plain_value(value: VariableTracker, *names: str) -> VariableTracker:
+def _plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTracker:
     """The number or text in an object of a class that extends it and leaves these methods alone."""
     if not isinstance(value, DerivedVariable) or not isinstance(value.contents, ConstantVariable):
         return value
-    own = any(isinstance(find_in_class(value.python_type(), name)[1], types.FunctionType) for name in names)
+    own = any(isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType) for name in names)
     return value if own else value.contents
 
 
@@ -227,8 +227,13 @@ def _can_join(left: Any, right: Any) -> bool:
     return isinstance(left, ListVariable) is isinstance(right, ListVariable)
 
 
-def _defines(ctx: Context, value: VariableTracker, name: str) -> bool:
-    return isinstance(value, UserObjectVariable) and find_special(ctx, value.python_type(), name)[0] >= 0
+def _defines(ctx: Context, value: VariableTracker, name: str, other: VariableTracker | None = None) -> bool:
+    if not isinstance(value, UserObjectVariable):
+        return False
+    index, found = find_special(ctx, value.python_type(), name)
+    of_number = isinstance(value, DerivedVariable) and isinstance(value.contents, ConstantVariable)
+    # Numbers know nothing of tensors.
+    return index >= 0 and not (of_number and isinstance(other, TensorVariable) and not isinstance(found, types.FunctionType))
 
 
 def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool) -> VariableTracker:
@@ -238,7 +243,7 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
     if right.python_type() is not left.python_type() and issubclass(right.python_type(), left.python_type()):
         attempts = [attempts[-1], *attempts[:-1]]
     for owner, method, other in attempts:
-        if _defines(ctx, owner, method):
+        if _defines(ctx, owner, method, other):
             result = owner.call_method(ctx, method, [other], {})
             if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
                 return result
@@ -256,7 +261,7 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
 def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
     """``left symbol right``."""
     function, method, reflected = COMPARE[symbol]
-    left, right = (_plain_value(value, method, reflected) for value in (left, right))
+    left, right = (_plain_value(ctx, value, method, reflected) for value in (left, right))
     left, right = (
         value.call_method(ctx, "copy", [], {}) if isinstance(value, InstanceDictVariable) else value for value in (left, right)
     )

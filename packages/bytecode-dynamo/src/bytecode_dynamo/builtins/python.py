@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import bisect
 import builtins
 import collections
@@ -24,9 +23,8 @@ import torch
 
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
-from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable
@@ -52,60 +50,9 @@ def len_(ctx: Context, value: Value) -> Value:
     return value.length(ctx)
 
 
-@evaluates_call(isinstance)
-def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
-    wanted = cls.as_constant(ctx)
-    legacy = [one for one in (wanted if isinstance(wanted, tuple) else (wanted,)) if type(one) is type(torch.FloatTensor)]
-    if isinstance(value, TensorVariable) and legacy:
-        name = value.call_method(ctx, "type", [], {}).as_constant(ctx)
-        if any(name == f"{one.__module__}.{one.__name__}" for one in legacy):
-            return ConstantVariable(True)
-    check = find_in_class(type(wanted), "__instancecheck__")[1]
-    if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch", "enum")):
-        return ConstantVariable(ctx.get_attr(cls, "__instancecheck__").call(ctx, [value], {}).truth(ctx))
-    return ConstantVariable(instance_of(ctx, value.python_type(), cls))
-
-
-@evaluates_call(issubclass)
-def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
-    return ConstantVariable(instance_of(ctx, value.as_constant(ctx), cls))
-
-
-def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
-    """Whether instances of ``actual`` are instances of a class or tuple of classes."""
-    wanted = cls.as_constant(ctx)
-    for one in wanted if isinstance(wanted, tuple) else (wanted,):
-        if isinstance(one, tuple):
-            if instance_of(ctx, actual, ctx.create(one)):
-                return True
-        elif find_in_class(type(one), "__instancecheck__")[0] < 0:
-            ctx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
-        elif issubclass(actual, one):
-            return True
-        elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:
-            ctx.unrelated.add((actual, one))
-            ctx.guards.require(ConstSource(one), GuardKind.CUSTOM, _Unrelated(actual))
-    return False
-
-
-class _Unrelated:
-    """Whether an abstract class was not told of a class; asked again when some class was registered."""
-
-    def __init__(self, cls: type) -> None:
-        self.cls, self.token = cls, abc.get_cache_token()
-
-    def __call__(self, abstract: type) -> bool:
-        now = abc.get_cache_token()
-        if now == self.token:
-            return True
-        unrelated = not issubclass(self.cls, abstract)
-        self.token = now if unrelated else self.token
-        return unrelated
-
-
 @evaluates_call(callable)
 def callable_(ctx: Context, value: Value) -> Value:
-    return ConstantVariable(find_in_class(value.python_type(), "__call__")[0] >= 0)
+    return ConstantVariable(find_special(ctx, value.python_type(), "__call__")[0] >= 0)
 
 
 @evaluates_call(getattr)
@@ -468,7 +415,7 @@ def _folding(function: Any) -> Any:
 
 _of_system = vars(sys.modules.get("posix") or sys.modules["nt"])
 _paths = [found for name, found in _of_system.items() if name.startswith("_path_")]
-for _function in (*_paths, json.dumps, json.loads, os.fspath, sys.intern, sys.getrecursionlimit, str.maketrans):
+for _function in (*_paths, json.dumps, json.loads, os.fspath, sys.intern, str.maketrans):
     evaluates_call(_function)(_folding(_function))
 
 

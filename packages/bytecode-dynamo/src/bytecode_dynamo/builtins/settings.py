@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecode_dynamo.compiling import recursion_limit
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import ConstSource
@@ -114,6 +116,7 @@ for _query in (
     torch.get_num_interop_threads,
 ):
     evaluates_call(_query)(_reading(Setting(_query, lambda _: None)))
+evaluates_call(sys.getrecursionlimit)(_reading(Setting(recursion_limit, lambda _: None)))
 
 
 @functools.cache

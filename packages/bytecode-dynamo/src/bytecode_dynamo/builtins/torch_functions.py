@@ -155,6 +155,8 @@ def _query(function: Callable[..., Any]) -> Any:
         named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
         with ctx.mode:
             answer = function(*values, **named)
+        if "autocast" in function.__name__:
+            ctx.modes.require_autocast_defaults(ctx)
         return ctx.create(answer)
 
     return rule

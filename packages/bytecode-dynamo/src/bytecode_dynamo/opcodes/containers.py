@@ -198,5 +198,8 @@ def match_class(ctx: Context, frame: Frame, instruction: Instruction) -> None:
         if target in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
             frame.push(ctx.create_tuple([subject]))
             return
-        positional = list(target.__match_args__[: instruction.arg])
+        held = ctx.get_attr(cls, "__match_args__").as_constant(ctx)
+        if type(held) is not tuple or len(held) < instruction.arg:
+            raise GraphBreak("BD007", f"__match_args__ of {target.__name__}")
+        positional = list(held[: instruction.arg])
     frame.push(ctx.create_tuple([ctx.get_attr(subject, name) for name in (*positional, *keywords)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import sys
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 from bytecode_dynamo.bytecode import NULL_BELOW_CALLABLE, Instruction, Op, SuperAttr
 from bytecode_dynamo.effects import DELETED, MISSING
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, BuiltinSource, ConstSource, ItemSource
 from bytecode_dynamo.variables.base import NULL, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 
@@ -103,6 +105,7 @@ def delete_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.IMPORT_NAME)
 def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     level, names = (value.as_constant(ctx) for value in frame.pop_many(2))
+    ctx.guards.require(BuiltinSource("__import__"), GuardKind.IDENTITY, builtins.__import__)
     package = frame.names.mapping.get("__package__") or frame.names.mapping.get("__name__", "")
     full = importlib.util.resolve_name("." * level + instruction.arg, package) if level else instruction.arg
     if full not in sys.modules:

@@ -17,10 +17,10 @@ from bytecode_dynamo import polyfills
 from bytecode_dynamo.bytecode import UNBOUND
 from bytecode_dynamo.effects import DELETED
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind, same_constant
+from bytecode_dynamo.guards import ABSENT, GuardKind, same_constant
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
-from .attribute import IMMUTABLE, bind, class_source, find_in_class
+from .attribute import IMMUTABLE, bind, class_source, find_in_class, find_special
 from .base import Args, Kwargs, LazyVariable, VariableTracker
 from .function import BoundMethodVariable, FunctionVariable
 from .proxy import ProxyVariable
@@ -79,6 +79,7 @@ class CallableVariable(KnownObjectVariable):
 
 
 _ABSENT = object()
+_OF_CLASSES = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,12 +94,11 @@ class ClassVariable(KnownObjectVariable):
         written = ctx.written_in_class(cls, name)
         if written is not None:
             return written if not isinstance(written, BoundMethodVariable) else written.function
-        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            return ctx.create(getattr(cls, name))
-        if name == "__mro__":
-            return ctx.create_tuple([ctx.constant_class(base) for base in cls.__mro__])
-        if name == "__bases__":
-            return ctx.create_tuple([ctx.constant_class(base) for base in cls.__bases__])
+        if name in _OF_CLASSES:
+            found = getattr(cls, name)
+            if not cls.__flags__ & IMMUTABLE:
+                ctx.guards.require(ConstSource(cls), GuardKind.CUSTOM, lambda now: getattr(now, name) == found)
+            return ctx.create(found)
         if name == "__dict__":
             return self._namespace(ctx, cls)
         index, found = find_in_class(cls, name)
@@ -163,7 +163,7 @@ class ClassVariable(KnownObjectVariable):
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         if name == "mro" and not args:
-            return ctx.create_list([ctx.constant_class(base) for base in self.value.__mro__])
+            return ctx.create_list(self.get_attr(ctx, "__mro__").unpack(ctx))
         if name == "__subclasses__" and not args:
             found = self.value.__subclasses__()
             ctx.guards.require(ConstSource(self.value), GuardKind.CUSTOM, lambda cls: cls.__subclasses__() == found)
@@ -172,9 +172,9 @@ class ClassVariable(KnownObjectVariable):
 
     def _of_metaclass(self, ctx: Context, name: str, args: Args) -> VariableTracker | None:
         """What a special method of a metaclass written in Python gives."""
-        if isinstance(self.value, enum.EnumMeta) or not isinstance(
-            find_in_class(type(self.value), name)[1], types.FunctionType
-        ):
+        if isinstance(self.value, enum.EnumMeta):
+            return None
+        if not isinstance(find_special(ctx, type(self.value), name)[1], types.FunctionType):
             return None
         return self._from_metaclass(ctx, name).call(ctx, args, {})
 
@@ -187,8 +187,13 @@ class ClassVariable(KnownObjectVariable):
         if made is not None:
             return made
         if find_in_class(type(self.value), "__getitem__")[0] >= 0:
+            if isinstance(self.value, enum.EnumMeta):
+                ctx.enum_members(self.value)
             return ctx.fold(lambda cls, item: cls[item], [self, key], {})
-        if "__class_getitem__" in dir(self.value):
+        found = ctx.require_class_attribute(self.value, "__class_getitem__")
+        if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType) and not _of_typing(found.__func__):
+            return self.get_attr(ctx, "__class_getitem__").call(ctx, [key], {})
+        if found is not ABSENT:
             return ctx.wrap(self.value[key.as_constant(ctx)], ConstSource(self.value[key.as_constant(ctx)]))
         return ctx.raise_error(TypeError, f"type {self.value.__name__!r} is not subscriptable")
 
@@ -207,6 +212,10 @@ class ClassVariable(KnownObjectVariable):
         if made is not None:
             return made.truth(ctx)
         return item.as_constant(ctx) in ctx.enum_members(self.value)
+
+
+def _of_typing(function: types.FunctionType) -> bool:
+    return function.__module__ in ("typing", "typing_extensions")
 
 
 @tracker_for(type)

@@ -6,7 +6,7 @@ import enum
 import math
 import sys
 import types
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import torch
 
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.guards import GuardKind, same_constant
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
 from .base import Args, Kwargs, VariableTracker
@@ -243,6 +243,8 @@ class FloatVariable(SymbolicVariable):
 
 @tracker_for(*BY_VALUE)
 def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    if type(value).__flags__ & HEAP_TYPE:
+        return wrap_enum(ctx, value, source) if isinstance(value, enum.Enum) else _wrap_extended(ctx, value, source)
     symbolic = ctx.dynamic.number(ctx, value, source)
     if symbolic is not None:
         if type(value) is float:
@@ -250,6 +252,22 @@ def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
         return SymbolicVariable(symbolic, source=source)
     ctx.guards.require(source, GuardKind.EQUALS, value)
     return ConstantVariable(value, source=source)
+
+
+def _wrap_extended(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A number or text of a class of the program's: an object with contents, whose own methods are not asked."""
+    base = next(base for base in type(value).__mro__ if base in _PLAIN)
+    plain = _PLAIN[base]
+    contents = plain(value)
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: same_constant(plain(now), contents))
+    return ctx.derived(value, source, ConstantVariable(contents), base)
+
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__, complex: complex.__complex__,
+}  # fmt: skip
 
 
 @tracker_for(*BY_IDENTITY)

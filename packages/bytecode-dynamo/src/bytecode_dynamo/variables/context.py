@@ -15,7 +15,7 @@ from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
 
 from .base import Args, Kwargs, VariableTracker
@@ -379,27 +379,10 @@ class SetGradVariable(GradModeVariable):
         ctx.modes.set_grad(ctx, self.enabled)
 
 
-class _AutocastDefaults:
-    """What ``autocast`` takes where nothing is said."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.settings = self.now()
-
-    def now(self) -> tuple[Any, bool]:
-        """The dtype, and whether casts are cached."""
-        return torch.get_autocast_dtype(self.device), torch.is_autocast_cache_enabled()
-
-    def are_the_same(self, _: object) -> bool:
-        """Whether they are as they were."""
-        return self.now() == self.settings
-
-
 def _make_autocast(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     values = [arg.as_constant(ctx) for arg in args]
     named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
     made: Any = cls(*values, **named)
     settings = (made.device, made.fast_dtype, made._enabled, made._cache_enabled)
-    defaults = _AutocastDefaults(made.device)
-    ctx.guards.require(ConstSource(defaults), GuardKind.CUSTOM, defaults.are_the_same)
+    ctx.modes.require_autocast_defaults(ctx)
     return TorchModeVariable(Identity(torch.autocast), AUTOCAST, settings)

@@ -12,6 +12,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import Source
 
+from .attribute import find_special
 from .base import NULL, VariableTracker
 from .constant import ConstantVariable
 from .mapping import DictVariable
@@ -46,6 +47,7 @@ class DerivedVariable(UserObjectVariable):
         return self.contents.as_fake(ctx)
 
     def hash_key(self, ctx: Context) -> Hashable:
+        find_special(ctx, self.key.cls, "__hash__")
         if self.key.cls.__hash__ is native_base(self.key.cls).__hash__:
             return self.contents.hash_key(ctx)
         return UserObjectVariable.hash_key(self, ctx)

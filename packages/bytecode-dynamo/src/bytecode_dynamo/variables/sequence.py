@@ -131,13 +131,16 @@ class TupleVariable(SequenceVariable):
         return ctx.iterator(self.items)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        index = _field_index(self.cls, name)
+        index = _field_index(ctx, self.cls, name)
         if index is not None:
             return ctx.real(self.items[index])
         if self.cls is torch.Size and name == "numel":
             return ctx.bound_rule(self, "numel")
-        if name == "_replace" and hasattr(self.cls, "_fields"):
-            return ctx.bound_rule(self, "_replace")
+        if name in ("_replace", "_asdict") and hasattr(self.cls, "_fields"):
+            ctx.require_class_attribute(self.cls, "_fields")
+            found = ctx.require_class_attribute(self.cls, name)
+            if getattr(found, "__globals__", None) is vars(collections):
+                return ctx.bound_rule(self, name)
         return SequenceVariable.get_attr(self, ctx, name)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -166,16 +169,19 @@ class TupleVariable(SequenceVariable):
         gen.emitter.call(1)
 
 
-def _field_index(cls: type, name: str) -> int | None:
-    fields = getattr(cls, "_fields", None)
-    if fields is not None and name in fields and not isinstance(cls.__dict__.get(name), property):
-        return fields.index(name)
+def _field_index(ctx: Context, cls: type, name: str) -> int | None:
+    if hasattr(cls, "_fields"):
+        found = ctx.require_class_attribute(cls, name)
+        return found.__reduce__()[1][0] if type(found) is _FIELD else None
     if cls.__module__ == "torch.return_types" and name not in dir(tuple):
         member = cls.__dict__.get(name)
         if member is not None:
             names = [key for key, value in cls.__dict__.items() if type(value) is type(member)]
             return names.index(name)
     return None
+
+
+_FIELD = type(collections.namedtuple("_Named", "field").field)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -160,7 +160,7 @@ class TensorVariable(VariableTracker):
         if name == "_version" and ctx.examples:
             raise GraphBreak("BD014", f"{self.describe()}._version: how often inputs were written is not known")
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name, callable)):
-            return ctx.create(getattr(self.fake, name) if name != "is_leaf" else was_leaf(ctx, self) and self.fake.is_leaf)
+            return ctx.create(_plain_attribute(ctx, self, name))
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
             return rule(ctx, self)
@@ -426,11 +426,24 @@ def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
 
 def was_leaf(ctx: Context, x: TensorVariable) -> bool:
     """Whether an input came without history, guarded; True of other tensors."""
+    return _state_of_input(ctx, x, "is_leaf")
+
+
+def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
+    held = getattr(x.fake, name)
+    if name == "is_leaf":
+        return was_leaf(ctx, x) and held
+    return held or _state_of_input(ctx, x, name) if name in ("retains_grad", "output_nr") else held
+
+
+def _state_of_input(ctx: Context, x: TensorVariable, name: str) -> Any:
+    """An attribute of an input that fake tensors do not know of, guarded; that of the fake where it is no input."""
     value = ctx.example_of(x)
     if value is None or x.source is None:
-        return True
-    ctx.guards.require(AttrSource(x.source, "is_leaf"), GuardKind.EQUALS, value.is_leaf)
-    return value.is_leaf
+        return True if name == "is_leaf" else getattr(x.fake, name)
+    answer = getattr(value, name)
+    ctx.guards.require(AttrSource(x.source, name), GuardKind.EQUALS, answer)
+    return answer
 
 
 def is_static(value: torch.Tensor, source: Source) -> bool:

@@ -1,0 +1,96 @@
+"""``isinstance`` and ``issubclass``: classes, tuples, abstract classes, protocols, and metaclasses that answer themselves."""
+
+from __future__ import annotations
+
+import abc
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+Value = VariableTracker
+
+
+@evaluates_call(isinstance)
+def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
+    wanted = cls.as_constant(ctx)
+    if isinstance(wanted, tuple):
+        return ConstantVariable(any(isinstance_(ctx, value, ctx.create(one)).truth(ctx) for one in wanted))
+    if isinstance(value, TensorVariable) and type(wanted) is type(torch.FloatTensor):
+        name = value.call_method(ctx, "type", [], {}).as_constant(ctx)
+        return ConstantVariable(name == f"{wanted.__module__}.{wanted.__name__}")
+    check = find_in_class(type(wanted), "__instancecheck__")[1]
+    if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch", "enum")):
+        return ConstantVariable(ctx.get_attr(cls, "__instancecheck__").call(ctx, [value], {}).truth(ctx))
+    if isinstance(value, UserObjectVariable) and getattr(wanted, "_is_runtime_protocol", False):
+        return ConstantVariable(_follows(ctx, value, wanted))
+    return ConstantVariable(instance_of(ctx, value.python_type(), cls))
+
+
+def _follows(ctx: Context, value: UserObjectVariable, protocol: Any) -> bool:
+    """Whether an object has what a protocol asks for, in its class or itself."""
+    nominal = protocol in value.python_type().__mro__
+    names = () if nominal else _names_of(protocol)
+    return all(ctx.call_known(hasattr, [value, ConstantVariable(name)], {}).truth(ctx) for name in names)
+
+
+def _names_of(protocol: Any) -> set[str]:
+    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False) and base.__module__ != "typing"]
+    names = {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+    return {name for name in names - _OF_PROTOCOLS if not name.startswith("_abc_")}
+
+
+_OF_PROTOCOLS = {*vars(typing.runtime_checkable(type("Empty", (typing.Protocol,), {}))), "__slots__", "__annotations__"} | {
+    *("__match_args__", "__static_attributes__", "__firstlineno__", "__type_params__", "__orig_bases__", "__args__")
+}
+
+
+@evaluates_call(issubclass)
+def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
+    return ConstantVariable(instance_of(ctx, value.as_constant(ctx), cls))
+
+
+def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
+    """Whether instances of ``actual`` are instances of a class or tuple of classes."""
+    wanted = cls.as_constant(ctx)
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        if isinstance(one, tuple):
+            if instance_of(ctx, actual, ctx.create(one)):
+                return True
+        elif find_in_class(type(one), "__instancecheck__")[0] < 0:
+            ctx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+        elif issubclass(actual, one):
+            return True
+        elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:
+            ctx.unrelated.add((actual, one))
+            ctx.guards.require(ConstSource(one), GuardKind.CUSTOM, _Unrelated(actual))
+    return False
+
+
+class _Unrelated:
+    """Whether an abstract class was not told of a class; asked again when some class was registered."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls, self.token = cls, abc.get_cache_token()
+
+    def __call__(self, abstract: type) -> bool:
+        now = abc.get_cache_token()
+        if now == self.token:
+            return True
+        unrelated = not issubclass(self.cls, abstract)
+        self.token = now if unrelated else self.token
+        return unrelated
