@@ -20,7 +20,7 @@ from .errors import GraphBreak, NotConstant, ObservedException
 from .graph import free_symbols
 from .guards import ABSENT, GuardKind, TensorFacts
 from .source import AttrSource, ConstSource, ItemSource, Source
-from .variables.attribute import load_class_attribute
+from .variables.attribute import IMMUTABLE, load_class_attribute
 from .variables.base import LazyVariable, VariableTracker
 from .variables.callable import BoundRuleVariable, CallableVariable, ClassVariable, NamespaceVariable
 from .variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
@@ -110,6 +110,11 @@ class Creation:
         found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), ABSENT)
         self.guards.require(ConstSource(cls), GuardKind.CLASS_ATTR, (name, found))
         return found
+
+    def require_order(self: Context, cls: type) -> None:
+        """Guard on the bases of a class."""
+        if not cls.__flags__ & IMMUTABLE:
+            self.guards.require(AttrSource(ConstSource(cls), "__mro__"), GuardKind.IDENTITY, cls.__mro__)
 
     def require_tensor(self: Context, source: Source, value: torch.Tensor, fake: Any, dims: Sequence[int]) -> None:
         """Guard on a tensor's metadata; strides that depend on symbols become conditions on sizes."""

@@ -143,7 +143,8 @@ def _place(ctx: Context, frame: Frame, error: GraphBreak) -> None:
 
 
 def _in_handler(frame: Frame) -> bool:
-    return frame.decoded.instructions[frame.index].op is Op.PUSH_EXC_INFO
+    """Whether a handler begins or is left by its exception: one that is built would have lost its traceback."""
+    return frame.decoded.instructions[frame.index].op in (Op.PUSH_EXC_INFO, Op.RERAISE)
 
 
 def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: GraphBreak) -> Broken:

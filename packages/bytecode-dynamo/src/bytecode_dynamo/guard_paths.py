@@ -8,8 +8,10 @@ run Python code has no native path: ``NoNativePath``.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import ReferenceType
@@ -30,6 +32,7 @@ from .source import (
     ItemSource,
     LocalSource,
     MappingSource,
+    NamespaceSource,
     ReferentSource,
     Scope,
     Source,
@@ -198,6 +201,10 @@ def _builtin(paths: PathBuilder, source: BuiltinSource) -> Node:
     return paths.item(paths.root(paths.scope.builtins, "BUILTINS"), source.variable)
 
 
+def _namespace(paths: PathBuilder, source: NamespaceSource) -> Node:
+    return paths.root(paths.scope.builtins, "BUILTINS") if source.builtin else _globals(paths)
+
+
 def _closure_cell(paths: PathBuilder, source: ClosureCellSource | ClosureSource) -> Node:
     return paths.root(paths.scope.closure[source.variable], "CLOSURE", paths.free[source.variable])
 
@@ -284,8 +291,22 @@ def _attribute(paths: PathBuilder, source: AttrSource) -> Node:
     return _attribute_of_object(paths, base, name, source.generic)
 
 
+@cache
+def _order_offset() -> int | None:
+    """Where classes keep their resolution order: found by looking for it in some."""
+    classes, word = (torch.Tensor, torch.nn.Linear, NoNativePath), ctypes.sizeof(ctypes.c_void_p)
+    found = [
+        offset
+        for offset in range(0, type.__basicsize__, word)
+        if all(ctypes.c_void_p.from_address(id(cls) + offset).value == id(cls.__mro__) for cls in classes)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def _attribute_of_class(paths: PathBuilder, base: Node, name: str) -> Node:
     cls = base.value
+    if name == "__mro__" and (offset := _order_offset()) is not None:
+        return paths.step(base, cls.__mro__, "MEMBER", type(cls), offset)
     found = find_in_class(cls, name)
     if type(cls) is not type or find_in_class(type, name) is not _MISSING or found is _MISSING:
         raise NoNativePath(f"{cls.__name__}.{name}")
@@ -344,6 +365,7 @@ STEPS: Mapping[type[Source], Step] = {
     LocalSource: _local,
     GlobalSource: _global,
     BuiltinSource: _builtin,
+    NamespaceSource: _namespace,
     ClosureSource: _closure,
     ClosureCellSource: _closure_cell,
     CellSource: _cell,

@@ -68,6 +68,7 @@ class ObservedMode(FakeTensorMode):
         if kind is None:
             kind = _kinds[func] = _kind(func)
         notes, refuses, written = kind
+        before = len(self.events)
         self.events += notes
         if refuses is None:
             refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
@@ -75,7 +76,11 @@ class ObservedMode(FakeTensorMode):
             self.events.append("refuse")
         for place, name in written:
             self._note(args[place] if place < len(args) else kwargs.get(name))
-        return super().run_op(func, args, kwargs)
+        try:
+            return super().run_op(func, args, kwargs)
+        except Exception:
+            del self.events[before:]  # it is not in the graph
+            raise
 
     def _note(self, value: Any) -> None:
         for tensor in value if isinstance(value, (list, tuple)) else [value]:

@@ -174,6 +174,24 @@ class BuiltinSource(Source):
 
 @hashed_once
 @dataclass(frozen=True)
+class NamespaceSource(Source):
+    """The function's globals, or its built-ins, as a dict: only guards that a name is absent ask for them."""
+
+    builtin: bool
+
+    @property
+    def name(self) -> str:
+        return "builtins" if self.builtin else "globals()"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return builtins if self.builtin else globals
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        raise TypeError("a namespace is not a value")
+
+
+@hashed_once
+@dataclass(frozen=True)
 class ClosureSource(Source):
     """The contents of a free variable's cell."""
 

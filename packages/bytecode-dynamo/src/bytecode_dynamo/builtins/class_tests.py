@@ -11,7 +11,7 @@ import torch
 
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -29,11 +29,11 @@ Value = VariableTracker
 def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
     wanted = cls.as_constant(ctx)
     if isinstance(wanted, tuple):
-        return ConstantVariable(any(isinstance_(ctx, value, ctx.create(one)).truth(ctx) for one in wanted))
+        return ConstantVariable(any(ctx.call_known(isinstance, [value, ctx.create(one)], {}).truth(ctx) for one in wanted))
     if isinstance(value, TensorVariable) and type(wanted) is type(torch.FloatTensor):
         name = value.call_method(ctx, "type", [], {}).as_constant(ctx)
         return ConstantVariable(name == f"{wanted.__module__}.{wanted.__name__}")
-    check = find_in_class(type(wanted), "__instancecheck__")[1]
+    check = find_special(ctx, type(wanted), "__instancecheck__")[1]
     if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch", "enum")):
         return ConstantVariable(ctx.get_attr(cls, "__instancecheck__").call(ctx, [value], {}).truth(ctx))
     if isinstance(value, UserObjectVariable) and getattr(wanted, "_is_runtime_protocol", False):
@@ -54,9 +54,15 @@ def _names_of(protocol: Any) -> set[str]:
     return {name for name in names - _OF_PROTOCOLS if not name.startswith("_abc_")}
 
 
-_OF_PROTOCOLS = {*vars(typing.runtime_checkable(type("Empty", (typing.Protocol,), {}))), "__slots__", "__annotations__"} | {
-    *("__match_args__", "__static_attributes__", "__firstlineno__", "__type_params__", "__orig_bases__", "__args__")
-}
+@typing.runtime_checkable
+class _Empty(typing.Protocol):
+    pass
+
+
+_OF_PROTOCOLS = {
+    *vars(_Empty), "__slots__", "__annotations__", "__match_args__", "__static_attributes__", "__firstlineno__",
+    "__type_params__", "__orig_bases__", "__args__",
+}  # fmt: skip
 
 
 @evaluates_call(issubclass)
@@ -67,6 +73,7 @@ def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
 def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
     """Whether instances of ``actual`` are instances of a class or tuple of classes."""
     wanted = cls.as_constant(ctx)
+    ctx.require_order(actual)
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
         if isinstance(one, tuple):
             if instance_of(ctx, actual, ctx.create(one)):

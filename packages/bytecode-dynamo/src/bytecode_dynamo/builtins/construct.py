@@ -90,17 +90,33 @@ def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTr
 
 def construct_member(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     """The member of an enumeration that has a value."""
-    made = ctx.fold(cls, args, kwargs)
     value = args[0].as_constant(ctx) if len(args) == 1 else None
+    if len(args) == 1 and not kwargs and is_constant_value(value) and value not in cls._value2member_map_:
+        made = _missing_member(ctx, cls, args[0])
+        if made is not None:
+            return made
+    made = ctx.fold(cls, args, kwargs)
     if is_constant_value(value) and value in cls._value2member_map_:
         known = ItemSource(ConstSource(cls._value2member_map_), value)
         ctx.guards.require(known, GuardKind.IDENTITY, cls._value2member_map_[value])
     return made
 
 
+def _missing_member(ctx: Context, cls: Any, value: VariableTracker) -> VariableTracker | None:
+    """What an enumeration's own ``_missing_`` gives for a value that no member has."""
+    found = ctx.require_class_attribute(cls, "_missing_")
+    if not isinstance(getattr(found, "__func__", None), types.FunctionType) or found.__func__.__module__ == "enum":
+        return None
+    made = ctx.get_attr(ClassVariable(cls), "_missing_").call(ctx, [value], {})
+    if isinstance(made, ConstantVariable) and isinstance(made.value, cls):
+        return made
+    text = f"{value.as_constant(ctx)!r} is not a valid {cls.__qualname__}"
+    return ctx.raise_error(ValueError, text)
+
+
 def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """An object of a class written in Python."""
-    for name in ("__new__", "__init__"):
+    for name in ("__new__", "__init__", "__abstractmethods__"):
         find_special(ctx, cls, name)
     if find_special(ctx, cls, "__del__")[0] >= 0:
         raise GraphBreak("BD019", f"{cls.__qualname__} has __del__")
@@ -138,6 +154,8 @@ def new_object(ctx: Context, cls: type, args: Args | None = None) -> VariableTra
 def construct_exception(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """An exception object."""
     error = ctx.new_exception(cls, args)
+    for name in ("__new__", "__init__"):
+        find_special(ctx, cls, name)
     if isinstance(cls.__init__, types.FunctionType):
         ctx.get_attr(error, "__init__").call(ctx, args, kwargs)
     elif kwargs and not (

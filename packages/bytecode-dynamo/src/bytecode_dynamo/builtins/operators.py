@@ -18,7 +18,7 @@ from bytecode_dynamo.graph import size_operation
 from bytecode_dynamo.variables.array import ArrayVariable, call_array
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.callable import KnownObjectVariable, NumberOfVariable
+from bytecode_dynamo.variables.callable import ClassVariable, KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import DerivedVariable, native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
@@ -109,6 +109,8 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         made = ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size")
         return ctx.create(known_form(made) if base in ("&", "|", "^") else made)
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
+        if isinstance(right, UserObjectVariable) and _is_written(ctx, right, f"__r{name}__"):
+            return _special(ctx, name, left, right, in_place)
         return _container(ctx, base, in_place, left, right)
     if isinstance(right, SequenceVariable) and base == "*":
         return _container(ctx, base, False, right, left)
@@ -227,13 +229,17 @@ def _can_join(left: Any, right: Any) -> bool:
     return isinstance(left, ListVariable) is isinstance(right, ListVariable)
 
 
+def _is_written(ctx: Context, value: VariableTracker, name: str) -> bool:
+    return isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType)
+
+
 def _defines(ctx: Context, value: VariableTracker, name: str, other: VariableTracker | None = None) -> bool:
     if not isinstance(value, UserObjectVariable):
         return False
-    index, found = find_special(ctx, value.python_type(), name)
+    index = find_special(ctx, value.python_type(), name)[0]
     of_number = isinstance(value, DerivedVariable) and isinstance(value.contents, ConstantVariable)
     # Numbers know nothing of tensors.
-    return index >= 0 and not (of_number and isinstance(other, TensorVariable) and not isinstance(found, types.FunctionType))
+    return index >= 0 and not (of_number and isinstance(other, TensorVariable))
 
 
 def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool) -> VariableTracker:
@@ -301,6 +307,10 @@ def _compared_by_objects(ctx: Context, symbol: str, left: VariableTracker, right
     """What the comparison methods of the operands say; ``!=`` is the opposite of ``__eq__`` where there is no ``__ne__``."""
     _, method, reflected = COMPARE[symbol]
     for owner, name, other in ((left, method, right), (right, reflected, left)):
+        if isinstance(owner, ClassVariable):
+            result = owner.of_metaclass(ctx, name, [other])
+            if result is not None and not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
+                return result
         if not isinstance(owner, UserObjectVariable):
             continue
         cls, opposite = owner.python_type(), False

@@ -26,7 +26,7 @@ from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import VariableTracker
-from bytecode_dynamo.variables.callable import NumberOfVariable
+from bytecode_dynamo.variables.callable import ClassVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import FunctionVariable
@@ -263,7 +263,7 @@ def round_(ctx: Context, value: Value, *digits: Value) -> Value:
 @evaluates_call(divmod)
 def divmod_(ctx: Context, left: Value, right: Value) -> Value:
     for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
-        if isinstance(owner, UserObjectVariable) and hasattr(owner.python_type(), name):
+        if isinstance(owner, UserObjectVariable) and find_special(ctx, owner.python_type(), name)[0] >= 0:
             return owner.call_method(ctx, name, [other], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         names = left.python_type().__name__, right.python_type().__name__
@@ -288,13 +288,19 @@ def text_rule(function: Any) -> Any:
         if isinstance(value, TensorVariable):
             raise GraphBreak("BD004", f"text of {value.describe()}")
         if isinstance(value, UserObjectVariable):
-            cls = value.python_type()
-            if name == "__format__" and cls.__format__ is object.__format__:
+            plain, cls = vars(object), value.python_type()
+            if name == "__format__" and find_special(ctx, cls, name)[1] is plain[name]:
                 name, args = "__str__", ()
-            if name == "__str__" and cls.__str__ is object.__str__:
+            if name == "__str__" and find_special(ctx, cls, name)[1] is plain[name]:
                 name = "__repr__"
-            if getattr(cls, name) is not getattr(object, name):
+            if find_special(ctx, cls, name)[1] is not plain[name]:
                 return value.call_method(ctx, name, list(args), {})
+        if isinstance(value, ClassVariable):
+            own = value.of_metaclass(ctx, name, list(args))
+            own = value.of_metaclass(ctx, "__str__", []) if own is None and name == "__format__" else own
+            own = value.of_metaclass(ctx, "__repr__", []) if own is None else own
+            if own is not None:
+                return own
         try:
             return ctx.fold(function, [value, *args], {})
         except NotConstant:
@@ -309,7 +315,7 @@ for _function in (repr, format, ascii):
 
 @evaluates_call(hash)
 def hash_(ctx: Context, value: Value) -> Value:
-    if isinstance(value, UserObjectVariable) and value.python_type().__hash__ is not object.__hash__:
+    if isinstance(value, UserObjectVariable) and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__:
         return value.call_method(ctx, "__hash__", [], {})
     return ctx.fold(hash, [value], {})
 

@@ -77,6 +77,7 @@ def check_exc_match(ctx: Context, frame: Frame, instruction: Instruction) -> Non
     error = frame.stack[-1]
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "matching an exception that was raised outside of the graph")
+    ctx.require_order(error.python_type())
     frame.push(ConstantVariable(issubclass(error.python_type(), wanted.as_constant(ctx))))
 
 

@@ -11,7 +11,7 @@ from bytecode_dynamo.bytecode import NULL_BELOW_CALLABLE, Instruction, Op, Super
 from bytecode_dynamo.effects import DELETED, MISSING
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, BuiltinSource, ConstSource, ItemSource
+from bytecode_dynamo.source import AttrSource, BuiltinSource, ConstSource, ItemSource, NamespaceSource
 from bytecode_dynamo.variables.base import NULL, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 
@@ -47,6 +47,9 @@ def read_global(ctx: Context, frame: Frame, name: str) -> VariableTracker:
         return ctx.wrap(names.mapping[name], names.source(name))
     if name in names.builtins:
         return ctx.wrap_builtin_name(names, name)
+    if written is MISSING:
+        ctx.guards.require(names.base or NamespaceSource(False), GuardKind.NO_ATTR, name)
+    ctx.guards.require(NamespaceSource(True), GuardKind.NO_ATTR, name)
     error = ctx.new_exception(NameError, [ctx.constant(f"name {name!r} is not defined")])
     error.note_missing(ctx, name)
     raise ctx.observed(error)
@@ -102,10 +105,15 @@ def delete_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 # -- imports ------------------------------------------------------------------------------------------------------------
 
 
+_IMPORT = builtins.__import__
+
+
 @evaluates(Op.IMPORT_NAME)
 def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     level, names = (value.as_constant(ctx) for value in frame.pop_many(2))
     ctx.guards.require(BuiltinSource("__import__"), GuardKind.IDENTITY, builtins.__import__)
+    if builtins.__import__ is not _IMPORT:
+        raise GraphBreak("BD002", "import while the program has replaced __import__")
     package = frame.names.mapping.get("__package__") or frame.names.mapping.get("__name__", "")
     full = importlib.util.resolve_name("." * level + instruction.arg, package) if level else instruction.arg
     if full not in sys.modules:

@@ -96,7 +96,9 @@ class ClassVariable(KnownObjectVariable):
             return written if not isinstance(written, BoundMethodVariable) else written.function
         if name in _OF_CLASSES:
             found = getattr(cls, name)
-            if not cls.__flags__ & IMMUTABLE:
+            if name in ("__mro__", "__bases__"):
+                ctx.require_order(cls)
+            elif not cls.__flags__ & IMMUTABLE:
                 ctx.guards.require(ConstSource(cls), GuardKind.CUSTOM, lambda now: getattr(now, name) == found)
             return ctx.create(found)
         if name == "__dict__":
@@ -118,13 +120,13 @@ class ClassVariable(KnownObjectVariable):
 
     def _from_metaclass(self, ctx: Context, name: str) -> VariableTracker:
         meta = type(self.value)
-        index, found = find_in_class(meta, name)
+        index, found = find_special(ctx, meta, name)
         if index >= 0:
             if not self.value.__flags__ & IMMUTABLE:
                 ctx.require_class_attribute(self.value, name)
             return bind(ctx, self, meta, found, class_source(ctx, meta, index, name), name)
         ctx.require_class_attribute(self.value, name)
-        index, found = find_in_class(meta, "__getattr__")
+        index, found = find_special(ctx, meta, "__getattr__")
         if isinstance(found, types.FunctionType):
             return ctx.wrap(found, class_source(ctx, meta, index, "__getattr__")).call(ctx, [self, ctx.constant(name)], {})
         return ctx.raise_error(AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}")
@@ -149,8 +151,8 @@ class ClassVariable(KnownObjectVariable):
         return made.call_method(ctx, "__get__", [ctx.constant(None), self], {})
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        setter = find_in_class(type(self.value), "__setattr__")[1]
-        own = isinstance(setter, types.FunctionType) or find_in_class(type(self.value), name)[0] >= 0
+        setter = find_special(ctx, type(self.value), "__setattr__")[1]
+        own = isinstance(setter, types.FunctionType) or find_special(ctx, type(self.value), name)[0] >= 0
         if own or name.startswith("__") or self.value.__flags__ & IMMUTABLE:
             raise GraphBreak("BD020", f"assignment to {name!r} of class {self.value.__name__}")
         ctx.written_in_classes.add((self.value, name))
@@ -170,7 +172,7 @@ class ClassVariable(KnownObjectVariable):
             return ctx.create_list([ctx.constant_class(cls) for cls in found])
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
-    def _of_metaclass(self, ctx: Context, name: str, args: Args) -> VariableTracker | None:
+    def of_metaclass(self, ctx: Context, name: str, args: Args) -> VariableTracker | None:
         """What a special method of a metaclass written in Python gives."""
         if isinstance(self.value, enum.EnumMeta):
             return None
@@ -179,14 +181,14 @@ class ClassVariable(KnownObjectVariable):
         return self._from_metaclass(ctx, name).call(ctx, args, {})
 
     def truth(self, ctx: Context) -> bool:
-        made = self._of_metaclass(ctx, "__bool__", []) or self._of_metaclass(ctx, "__len__", [])
+        made = self.of_metaclass(ctx, "__bool__", []) or self.of_metaclass(ctx, "__len__", [])
         return True if made is None else made.truth(ctx)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        made = self._of_metaclass(ctx, "__getitem__", [key])
+        made = self.of_metaclass(ctx, "__getitem__", [key])
         if made is not None:
             return made
-        if find_in_class(type(self.value), "__getitem__")[0] >= 0:
+        if find_special(ctx, type(self.value), "__getitem__")[0] >= 0:
             if isinstance(self.value, enum.EnumMeta):
                 ctx.enum_members(self.value)
             return ctx.fold(lambda cls, item: cls[item], [self, key], {})
@@ -198,17 +200,17 @@ class ClassVariable(KnownObjectVariable):
         return ctx.raise_error(TypeError, f"type {self.value.__name__!r} is not subscriptable")
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        made = self._of_metaclass(ctx, "__iter__", [])
+        made = self.of_metaclass(ctx, "__iter__", [])
         if made is not None:
             return made
         return ctx.iterator([ctx.constant(member) for member in ctx.enum_members(self.value)])
 
     def length(self, ctx: Context) -> VariableTracker:
-        made = self._of_metaclass(ctx, "__len__", [])
+        made = self.of_metaclass(ctx, "__len__", [])
         return ctx.constant(len(ctx.enum_members(self.value))) if made is None else made
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        made = self._of_metaclass(ctx, "__contains__", [item])
+        made = self.of_metaclass(ctx, "__contains__", [item])
         if made is not None:
             return made.truth(ctx)
         return item.as_constant(ctx) in ctx.enum_members(self.value)

@@ -13,6 +13,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
 
+from .attribute import find_special
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .proxy import ProxyVariable
@@ -85,7 +86,7 @@ class DictVariable(VariableTracker):
         found = self.get(ctx, key)
         if found is not None:
             return found
-        if self.key.shell is not None and hasattr(self.key.shell.python_type(), "__missing__"):
+        if self.key.shell is not None and find_special(ctx, self.key.shell.python_type(), "__missing__")[0] >= 0:
             return self.key.shell.call_method(ctx, "__missing__", [key], {})
         if self.factory is not None:
             made = self.factory.call(ctx, [], {})

@@ -17,7 +17,7 @@ from bytecode_dynamo.errors import GraphBreak, Retry
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
-from .attribute import find_special, load_instance_attribute
+from .attribute import find_special, is_data_descriptor, load_instance_attribute
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .mapping import DictVariable
@@ -157,7 +157,7 @@ class PythonModuleVariable(VariableTracker):
         if written is not MISSING:
             return written
         source = AttrSource(ConstSource(self.value), name)
-        if name in self.value.__dict__:
+        if name in self.value.__dict__ and not self._asks_class(ctx, name):
             return ctx.wrap(self.value.__dict__[name], source)
         # A module's own __getattr__ (lazy submodules) runs as it would in eager mode.
         found = getattr(self.value, name, MISSING)
@@ -167,6 +167,14 @@ class PythonModuleVariable(VariableTracker):
                     ctx.guards.require(ConstSource(self.value), GuardKind.NO_ATTR, absent)
             return ctx.raise_error(AttributeError, f"module {self.value.__name__!r} has no attribute {name!r}")
         return ctx.wrap(found, source)
+
+    def _asks_class(self, ctx: Context, name: str) -> bool:
+        """Whether the class of the module comes before what the module holds."""
+        cls = type(self.value)
+        if cls is types.ModuleType:
+            return False
+        chooses = isinstance(find_special(ctx, cls, "__getattribute__")[1], types.FunctionType)
+        return is_data_descriptor(find_special(ctx, cls, name)[1]) or chooses
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         ctx.effects.write((ctx.globals_identity(self.value.__dict__), name), value)
@@ -178,4 +186,5 @@ class PythonModuleVariable(VariableTracker):
 @tracker_for(types.ModuleType)
 def wrap_python_module(ctx: Context, value: types.ModuleType, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     return PythonModuleVariable(value, source=source)

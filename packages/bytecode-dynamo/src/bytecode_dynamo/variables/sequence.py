@@ -181,7 +181,7 @@ def _field_index(ctx: Context, cls: type, name: str) -> int | None:
     return None
 
 
-_FIELD = type(collections.namedtuple("_Named", "field").field)
+_FIELD = type(vars(collections.namedtuple("_Named", "field"))["field"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -262,7 +262,7 @@ class TensorVariable(VariableTracker):
             raise GraphBreak("BD020", f"{self.describe()}.requires_grad_(): it changes an input of the graph")
         if name in ("is_conj", "is_neg") and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
             raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
-        if name in ("storage_offset", "is_inference"):
+        if name in ("storage_offset", "is_inference", "is_shared", "is_pinned"):
             return state_of_inputs(ctx, self, name)
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")

@@ -88,6 +88,8 @@ class UserObjectVariable(VariableTracker):
 
     def hash_key(self, ctx: Context) -> Hashable:
         cls = self.key.cls
+        for name in ("__hash__", "__eq__"):
+            find_special(ctx, cls, name)
         if cls.__hash__ is None:
             return ctx.raise_error(TypeError, f"unhashable type: {cls.__name__!r}")
         if (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__) or issubclass(cls, torch.nn.Module):
@@ -155,7 +157,7 @@ class UserObjectVariable(VariableTracker):
 
     def store(self, ctx: Context, name: str, value: VariableTracker) -> None:
         """``object.__setattr__``: data descriptors first, then the instance dict."""
-        index, found = find_in_class(self.key.cls, name)
+        index, found = find_special(ctx, self.key.cls, name)
         if index >= 0 and is_data_descriptor(found) and not isinstance(found, types.MemberDescriptorType):
             source = class_source(ctx, self.key.cls, index, name)
             if isinstance(found, property):
@@ -181,7 +183,7 @@ class UserObjectVariable(VariableTracker):
 
     def remove(self, ctx: Context, name: str) -> None:
         """``object.__delattr__``."""
-        index, found = find_in_class(self.key.cls, name)
+        index, found = find_special(ctx, self.key.cls, name)
         deleter = getattr(type(found), "__delete__", None) if index >= 0 else None
         if isinstance(found, property) or isinstance(deleter, types.FunctionType):
             source = class_source(ctx, self.key.cls, index, name)
@@ -231,7 +233,7 @@ class UserObjectVariable(VariableTracker):
         return VariableTracker.contains(self, ctx, item)
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        if isinstance(find_in_class(self.key.cls, "__next__")[1], types.WrapperDescriptorType):
+        if isinstance(find_special(ctx, self.key.cls, "__next__")[1], types.WrapperDescriptorType):
             raise GraphBreak("BD012", f"iteration over {self.describe()}")
         method = self.special(ctx, "__iter__")
         if method is None and self.special(ctx, "__getitem__") is not None:
@@ -339,7 +341,7 @@ class ExceptionVariable(UserObjectVariable):
         return held.unpack(ctx)
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if name == "args":
+        if name == "args" and find_special(ctx, self.key.cls, name)[1] is BaseException.__dict__[name]:
             return ctx.create_tuple(self.arguments(ctx))
         if name in ("__cause__", "__context__", "__traceback__", "__suppress_context__"):
             held = ctx.effects.read((self.key, name))
