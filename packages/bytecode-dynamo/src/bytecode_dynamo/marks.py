@@ -17,6 +17,8 @@ def mark_dynamic(t: torch.Tensor, dim: int | Iterable[int], *, min: int | None =
     The capture raises UserError, with the line that asked, when the program needs one certain size.
     Raises IndexError for a dimension that ``t`` does not have, UserError for bounds that exclude the size.
     """
+    if not all(isinstance(bound, int | None) for bound in (min, max)) or (min is not None and max is not None and min > max):
+        raise UserError(f"mark_dynamic: bounds are ints, min not above max, not {min!r} and {max!r}")
     marks: dict[int, tuple[int | None, int | None]] = dict(getattr(t, DYNAMIC_MARK, {}))
     for one in _dims(t, dim):
         size = t.shape[one]
@@ -46,7 +48,7 @@ def _dims(t: torch.Tensor, dim: int | Iterable[int] | None) -> list[int]:
     if not isinstance(t, torch.Tensor):
         raise UserError(f"only tensors can be marked, not {type(t).__name__}")
     found = []
-    for one in (dim,) if isinstance(dim, int) or dim is None else dim:
+    for one in dim if isinstance(dim, Iterable) else (dim,):
         if not isinstance(one, int):
             raise UserError(f"a dimension is an int, not {one!r}")
         if not -t.dim() <= one < t.dim():

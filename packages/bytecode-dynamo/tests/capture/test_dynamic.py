@@ -80,6 +80,9 @@ def test_mark_static_makes_a_graph_per_size():
 def test_marks_reject_bad_dimensions():
     with pytest.raises(IndexError, match="dimension 7"):
         bd.mark_dynamic(torch.randn(3), 7)
+    for dim, bounds in ((1.0, {}), ("a", {}), (None, {}), (0, {"min": "a"}), (0, {"min": 5, "max": 2}), (0, {"max": 2})):
+        with pytest.raises(bd.exc.UserError):
+            bd.mark_dynamic(torch.randn(3), dim, **bounds)
 
 
 def test_counter_attribute_becomes_symbolic():

@@ -394,6 +394,18 @@ def test_calls_after_a_failure_run_the_graph():
     assert bd.counters["graphs"] == 1 and bd.counters["reruns"] == 1
 
 
+def test_write_that_fails_while_capturing_is_none_of_the_graph():
+    def f(x, i, log):
+        log.append("before")
+        y = x[i]
+        x += y
+
+    log: list[str] = []
+    with pytest.raises(IndexError):
+        bd.optimize("eager")(f)(torch.ones(3), torch.full((7,), 9), log)
+    assert log == ["before"] and bd.counters["reruns"] == 1
+
+
 # CPython's own instructions without a line: they set a frame up, or clean up after a handler.
 LINELESS = {
     "MAKE_CELL", "COPY_FREE_VARS", "PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "RERAISE", "LOAD_CONST", "STORE_FAST", "DELETE_FAST",

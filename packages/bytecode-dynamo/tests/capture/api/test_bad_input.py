@@ -227,3 +227,20 @@ def test_optimized_inside_optimized_is_one_graph():
     captured = bd.optimize("eager", fullgraph=True)(lambda x: inner(x) + module(x) + module.weight.sum())
     assert torch.allclose(captured(X), X * 2 + module(X) + module.weight.sum())
     assert bd.counters["graphs"] == 2  # the whole, and the module alone in the line above
+
+
+def test_exception_that_leaves_a_handler_keeps_its_frames():
+    def f(x):
+        y = x + 1
+        try:
+            {}["key"]
+        except KeyError as error:
+            raise Refused(len(y), detail="again") from error
+
+    def run(call):
+        with pytest.raises(Refused) as caught:
+            call(X)
+        chain = (caught.value, caught.value.__cause__)
+        return [[(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)][-1] for error in chain]
+
+    assert run(bd.optimize("eager")(f)) == run(f)
