@@ -234,12 +234,10 @@ def _is_written(ctx: Context, value: VariableTracker, name: str) -> bool:
 
 
 def _defines(ctx: Context, value: VariableTracker, name: str, other: VariableTracker | None = None) -> bool:
-    if not isinstance(value, UserObjectVariable):
-        return False
-    index = find_special(ctx, value.python_type(), name)[0]
     of_number = isinstance(value, DerivedVariable) and isinstance(value.contents, ConstantVariable)
-    # Numbers know nothing of tensors.
-    return index >= 0 and not (of_number and isinstance(other, TensorVariable))
+    if not isinstance(value, UserObjectVariable) or (of_number and isinstance(other, TensorVariable)):
+        return False  # numbers know nothing of tensors
+    return find_special(ctx, value.python_type(), name)[0] >= 0
 
 
 def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool) -> VariableTracker:
@@ -255,10 +253,8 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
                 return result
     symbol = next(symbol for symbol, entry in BINARY.items() if entry[2] == name)
     text = f"{symbol}{'=' * in_place}" if name != "pow" or in_place else "** or pow()"
-    return ctx.raise_error(
-        TypeError,
-        f"unsupported operand type(s) for {text}: {left.python_type().__name__!r} and {right.python_type().__name__!r}",
-    )
+    names = f"{left.python_type().__name__!r} and {right.python_type().__name__!r}"
+    return ctx.raise_error(TypeError, f"unsupported operand type(s) for {text}: {names}")
 
 
 # -- comparison -----------------------------------------------------------------------------------------------------------
@@ -307,10 +303,9 @@ def _compared_by_objects(ctx: Context, symbol: str, left: VariableTracker, right
     """What the comparison methods of the operands say; ``!=`` is the opposite of ``__eq__`` where there is no ``__ne__``."""
     _, method, reflected = COMPARE[symbol]
     for owner, name, other in ((left, method, right), (right, reflected, left)):
-        if isinstance(owner, ClassVariable):
-            result = owner.of_metaclass(ctx, name, [other])
-            if result is not None and not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
-                return result
+        made = owner.of_metaclass(ctx, name, [other]) if isinstance(owner, ClassVariable) else None
+        if made is not None and not (isinstance(made, ConstantVariable) and made.value is NotImplemented):
+            return made
         if not isinstance(owner, UserObjectVariable):
             continue
         cls, opposite = owner.python_type(), False
