@@ -120,7 +120,7 @@ _table(
     _float,
     1,
 )
-_table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardtanh", _only_float, 1)
+_table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardtanh hardshrink softshrink", _only_float, 1)
 _table("logical_not isnan isinf", _bool, 1)
 _table("add.Tensor mul.Tensor maximum minimum", _promoted, 2)
 _table("sub.Tensor remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
@@ -132,7 +132,7 @@ _table("logaddexp logaddexp2", _only_float, 2)
 _table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
-_table("heaviside", _agreeing, 2)
+_table("heaviside hardshrink_backward softshrink_backward", _agreeing, 2)
 _table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
 _table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
 
