@@ -61,6 +61,7 @@ def aot_backend(
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return captured_compilation(gm, example_inputs, options).variant(torch.is_grad_enabled())
 
+    backend.host_effects = False  # type: ignore[attr-defined]  # calls are traced: what they do beside computing is not repeated
     return backend
 
 
