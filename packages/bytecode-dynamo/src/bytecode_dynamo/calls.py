@@ -19,6 +19,7 @@ from .builtins import (
     autograd,
     autograd_function,
     branching,
+    class_statement,
     class_tests,
     construct,
     construct_iterators,
@@ -141,7 +142,9 @@ class Calls:
         if function.code.co_flags & GENERATOR_FLAGS:
             if function.code.co_flags & inspect.CO_GENERATOR:
                 made = (tuple(args), tuple(kwargs.items()))
-                return GeneratorVariable(Identity(types.GeneratorType), frame=frame, function=function, args=made)
+                frame.parent = None  # which may hold the generator
+                key = Identity(types.GeneratorType)
+                return GeneratorVariable(key, frame=frame, function=function, args=made, abandoned=self.abandoned)
             raise GraphBreak("BD013", f"call of coroutine function {function.name}")
         return self.resume_frame(frame).value
 
@@ -399,6 +402,7 @@ __all__ = [
     "autograd_function",
     "bind_arguments",
     "branching",
+    "class_statement",
     "class_tests",
     "construct_iterators",
     "copying",

@@ -68,6 +68,7 @@ from .trace import OTHER_COMPILER
 from .variables.base import LazyVariable, NullVariable, VariableTracker
 from .variables.context import GradModeVariable
 from .variables.function import CellVariable
+from .variables.generator import require_none_started
 from .verify import check_captured
 
 log = logging.getLogger("bytecode_dynamo")
@@ -144,6 +145,8 @@ class Compilation:
             self.ctx.check_marks()
         except UnsupportedCode:
             return SKIP
+        except GraphBreak as error:  # while closing a generator that no code of this frame can close any more
+            return self._unbuildable(error)
         finally:
             self.ctx.modes.restore()
         ctx = self.ctx
@@ -228,6 +231,7 @@ class Compilation:
         """Code that calls the graph, applies the effects and returns the result; raises GraphBreak for what can't be built."""
         gen = Codegen(self.ctx, self.decoded.neutral)
         gen.emitter.position = self.decoded.neutral.position_at(outcome.index)
+        require_none_started(self.ctx)
         self._begin(gen)
         writers = gen.prepare_effects()
         gen(outcome.value)
@@ -253,6 +257,7 @@ class Compilation:
         gen = Codegen(self.ctx, self.decoded.neutral)
         gen.emitter.position = self.original.neutral.position_at(index)
         try:
+            require_none_started(self.ctx)
             self._begin(gen)
             writers = gen.prepare_effects()
             for value in outcome.snapshot.stack:

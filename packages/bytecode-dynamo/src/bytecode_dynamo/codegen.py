@@ -73,8 +73,16 @@ class Codegen:
         source.emit(self.emitter)
 
     def load_const(self, value: object) -> None:
-        """Push a constant."""
-        self.emitter.load_const(value)
+        """Push a constant; a class (or part of one) that stands for one made in the call is made anew."""
+        recipe = self.ctx.made.get(id(value))
+        if recipe is not None:
+            recipe.build(self)
+        else:
+            self.emitter.load_const(value)
+
+    def later(self, fill: Callable[[], None]) -> None:
+        """Let :meth:`flush` write something."""
+        self._pending.append(fill)
 
     def push_null(self) -> None:
         """Push NULL."""

@@ -19,6 +19,7 @@ from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .graph import GraphBuilder, NestedGraph, is_in_place
 from .guards import GuardKind, Guards, ShapeGuards
 from .modes import Modes
+from .recipe import Recipe
 from .rerun import ObservedMode
 from .source import Source
 from .tensor_source import StrideSource
@@ -63,6 +64,10 @@ class Context(Creation, Calls):
         """Classes that are not (yet) registered with an abstract class."""
         self.modes = Modes(self)
         self.deferred = Deferred()
+        self.made: dict[int, Recipe] = {}
+        """By the id of what stands for it: what the frame makes of classes."""
+        self.abandoned: list[Any] = []
+        """Generators that the program let go of since they were last closed."""
         self.has_handlers = False
         """Whether a function that was evaluated may catch exceptions."""
         self.assumes = self.assumed = False

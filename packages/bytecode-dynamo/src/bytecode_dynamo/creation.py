@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from symshapes import DataDependentError, GuardOnDataDependent
 
+from . import hook_policy
 from .effects import DELETED, Identity
 from .errors import GraphBreak, NotConstant, ObservedException
 from .graph import free_symbols
@@ -81,9 +82,14 @@ class Creation:
     def wrap_builtin_name(self: Context, names: GlobalNames, name: str) -> VariableTracker:
         """A built-in that a function finds because its globals do not have the name."""
         value = names.builtins[name]
-        if not names.is_root and names.base is not None and isinstance(names.base, ConstSource):
-            self.guards.require(names.base, GuardKind.NO_ATTR, name)
+        if not names.is_root:
+            self.require_no_global(names, name)
         return self.wrap(value, names.source(name))
+
+    def require_no_global(self: Context, names: GlobalNames, name: str) -> None:
+        """Guard that a module does not have a variable."""
+        base = names.base or hook_policy.globals_source(names.mapping)
+        self.guards.require(base, GuardKind.NO_ATTR, name)
 
     def attribute_of(self: Context, value: Any, source: Source) -> Callable[[str], VariableTracker]:
         """A function that wraps attributes of an existing object."""

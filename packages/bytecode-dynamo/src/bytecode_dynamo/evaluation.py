@@ -1,6 +1,8 @@
-"""How control leaves a frame."""
+"""How control leaves a frame: it returns, or a generator is suspended."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from .variables.base import VariableTracker
 
@@ -12,3 +14,15 @@ class FrameExit(Exception):
         super().__init__()
         self.value = value
         self.yielded = yielded
+
+
+@dataclass(slots=True)
+class Suspended:
+    """Where a generator stands."""
+
+    index: int
+    stack: tuple[VariableTracker, ...]
+    slots: dict[str, VariableTracker]
+    handled: tuple[VariableTracker, ...]
+    handles: bool
+    """Whether closing it may have effects."""

@@ -11,6 +11,7 @@ from .evaluation import FrameExit
 from .frame import Frame, Snapshot, place_stack
 from .opcodes import HANDLERS
 from .variables.base import VariableTracker
+from .variables.generator import close_abandoned
 
 if TYPE_CHECKING:
     from .context import Context
@@ -77,10 +78,13 @@ def run_inlined(ctx: Context, frame: Frame, raised: ObservedException | None = N
         if raised is not None and not handle(ctx, frame, raised):
             raise raised
         while True:
+            if ctx.abandoned:
+                close_abandoned(ctx)
             try:
                 step(ctx, frame)
             except FrameExit as exit_:
-                return exit_
+                exit_.__context__ = None
+                return exit_.with_traceback(None)  # whose frames hold values that the program may let go of
             except ObservedException as raised:
                 if not handle(ctx, frame, raised):
                     raise
@@ -115,13 +119,20 @@ def run_root(ctx: Context, frame: Frame, stop: Restart | None = None) -> Returne
         if stop is not None and frame.steps == stop.steps:
             return Broken(frame.snapshot(), stop.error)
         if instructions[frame.index].op not in QUIET:
-            point = ctx.snapshot(frame)
+            before, point = point, ctx.snapshot(frame)
+            del before  # what only it held is let go of here
+            if ctx.abandoned:
+                close_abandoned(ctx)
+                point = ctx.snapshot(frame)
         if handler_entry is not None and not frame.handled and not _in_handler(frame):
             handler_entry = None
         try:
             step(ctx, frame)
             frame.steps += 1
         except FrameExit as exit_:
+            point = handler_entry = None
+            frame.slots.clear()
+            close_abandoned(ctx)
             return Returned(exit_.value, frame.current)
         except ObservedException as raised:
             if handler_entry is None:

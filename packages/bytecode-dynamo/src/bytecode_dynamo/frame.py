@@ -7,8 +7,9 @@ import types
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .bytecode import Code, Instruction, Label, decode, label_positions
+from .bytecode import Code, Instruction, Label, Op, decode, label_positions
 from .errors import Place
+from .evaluation import Suspended
 from .source import AttrSource, BuiltinSource, ConstSource, GlobalSource, ItemSource, Source
 from .variables.base import VariableTracker
 
@@ -23,6 +24,8 @@ class Decoded:
     native: types.CodeType
     neutral: Code
     places: dict[Label, int]
+    handles: bool = False
+    """Whether it has exception handlers."""
 
     @property
     def instructions(self) -> list[Instruction]:
@@ -40,7 +43,8 @@ def decoded(code: types.CodeType) -> Decoded:
         neutral = decode(code)
         if len(_decoded) > 10_000:
             _decoded.clear()
-        found = _decoded[id(code)] = Decoded(code, neutral, label_positions(neutral.instructions))
+        handles = any(item.op is Op.PUSH_EXC_INFO for item in neutral.instructions)
+        found = _decoded[id(code)] = Decoded(code, neutral, label_positions(neutral.instructions), handles)
     return found
 
 
@@ -62,16 +66,6 @@ class GlobalNames:
             is_module = isinstance(self.base.value, types.ModuleType)
             return AttrSource(self.base, name) if is_module else ItemSource(self.base, name)
         return AttrSource(ConstSource(builtins), name)
-
-
-@dataclass(slots=True)
-class Suspended:
-    """Where a generator stands."""
-
-    index: int
-    stack: tuple[VariableTracker, ...]
-    slots: dict[str, VariableTracker]
-    handled: tuple[VariableTracker, ...]
 
 
 @dataclass(slots=True)
@@ -101,6 +95,8 @@ class Frame:
     current: int = 0
     steps: int = 0
     function_name: str = ""
+    namespace: Any = None
+    """Of the body of a class statement: the dict that it fills."""
 
     @property
     def code(self) -> Code:
@@ -145,7 +141,7 @@ class Frame:
 
     def suspend(self) -> Suspended:
         """The state of a generator that just yielded."""
-        return Suspended(self.index, tuple(self.stack), dict(self.slots), tuple(self.handled))
+        return Suspended(self.index, tuple(self.stack), dict(self.slots), tuple(self.handled), self.decoded.handles)
 
     def suspended_copy(self, state: Suspended | None) -> Frame:
         """A frame that goes on from a state (None: from the beginning)."""

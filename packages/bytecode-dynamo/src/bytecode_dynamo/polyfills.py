@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import string
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -185,3 +186,28 @@ class ComparisonKey:
 
 def cmp_to_key(mycmp: Callable[[Any, Any], int]) -> Callable[[Any], ComparisonKey]:
     return lambda obj: ComparisonKey(mycmp, obj)
+
+
+def bisect_right(items, item, low=0, high=None, *, key):
+    return _bisect([key(other) for other in items], item, low, high, False)
+
+
+def bisect_left(items, item, low=0, high=None, *, key):
+    return _bisect([key(other) for other in items], item, low, high, True)
+
+
+def insort_right(items, item, low=0, high=None, *, key):
+    items.insert(_bisect([key(other) for other in items], key(item), low, high, False), item)
+
+
+def insort_left(items, item, low=0, high=None, *, key):
+    items.insert(_bisect([key(other) for other in items], key(item), low, high, True), item)
+
+
+def _bisect(keys, item, low, high, left):
+    return (bisect.bisect_left if left else bisect.bisect_right)(keys, item, low, len(keys) if high is None else high)
+
+
+def describe_group(group):
+    count = len(group.exceptions)
+    return f"{group.message} ({count} sub-exception{'s' if count > 1 else ''})"

@@ -20,6 +20,11 @@ def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: An
     return made
 
 
+def make_class(name: str, bases: tuple[Any, ...], options: dict[str, Any], namespace: dict[str, Any]) -> Any:
+    """A class, as a class statement makes it."""
+    return types.new_class(name, bases, options, lambda held: held.update(namespace))
+
+
 def make_exception(base: Any, cls: type, *args: Any) -> BaseException:
     """An exception object as far as code written in C makes it."""
     made = base.__new__(cls, *args)

@@ -43,6 +43,8 @@ def test_breaks_change_nothing(path: Path, seed: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(evaluator, "step", breaking)
     eager, captured = load(path), load(path)
     for name, program in programs(eager).items():
+        if name.startswith("left_"):
+            continue  # after a break the function's objects live until it ends
         bd.reset()
         program.any_graphs = True
         with bd.config.patch(fallback="error", verify=True, recompile_limit=64):

@@ -67,19 +67,25 @@ _OF_PROTOCOLS = {
 
 @evaluates_call(issubclass)
 def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
-    return ConstantVariable(instance_of(ctx, value.as_constant(ctx), cls))
+    actual = value.as_constant(ctx)
+    if not hasattr(actual, "__bases__"):
+        ctx.raise_error(TypeError, "issubclass() arg 1 must be a class")
+    return ConstantVariable(instance_of(ctx, actual, cls, "issubclass() arg 2 must be a class, a tuple of classes, or a union"))
 
 
-def instance_of(ctx: Context, actual: type, cls: Value) -> bool:
+NO_TYPE = "isinstance() arg 2 must be a type, a tuple of types, or a union"
+
+
+def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) -> bool:
     """Whether instances of ``actual`` are instances of a class or tuple of classes."""
     wanted = cls.as_constant(ctx)
     ctx.require_order(actual)
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
         if isinstance(one, tuple):
-            if instance_of(ctx, actual, ctx.create(one)):
+            if instance_of(ctx, actual, ctx.create(one), no_type):
                 return True
         elif find_in_class(type(one), "__instancecheck__")[0] < 0:
-            ctx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+            ctx.raise_error(TypeError, no_type)
         elif issubclass(actual, one):
             return True
         elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:

@@ -278,13 +278,6 @@ def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
     return SliceVariable((start, stop, step))
 
 
-@constructs(type)
-def make_type(ctx: Context, value: VariableTracker, *rest: VariableTracker, **named: VariableTracker) -> VariableTracker:
-    if rest or named:
-        raise GraphBreak("BD019", "a class made by type()")
-    return ctx.constant_class(value.python_type())
-
-
 @constructs(super)
 def make_super(ctx: Context, cls: VariableTracker, owner: VariableTracker) -> VariableTracker:
     return SuperVariable(cls.as_constant(ctx), owner)
@@ -371,11 +364,6 @@ for _cls in (
     *(torch.CharTensor, torch.ShortTensor, torch.IntTensor, torch.LongTensor, torch.BoolTensor),
 ):
     constructs(_cls)(_make_typed_tensor(_cls))
-
-
-@constructs(property, staticmethod, classmethod)
-def make_descriptor(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-    raise GraphBreak("BD019", "a property or method object")
 
 
 # -- functions and iterators --------------------------------------------------------------------------------------------------

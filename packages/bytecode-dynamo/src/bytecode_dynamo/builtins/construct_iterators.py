@@ -83,6 +83,5 @@ def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) 
 
 @constructs(itertools.repeat)
 def make_repeat(ctx: Context, item: VariableTracker, times: VariableTracker | None = None) -> VariableTracker:
-    if times is None:
-        return RepeatIterator(Identity(itertools.repeat), item=item)
-    return ctx.iterator([item] * times.as_constant(ctx))
+    limit = None if times is None else max(0, ctx.index(times))
+    return RepeatIterator(Identity(itertools.repeat), item=item, times=limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bytecode_dynamo import groups
+from bytecode_dynamo import groups, polyfills
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import VariableTracker
@@ -83,6 +83,11 @@ def exception_str(ctx: Context, error: Value) -> Value:
     if not args:
         return ConstantVariable("")
     return ctx.call_known(str, [args[0] if len(args) == 1 else ctx.create_tuple(args)], {})
+
+
+@evaluates_call(BaseExceptionGroup.__str__)
+def group_text(ctx: Context, error: Value) -> Value:
+    return ctx.polyfill(polyfills.describe_group, [error], {})
 
 
 @evaluates_call(BaseException.__repr__)

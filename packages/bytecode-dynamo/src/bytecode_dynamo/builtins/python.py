@@ -335,11 +335,6 @@ def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
     raise GraphBreak("BD003", "print, input, open or breakpoint")
 
 
-@evaluates_call(builtins.__build_class__)
-def build_class(ctx: Context, *args: Value, **kwargs: Value) -> None:
-    raise GraphBreak("BD019", "a class statement")
-
-
 # -- itertools ------------------------------------------------------------------------------------------------------------
 
 
@@ -392,8 +387,10 @@ def reduce_object(ctx: Context, value: Value, protocol: Value) -> Value:
 def _on_list(function: Any) -> Any:
     """A function that moves items of a list by comparing them, such as ``heapq.heappush``."""
 
-    def rule(ctx: Context, items: Value, *args: Value) -> Value:
+    def rule(ctx: Context, items: Value, *args: Value, key: Value | None = None) -> Value:
         held = native(items)
+        if key is not None and not (isinstance(key, ConstantVariable) and key.value is None):
+            return ctx.polyfill(getattr(polyfills, function.__name__), [items, *args], {"key": key})
         if not isinstance(held, ListVariable):
             return ctx.fold(function, [items, *args], {})
         moved = [Comparable(ctx, item) for item in held.unpack(ctx)]

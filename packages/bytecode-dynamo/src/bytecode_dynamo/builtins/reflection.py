@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bytecode_dynamo.effects import DELETED, MISSING
-from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.variables.base import NullVariable, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
@@ -37,23 +37,34 @@ class GlobalsVariable(VariableTracker):
         written = ctx.effects.read((ctx.globals_identity(mapping), name))
         if written is MISSING and name in mapping:
             return ctx.wrap(mapping[name], self.names.source(name))
-        if written is MISSING or written is DELETED:
-            raise GraphBreak("BD007", f"globals() without {name!r}")
-        return written
+        if written is MISSING:
+            ctx.require_no_global(self.names, name)
+        return ctx.raise_observed(KeyError, [key]) if written in (MISSING, DELETED) else written
+
+    def del_item(self, ctx: Context, key: Value) -> None:
+        self.get_item(ctx, key)
+        ctx.effects.write((ctx.globals_identity(self.names.mapping), key.as_constant(ctx)), DELETED)
 
     def set_item(self, ctx: Context, key: Value, value: Value) -> None:
         ctx.effects.write((ctx.globals_identity(self.names.mapping), key.as_constant(ctx)), value)
 
     def contains(self, ctx: Context, item: Value) -> bool:
-        self.get_item(ctx, item)
-        return True
+        return self._get(ctx, item) is not None
+
+    def _get(self, ctx: Context, key: Value) -> Value | None:
+        try:
+            return self.get_item(ctx, key)
+        except ObservedException:
+            return None
 
     def get_attr(self, ctx: Context, name: str) -> Value:
         return ctx.bound_rule(self, name)
 
     def call_method(self, ctx: Context, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if name in ("get", "__getitem__"):
-            return self.get_item(ctx, args[0])
+        if name == "get":
+            return self._get(ctx, args[0]) or (args[1] if len(args) > 1 else ctx.none)
+        if name in ("__getitem__", "__setitem__", "__contains__"):
+            return ctx.special_method(self, name, args)
         raise GraphBreak("BD007", f"globals().{name}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import Call, Instruction, Op
@@ -9,7 +10,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.evaluation import FrameExit
 from bytecode_dynamo.variables.base import NullVariable, VariableTracker
-from bytecode_dynamo.variables.callable import ClassVariable
+from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
 from bytecode_dynamo.variables.generator import stopped_inside
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -98,7 +99,7 @@ def load_assertion_error(ctx: Context, frame: Frame, instruction: Instruction) -
 
 @evaluates(Op.LOAD_BUILD_CLASS)
 def load_build_class(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    raise GraphBreak("BD019", "a class statement")
+    frame.push(CallableVariable(builtins.__build_class__))
 
 
 @evaluates(Op.CALL_INTRINSIC_1)

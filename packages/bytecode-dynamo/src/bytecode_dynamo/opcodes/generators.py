@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.errors import ObservedException
 from bytecode_dynamo.evaluation import FrameExit
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.generator import GeneratorVariable
@@ -55,3 +56,12 @@ def end_send(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     frame.stack.pop()
     frame.push(value)
+
+
+@evaluates(Op.CLEANUP_THROW)
+def cleanup_throw(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    error = frame.stack[-1]
+    if not issubclass(error.python_type(), StopIteration):
+        raise ObservedException(error)
+    frame.pop_many(3)
+    frame.stack += [ctx.none, ctx.get_attr(error, "value")]

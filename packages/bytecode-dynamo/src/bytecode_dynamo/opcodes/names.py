@@ -14,7 +14,9 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, BuiltinSource, ConstSource, ItemSource, NamespaceSource
 from bytecode_dynamo.variables.base import NULL, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
+from bytecode_dynamo.variables.mapping import DictVariable
 
+from .stack import load_deref
 from .table import evaluates
 
 if TYPE_CHECKING:
@@ -127,3 +129,61 @@ def import_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def import_from(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     module = frame.stack[-1]
     frame.push(ctx.get_attr(module, instruction.arg))
+
+
+# -- class bodies --------------------------------------------------------------------------------------------------------
+
+
+@evaluates(Op.STORE_NAME)
+def store_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    _namespace(frame).set_item(ctx, ctx.constant(instruction.arg), frame.stack.pop())
+
+
+@evaluates(Op.DELETE_NAME)
+def delete_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    _namespace(frame).del_item(ctx, ctx.constant(instruction.arg))
+
+
+@evaluates(Op.LOAD_NAME)
+def load_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    found = _namespace(frame).get(ctx, ctx.constant(instruction.arg))
+    frame.push(read_global(ctx, frame, instruction.arg) if found is None else ctx.real(found))
+
+
+@evaluates(Op.LOAD_CLASSDEREF)
+def load_class_deref(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    found = _namespace(frame).get(ctx, ctx.constant(instruction.arg))
+    if found is None:
+        load_deref(ctx, frame, instruction)
+    else:
+        frame.push(ctx.real(found))
+
+
+@evaluates(Op.LOAD_LOCALS)
+def load_locals(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    frame.push(_namespace(frame))
+
+
+@evaluates(Op.LOAD_FROM_DICT_OR_DEREF, Op.LOAD_FROM_DICT_OR_GLOBALS)
+def load_from_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    namespace = frame.stack.pop()
+    key = ctx.constant(instruction.arg)
+    if namespace.contains(ctx, key):
+        frame.push(namespace.get_item(ctx, key))
+    elif instruction.op is Op.LOAD_FROM_DICT_OR_DEREF:
+        load_deref(ctx, frame, instruction)
+    else:
+        frame.push(read_global(ctx, frame, instruction.arg))
+
+
+@evaluates(Op.SETUP_ANNOTATIONS)
+def setup_annotations(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+    key = ctx.constant("__annotations__")
+    if not _namespace(frame).contains(ctx, key):
+        _namespace(frame).set_item(ctx, key, ctx.create_dict([]))
+
+
+def _namespace(frame: Frame) -> DictVariable:
+    if frame.namespace is None:
+        raise GraphBreak("BD006", "a name outside of functions and class statements")
+    return frame.namespace

@@ -326,6 +326,8 @@ class NamespaceVariable(KnownObjectVariable):
             return ctx.polyfill(polyfills.substitute, [self, *args], kwargs)
         if isinstance(self.value, PURE) and hasattr(self.value, name):
             return ctx.fold(getattr(self.value, name), args, kwargs)
+        if isinstance(self.value, property) and name in ("getter", "setter", "deleter"):
+            return ctx.call_known(getattr(property, name), [self, *args], kwargs)
         if isinstance(getattr(self.value, name, None), types.BuiltinMethodType):
             raise GraphBreak("BD002", f"call of {self.describe()}.{name}")
         return KnownObjectVariable.call_method(self, ctx, name, args, kwargs)

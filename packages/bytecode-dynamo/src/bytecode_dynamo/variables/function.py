@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 
-PLAIN_ATTRIBUTES = frozenset(
-    {"__module__", "__doc__", "__defaults__", "__kwdefaults__", "__wrapped__", "__annotations__", "__type_params__"}
+KEPT_APART = (
+    *("__module__", "__doc__", "__defaults__", "__kwdefaults__"),
+    *("__annotations__", "__type_params__", "__name__", "__qualname__"),
 )
+"""Attributes of functions that are not in their ``__dict__``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,15 +143,7 @@ class FunctionVariable(VariableTracker):
             return ctx.wrap(self.value.__dict__, AttrSource(self.source, name))
         if name in self.value.__dict__:
             return ctx.wrap(self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name))
-        if name in (
-            "__module__",
-            "__doc__",
-            "__defaults__",
-            "__kwdefaults__",
-            "__wrapped__",
-            "__annotations__",
-            "__type_params__",
-        ) and hasattr(self.value, name):
+        if name in KEPT_APART and hasattr(self.value, name):
             return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
         if not hasattr(self.value, name):
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
@@ -164,7 +158,8 @@ class FunctionVariable(VariableTracker):
                 self.code.co_consts[0] if self.code.co_consts and isinstance(self.code.co_consts[0], str) else None
             )
         if name == "__dict__":
-            return ctx.create_dict([])
+            held = ctx.effects.attributes(self.key).items() if self.key is not None else ()
+            return ctx.create_dict([(ConstantVariable(key), value) for key, value in held if key not in KEPT_APART])
         if name == "__type_params__":
             return ctx.create_tuple([])
         if name == "__defaults__":

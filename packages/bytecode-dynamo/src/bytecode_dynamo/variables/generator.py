@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.bytecode import Op
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak, ObservedException
+from bytecode_dynamo.evaluation import Suspended
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
@@ -33,6 +35,12 @@ class GeneratorVariable(IteratorVariable):
     frame: Any = None
     function: VariableTracker | None = None
     args: tuple[tuple[VariableTracker, ...], tuple[tuple[str, VariableTracker], ...]] = ((), ())
+    abandoned: list[VariableTracker] | None = None
+    """Where the tracker goes when nothing refers to it any more: the program has let go of its generator."""
+
+    def __del__(self) -> None:
+        if self.abandoned is not None:
+            self.abandoned.append(self)
 
     def describe(self) -> str:
         return f"generator {self.frame.code.name}"
@@ -152,10 +160,39 @@ class GeneratorVariable(IteratorVariable):
             raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
         code = self.frame.decoded.instructions
         receives = (item.op is Op.YIELD_VALUE and code[k + 2].op is not Op.POP_TOP for k, item in enumerate(code))
-        if any(item.op is Op.PUSH_EXC_INFO for item in code) or any(receives):
+        if any(receives):
             raise GraphBreak("BD015", f"{self.describe()}, which handles what it is sent, is needed after the graph")
         items = gen.remaining(self)
         gen.call(ConstantVariable(replay), [TupleVariable(tuple(items)), ctx.effects.read((self.key, "result"), ctx.none)])
+
+
+def close_abandoned(ctx: Context) -> None:
+    """Close the started generators that the program let go of; what that raises is ignored, as the interpreter does."""
+    while ctx.abandoned:
+        generator = ctx.abandoned.pop(0)
+        state = ctx.effects.read(generator.key)
+        if isinstance(state, Suspended):
+            with contextlib.suppress(ObservedException):
+                generator.close(ctx)
+            ctx.abandoned += [held for held in state.stack if isinstance(held, GeneratorVariable) and not _is_named(ctx, held)]
+
+
+def _is_named(ctx: Context, value: VariableTracker) -> bool:
+    """Whether a frame that is being evaluated holds a value."""
+    frame = ctx.frame
+    while frame is not None:
+        if any(held is value for held in (*frame.slots.values(), *frame.stack)):
+            return True
+        frame = frame.parent
+    return False
+
+
+def require_none_started(ctx: Context) -> None:
+    """Break where a generator that handles exceptions stands amid its work: no code can make another that stands there."""
+    for slot in ctx.effects.slots():
+        state = ctx.effects.read(slot)
+        if isinstance(state, Suspended) and state.handles:
+            raise GraphBreak("BD015", "a generator that handles exceptions is suspended here")
 
 
 def stopped_inside(ctx: Context, error: VariableTracker) -> ObservedException:

@@ -258,17 +258,21 @@ class EnumerateIterator(IteratorVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepeatIterator(IteratorVariable):
-    """Endless ``itertools.repeat``."""
+    """``itertools.repeat``, endless or not."""
 
     item: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
+    times: int | None = None
 
     def next(self, ctx: Context) -> VariableTracker | None:
+        if self.times is not None:
+            if self.position(ctx) >= self.times:
+                return None
+            self.advance(ctx, self.position(ctx) + 1)
         return self.item
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(itertools.repeat)
-        gen(self.item)
-        gen.emitter.call(1)
+        left = [] if self.times is None else [ConstantVariable(self.times - self.position(gen.ctx))]
+        gen.call(ConstantVariable(itertools.repeat), [self.item, *left])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -129,7 +129,7 @@ class UserObjectVariable(VariableTracker):
 
     def plain_get_attr(self, ctx: Context, name: str, *, hook: bool = True) -> VariableTracker:
         """``object.__getattribute__``, and then the class's ``__getattr__`` if ``hook`` says so."""
-        if name == "__dict__":
+        if name == "__dict__" and (self.key.cls.__dictoffset__ or issubclass(self.key.cls, threading.local)):
             return InstanceDictVariable(self)
         return load_attribute(ctx, self, self.key, name, hook=hook)
 

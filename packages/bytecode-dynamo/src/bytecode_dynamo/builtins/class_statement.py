@@ -1,0 +1,204 @@
+"""Classes that the program makes: a class made while capturing stands for the one that each call makes anew.
+
+Its functions are stand-ins of the same code; a name that holds something else that is not known while capturing has a
+placeholder. Both lead back to their trackers, so that attributes are found by Python's own rules, and what libraries
+do to a class (``dataclass``, ``Enum``) is done to the stand-in.
+"""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import contextlib
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+from bytecode_dynamo import rebuilding
+from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.recipe import Recipe
+from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable, KnownObjectVariable, NamespaceVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
+from bytecode_dynamo.variables.function import CellVariable, FunctionVariable, PartialVariable
+from bytecode_dynamo.variables.mapping import DictVariable
+from bytecode_dynamo.variables.module import PythonModuleVariable
+from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, TupleVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+
+from .construct import constructs
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+Value = VariableTracker
+QUIET_MODULES = ("builtins", "abc", "enum", "typing", "collections", "functools", "_collections_abc")
+
+
+class Placeholder:
+    """What a stand-in class holds for a value that is not known while capturing."""
+
+
+@evaluates_call(builtins.__build_class__)
+def build_class(ctx: Context, body: Value, name: Value, *bases: Value, **options: Value) -> Value:
+    """A class statement: its body is evaluated with a namespace of its own."""
+    if not isinstance(body, FunctionVariable):
+        raise GraphBreak("BD019", "a class statement with another body")
+    frame = ctx.new_frame(body, {})
+    frame.namespace = ctx.create_dict([])
+    ctx.resume_frame(frame)
+    return make_class(ctx, name.as_constant(ctx), list(bases), frame.namespace, options)
+
+
+def make_class(ctx: Context, name: str, bases: list[Value], namespace: DictVariable, options: dict[str, Value]) -> Value:
+    """``metaclass(name, bases, namespace, **options)``."""
+    held = {key.as_constant(ctx): ctx.real(value) for key, value in ctx.pairs_of(namespace)}
+    cell = held.pop("__classcell__", None)
+    given = tuple(base.as_constant(ctx) for base in bases)
+    known = {key: value.as_constant(ctx) for key, value in options.items()}
+    _require_quiet(given, known)
+    stand_ins = {key: stand_in(ctx, value, key.startswith("__")) for key, value in held.items()}
+    try:
+        made = rebuilding.make_class(name, given, known, stand_ins)
+    except (TypeError, ValueError) as error:
+        return ctx.raise_error(type(error), *error.args)
+    if isinstance(made, enum.EnumMeta) and any(isinstance(value, Placeholder) for value in stand_ins.values()):
+        raise GraphBreak("BD019", f"an enumeration of values that are not known: {name}")
+    pairs = [(ConstantVariable(key), value) for key, value in options.items()]
+    entries = [(ConstantVariable(key), value) for key, value in held.items()]
+    args = [ConstantVariable(name), ctx.create_tuple(bases), ctx.create_dict(pairs), ctx.create_dict(entries)]
+    recipe = ctx.made[id(made)] = Recipe(made, ((rebuilding.make_class, tuple(args), {}),))
+    ctx.identities[id(made)] = recipe.key
+    cls = ClassVariable(made)
+    if isinstance(cell, CellVariable):
+        ctx.effects.write(cell.key, cls)
+    for key, value in held.items():
+        if isinstance(value, UserObjectVariable) and hasattr(value.python_type(), "__set_name__"):
+            value.call_method(ctx, "__set_name__", [cls, ConstantVariable(key)], {})
+    return cls
+
+
+def _require_quiet(bases: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Break where making the class runs functions of the program."""
+    meta, resolved = types.prepare_class("made", types.resolve_bases(bases), dict(options))[0], types.resolve_bases(bases)
+    if meta.__module__ not in QUIET_MODULES:
+        raise GraphBreak("BD019", f"a class statement with the metaclass {meta.__qualname__}")
+    for base in resolved:
+        for one in base.__mro__:
+            hook = one.__dict__.get("__init_subclass__")
+            if hook is not None and one.__module__.partition(".")[0] not in (*QUIET_MODULES, "torch"):
+                raise GraphBreak("BD019", f"a class statement that {one.__qualname__} is told of")
+            if isinstance(find_in_class(type(one), "register")[1], types.FunctionType) and not isinstance(one, abc.ABCMeta):
+                raise GraphBreak("BD019", f"a class statement below {one.__qualname__}")
+
+
+def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
+    """The object that stands for a value in a stand-in class."""
+    value = ctx.real(value)
+    if isinstance(value, FunctionVariable) and value.value is None:
+        made = rebuilding.make_function(
+            value.code, value.globals, tuple(stand_in(ctx, default) for default in value.defaults),
+            {key: stand_in(ctx, default) for key, default in value.keyword_defaults},
+            tuple(types.CellType() for _ in value.closure),
+        )  # fmt: skip
+        if value.annotations is not None:
+            made.__annotations__ = stand_in(ctx, value.get_attr(ctx, "__annotations__"), True)
+        for name, held in ctx.effects.attributes(value.key).items() if value.key is not None else ():
+            setattr(made, name, stand_in(ctx, held, True))
+        ctx.effects.remember(made, value)
+        return made
+    if is_setting and isinstance(value, DictVariable):
+        return {stand_in(ctx, key): stand_in(ctx, held, True) for key, held in ctx.pairs_of(value)}
+    if is_setting and isinstance(value, ListVariable) and value.key.cls is list:
+        return [stand_in(ctx, held, True) for held in value.unpack(ctx)]
+    if _is_lasting(ctx, value):
+        with contextlib.suppress(NotConstant):
+            return value.as_constant(ctx)
+    elif any(hasattr(value.python_type(), name) for name in ("__get__", "__set__", "__delete__")):
+        raise GraphBreak("BD019", f"a class statement with the descriptor {value.describe()}")
+    placeholder = Placeholder()
+    ctx.effects.remember(placeholder, value)
+    return placeholder
+
+
+def _is_lasting(ctx: Context, value: Value) -> bool:
+    """Whether a value can't change."""
+    if isinstance(value, TupleVariable):
+        return all(_is_lasting(ctx, ctx.real(item)) for item in value.items)
+    known = (ConstantVariable, KnownObjectVariable, FunctionVariable, PythonModuleVariable, RangeVariable, SliceVariable)
+    return isinstance(value, known) or value.python_type() is frozenset
+
+
+# -- what a class statement holds, and what is done to classes ---------------------------------------------------------------
+
+
+def call_known(ctx: Context, function: Any, args: tuple[Value, ...], named: dict[str, Value]) -> Value:
+    """The result of a call on stand-ins, with what makes it anew."""
+    try:
+        made = function(*(stand_in(ctx, arg) for arg in args), **{key: stand_in(ctx, arg) for key, arg in named.items()})
+    except (TypeError, ValueError) as error:
+        return ctx.raise_error(type(error), *error.args)
+    ctx.made[id(made)] = Recipe(made, ((function, args, named),))
+    return NamespaceVariable(made)
+
+
+def _known(function: Any) -> Any:
+    return lambda ctx, *args, **named: call_known(ctx, function, args, named)
+
+
+for _cls in (property, staticmethod, classmethod, functools.cached_property, functools.partialmethod, enum.auto):
+    constructs(_cls)(_known(_cls))
+evaluates_call(dataclasses.field)(_known(dataclasses.field))
+
+
+def _changes_property(name: str) -> Any:
+    def rule(ctx: Context, prop: Value, function: Value) -> Value:
+        if not isinstance(prop, NamespaceVariable) or id(prop.value) not in ctx.made:
+            raise GraphBreak("BD019", f"{name} of a property that exists")
+        return call_known(ctx, getattr(property, name), (prop, function), {})
+
+    return rule
+
+
+for _name in ("getter", "setter", "deleter"):
+    evaluates_call(getattr(property, _name))(_changes_property(_name))
+
+
+def _decorator(function: Any) -> Any:
+    """A decorator of classes, done to the stand-in."""
+
+    def rule(ctx: Context, cls: Value | None = None, **options: Value) -> Value:
+        if cls is None:
+            return PartialVariable(CallableVariable(function), (), tuple(options.items()))
+        recipe = ctx.made.get(id(cls.as_constant(ctx)))
+        if recipe is None:
+            raise GraphBreak("BD019", f"{function.__name__} of {cls.describe()}, which exists")
+        try:
+            made = function(recipe.made, **{key: value.as_constant(ctx) for key, value in options.items()})
+        except (TypeError, ValueError) as error:
+            return ctx.raise_error(type(error), *error.args)
+        changed = ctx.made[id(made)] = Recipe(made, (*recipe.steps, (function, (), options)))
+        ctx.identities[id(made)] = changed.key
+        return ClassVariable(made)
+
+    return rule
+
+
+for _function in (dataclasses.dataclass, functools.total_ordering, enum.unique, typing.runtime_checkable, typing.final):
+    evaluates_call(_function)(_decorator(_function))
+
+
+@constructs(type)
+def make_type(ctx: Context, value: Value, *rest: Value, **named: Value) -> Value:
+    """``type(value)`` or ``type(name, bases, namespace)``."""
+    if not rest:
+        return ctx.constant_class(value.python_type())
+    bases, namespace = rest
+    if not isinstance(namespace, DictVariable):
+        raise GraphBreak("BD019", "a class made by type() from another mapping")
+    return make_class(ctx, value.as_constant(ctx), bases.unpack(ctx), namespace, named)

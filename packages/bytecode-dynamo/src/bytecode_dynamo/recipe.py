@@ -1,0 +1,75 @@
+"""How generated code makes anew what a class statement made while capturing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .effects import DELETED, Identity
+from .errors import GraphBreak
+from .variables.callable import KnownObjectVariable
+from .variables.function import FunctionVariable
+from .variables.mapping import DictVariable
+
+if TYPE_CHECKING:
+    from .codegen import Codegen
+
+Step = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass
+class Recipe:
+    """Calls (function, arguments, named arguments) of which each takes what the one before returned as its first argument."""
+
+    made: Any
+    """The object that stands for the result while capturing."""
+    steps: tuple[Step, ...]
+    key: Identity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = Identity(type(self.made))
+
+    def build(self, gen: Codegen) -> None:
+        """Push the result; built once."""
+        if self.key in gen._built:
+            gen.emitter.load_fast(gen._built[self.key])
+            return
+        self._complete_functions(gen)
+        name: str | None = None
+        for function, args, named in self.steps:
+            if name is not None:
+                gen.emitter.load_callee_const(function)
+                gen.emitter.load_fast(name)
+                gen.push_all((*args, *named.values()))
+                gen.emitter.call(1 + len(args) + len(named), list(named))
+            else:
+                gen.call(KnownObjectVariable(function), args, list(named.items()))
+            name = gen.temporary()
+            gen.emitter.store_fast(name)
+        assert name is not None
+        gen.emitter.load_fast(name)
+        gen.keep(self.key)
+        for attribute, held in gen.ctx.effects.attributes(self.key).items():
+            gen.later(lambda attribute=attribute, held=held: self._set(gen, attribute, held))
+
+    def _complete_functions(self, gen: Codegen) -> None:
+        """Build functions to which the program gave attributes, such as those that say that a method is abstract."""
+        if self.key in gen._building:
+            raise GraphBreak("BD015", f"{self.made} is needed to make itself")
+        gen._building.add(self.key)
+        for _, args, _ in self.steps:
+            for held in (
+                [value for _, value in gen.ctx.pairs_of(args[-1])] if args and isinstance(args[-1], DictVariable) else ()
+            ):
+                if isinstance(held, FunctionVariable) and held.key is not None and gen.ctx.effects.attributes(held.key):
+                    gen.spill(held)
+                    gen.flush()
+
+    def _set(self, gen: Codegen, attribute: str, held: Any) -> None:
+        gen.emitter.load_callee_const(delattr if held is DELETED else setattr)
+        gen.emitter.load_fast(gen._built[self.key])
+        gen.load_const(attribute)
+        if held is not DELETED:
+            gen(held)
+        gen.emitter.call(2 + (held is not DELETED))
+        gen.emitter.pop()
