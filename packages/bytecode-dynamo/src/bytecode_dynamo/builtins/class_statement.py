@@ -7,12 +7,12 @@ do to a class (``dataclass``, ``Enum``) is done to the stand-in.
 
 from __future__ import annotations
 
-import abc
 import builtins
 import contextlib
 import dataclasses
 import enum
 import functools
+import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from bytecode_dynamo import rebuilding
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.recipe import Recipe
-from bytecode_dynamo.variables.attribute import find_in_class
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable, KnownObjectVariable, NamespaceVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
@@ -85,16 +84,19 @@ def make_class(ctx: Context, name: str, bases: list[Value], namespace: DictVaria
 
 def _require_quiet(bases: tuple[Any, ...], options: dict[str, Any]) -> None:
     """Break where making the class runs functions of the program."""
-    meta, resolved = types.prepare_class("made", types.resolve_bases(bases), dict(options))[0], types.resolve_bases(bases)
-    if meta.__module__ not in QUIET_MODULES:
+    resolved = types.resolve_bases(bases)
+    meta = types.prepare_class("made", resolved, dict(options))[0]
+    if not _is_quiet(meta):
         raise GraphBreak("BD019", f"a class statement with the metaclass {meta.__qualname__}")
-    for base in resolved:
-        for one in base.__mro__:
-            hook = one.__dict__.get("__init_subclass__")
-            if hook is not None and one.__module__.partition(".")[0] not in (*QUIET_MODULES, "torch"):
-                raise GraphBreak("BD019", f"a class statement that {one.__qualname__} is told of")
-            if isinstance(find_in_class(type(one), "register")[1], types.FunctionType) and not isinstance(one, abc.ABCMeta):
-                raise GraphBreak("BD019", f"a class statement below {one.__qualname__}")
+    for one in (one for base in resolved for one in base.__mro__):
+        if "__init_subclass__" in one.__dict__ and not _is_quiet(one):
+            raise GraphBreak("BD019", f"a class statement that {one.__qualname__} is told of")
+
+
+def _is_quiet(cls: type) -> bool:
+    """Whether a class is Python's or torch's own."""
+    known = cls.__module__ in QUIET_MODULES or cls.__module__.partition(".")[0] == "torch"
+    return known and getattr(sys.modules.get(cls.__module__), cls.__name__, None) is cls
 
 
 def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:

@@ -124,6 +124,12 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
 TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([a-zA-Z%])")
 
 
+class Verbatim(str):
+    """A text that is its own ``repr``."""
+
+    __repr__ = str.__str__
+
+
 def _texts(ctx: Context, template: str, given: VariableTracker) -> VariableTracker:
     """What ``template % given`` formats, with the text of objects in their place where it asks for text."""
     if isinstance(given, DictVariable):
@@ -134,7 +140,8 @@ def _texts(ctx: Context, template: str, given: VariableTracker) -> VariableTrack
     ]
     for at, (kind, value) in enumerate(zip(kinds, values)):
         if kind in "rsa" and not isinstance(value, (ConstantVariable, SymbolicVariable)):
-            values[at] = ctx.call_known({"r": repr, "s": str, "a": ascii}[kind], [value], {})
+            text = ctx.call_known({"r": repr, "s": str, "a": ascii}[kind], [value], {})
+            values[at] = ConstantVariable(Verbatim(text.as_constant(ctx)))
     return ctx.create_tuple(values)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ReferentSource, Source
@@ -59,9 +59,11 @@ def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
 @evaluates_call(contextvars.ContextVar.get)
 def context_variable(ctx: Context, variable: VariableTracker, *default: VariableTracker) -> VariableTracker:
     """The value of a context variable: it is asked again by a guard."""
-    key = variable.identity()
-    if not isinstance(key, Identity) or variable.source is None:
-        raise GraphBreak("BD007", f"the value of {variable.describe()}")
+    key = _existing(variable)
+    written = ctx.effects.read((_VALUE, key))
+    if written is not MISSING:
+        return written
+    assert variable.source is not None
     try:
         held = key.value.get(*[_UNSET] * len(default))
     except LookupError:
@@ -72,7 +74,68 @@ def context_variable(ctx: Context, variable: VariableTracker, *default: Variable
     return default[0] if default else ctx.raise_observed(LookupError, [variable])
 
 
-_UNSET = object()
+_UNSET, _VALUE = object(), object()
+
+
+def _existing(variable: VariableTracker) -> Identity:
+    key = variable.identity()
+    if not isinstance(key, Identity) or variable.source is None:
+        raise GraphBreak("BD007", f"the value of {variable.describe()}")
+    return key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenVariable(VariableTracker):
+    """What ``ContextVar.set`` returns; building it sets the variable."""
+
+    key: Identity
+    variable: VariableTracker
+    value: VariableTracker
+    before: Any
+
+    def python_type(self) -> type:
+        return contextvars.Token
+
+    def identity(self) -> object:
+        return self.key
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.variable)
+        gen.emitter.load_method("set")
+        gen(self.value)
+        gen.emitter.call(1)
+        gen.keep(self.key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResetVariable(VariableTracker):
+    """What resets a context variable after the graph."""
+
+    token: TokenVariable
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen(self.token.variable)
+        gen.emitter.load_method("reset")
+        gen(self.token)
+        gen.emitter.call(1)
+
+
+@evaluates_call(contextvars.ContextVar.set)
+def set_context_variable(ctx: Context, variable: VariableTracker, value: VariableTracker) -> VariableTracker:
+    """Set after the graph, where no function of the program runs in between."""
+    key = _existing(variable)
+    token = TokenVariable(Identity(contextvars.Token), variable, value, ctx.effects.read((_VALUE, key)))
+    ctx.effects.write((_VALUE, key), value)
+    ctx.deferred.add(ctx, token)
+    return token
+
+
+@evaluates_call(contextvars.ContextVar.reset)
+def reset_context_variable(ctx: Context, variable: VariableTracker, token: VariableTracker) -> None:
+    if not isinstance(token, TokenVariable) or token.variable.identity() is not variable.identity():
+        raise GraphBreak("BD007", f"reset of {variable.describe()} by {token.describe()}")
+    ctx.effects.write((_VALUE, _existing(variable)), token.before)
+    ctx.deferred.add(ctx, ResetVariable(token))
 
 
 def _is_unset(variable: contextvars.ContextVar[Any]) -> bool:

@@ -303,6 +303,9 @@ class SliceVariable(VariableTracker):
     def python_type(self) -> type:
         return slice
 
+    def truth(self, ctx: Context) -> bool:
+        return True
+
     def as_constant(self, ctx: Context) -> Any:
         return slice(*(part.as_constant(ctx) for part in self.parts))
 

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo.builtins.construct import constructs
 from bytecode_dynamo.builtins.registry import evaluates_call
 from bytecode_dynamo.bytecode import NO_POSITION, Position
 from bytecode_dynamo.effects import Identity
@@ -126,3 +127,57 @@ def report(message: Any, category: Any, filename: str, line: int, variables: dic
     """What ``warnings.warn`` does, for a place in a module."""
     registry = variables.setdefault("__warningregistry__", {})
     warnings.warn_explicit(message, category or UserWarning, filename, line, variables.get("__name__"), registry)
+
+
+_FILTERED = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CaughtWarningsVariable(VariableTracker):
+    """``warnings.catch_warnings(...)``: entered and left after the graph, in its place among the messages."""
+
+    key: Identity
+    options: Kwargs
+
+    def python_type(self) -> type:
+        return warnings.catch_warnings
+
+    def identity(self) -> object:
+        return self.key
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return BoundRuleVariable(self, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name not in ("__enter__", "__exit__"):
+            raise GraphBreak("BD003", f"{name} of warnings.catch_warnings()")
+        depth = ctx.effects.read(_FILTERED, 0)
+        ctx.effects.write(_FILTERED, depth + 1 if name == "__enter__" else depth - 1)
+        report_later(ctx, BoundRuleVariable(self, name), [ctx.none] * len(args), {})
+        return ctx.none
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.call(KnownObjectVariable(warnings.catch_warnings), [], list(self.options.items()))
+        gen.keep(self.key)
+
+
+@constructs(warnings.catch_warnings)
+def catch_warnings(ctx: Context, **options: VariableTracker) -> VariableTracker:
+    require_known(ctx, [], options, "warnings.catch_warnings()")
+    if "record" in options and options["record"].truth(ctx):
+        raise GraphBreak("BD003", "warnings that are recorded")
+    return CaughtWarningsVariable(Identity(warnings.catch_warnings), options)
+
+
+def _filters(function: Any) -> Any:
+    def rule(ctx: Context, action: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> None:
+        require_known(ctx, [action, *args], kwargs, f"warnings.{function.__name__}()")
+        if not ctx.effects.read(_FILTERED, 0) or action.as_constant(ctx) == "error":
+            raise GraphBreak("BD003", f"warnings.{function.__name__}() outside of warnings.catch_warnings(), or with 'error'")
+        report_later(ctx, CallableVariable(function), [action, *args], kwargs)
+
+    return rule
+
+
+for _function in (warnings.simplefilter, warnings.filterwarnings):
+    evaluates_call(_function)(_filters(_function))

@@ -581,3 +581,7 @@ def iterator_of_matches(x):
 
 def typed_tensors(x):
     return torch.FloatTensor([1, 2]), torch.LongTensor([1]), torch.FloatTensor(2).shape, x.type(torch.DoubleTensor)
+
+
+def percent_of_containers(x):
+    return x + 1, "%r %s %a" % ([1], ["a"], {"b": (None,)}), "%-6r|" % ([],), bool(slice(1))
