@@ -300,11 +300,28 @@ def make_tensor(ctx: Context, data: VariableTracker, *args: VariableTracker, **k
             return data.call_method(ctx, "to", [], kwargs) if kwargs else data
     if isinstance(data, SymbolicVariable) and isinstance(data.value, torch.SymBool):
         data = ConstantVariable(data.truth(ctx))
-    plain = not args and set(kwargs) <= {"dtype", "device"}
-    if plain and isinstance(data, SymbolicVariable) and isinstance(data.value, torch.SymInt):
-        named = {"dtype": ctx.constant(torch.int64), **kwargs}  # torch.tensor would need to know the number
-        return call(ctx, "call_function", torch.full, [ctx.create_tuple([]), data], named)
+    leaves = _numbers_in(ctx, data)
+    symbolic = any(isinstance(leaf, SymbolicVariable) for leaf in leaves)
+    if symbolic and {leaf.python_type() for leaf in leaves} <= {int, float} and not args and set(kwargs) <= {"dtype", "device"}:
+        floats = any(leaf.python_type() is float for leaf in leaves)
+        inferred = ConstantVariable(torch.get_default_dtype() if floats else torch.int64)
+        return _of_numbers(ctx, data, {"dtype": inferred, **kwargs})
     return call(ctx, "call_function", torch.tensor, [data, *args], kwargs)
+
+
+def _numbers_in(ctx: Context, data: VariableTracker) -> list[VariableTracker]:
+    """The numbers of nested lists."""
+    if not isinstance(data, (ListVariable, TupleVariable)):
+        return [data]
+    return [leaf for row in data.unpack(ctx) for leaf in _numbers_in(ctx, row)]
+
+
+def _of_numbers(ctx: Context, data: VariableTracker, options: dict[str, VariableTracker]) -> VariableTracker:
+    """A tensor of numbers of which some are symbolic: that they are read does not say what they are."""
+    if isinstance(data, (ListVariable, TupleVariable)):
+        rows = ctx.create_list([_of_numbers(ctx, row, options) for row in data.unpack(ctx)])
+        return ctx.torch_call("call_function", torch.stack, [rows], {})
+    return ctx.torch_call("call_function", torch.full, [ctx.create_tuple([]), data], options)
 
 
 @evaluates_call(torch.sym_float)

@@ -443,3 +443,8 @@ def memory_format(x):
 def scalar_tensors(x):
     t = torch.tensor(2.0)
     return x * t, t.dim(), t.shape, t.numel(), x.sum().reshape(1), x.mean()[None]
+
+
+def tensor_of_sizes(x):
+    rows, columns = x.shape
+    return torch.tensor(rows) + x, torch.tensor([[rows, 1], [columns * 2, 3]]), torch.tensor([rows, 0.5], dtype=torch.float64)
