@@ -80,10 +80,6 @@ class Codegen:
         else:
             self.emitter.load_const(value)
 
-    def later(self, fill: Callable[[], None]) -> None:
-        """Let :meth:`flush` write something."""
-        self._pending.append(fill)
-
     def push_null(self) -> None:
         """Push NULL."""
         self.emitter.push_null()

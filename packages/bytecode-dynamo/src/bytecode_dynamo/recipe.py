@@ -50,7 +50,7 @@ class Recipe:
         gen.emitter.load_fast(name)
         gen.keep(self.key)
         for attribute, held in gen.ctx.effects.attributes(self.key).items():
-            gen.later(lambda attribute=attribute, held=held: self._set(gen, attribute, held))
+            gen._pending.append(lambda attribute=attribute, held=held: self._set(gen, attribute, held))
 
     def _complete_functions(self, gen: Codegen) -> None:
         """Build functions to which the program gave attributes, such as those that say that a method is abstract."""
