@@ -297,7 +297,7 @@ def _order_offset() -> int | None:
     classes, word = (torch.Tensor, torch.nn.Linear, NoNativePath), ctypes.sizeof(ctypes.c_void_p)
     found = [
         offset
-        for offset in range(0, type.__basicsize__, word)
+        for offset in range(0, type.__basicsize__, word)  # type: ignore[arg-type]
         if all(ctypes.c_void_p.from_address(id(cls) + offset).value == id(cls.__mro__) for cls in classes)
     ]
     return found[0] if len(found) == 1 else None

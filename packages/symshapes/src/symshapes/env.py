@@ -49,7 +49,7 @@ class ShapeEnv:
         self.provenance = provenance
         self.guards: list[SizeGuard] = []
         self.deferred_asserts: list[SizeGuard] = []
-        self.hints: dict[sympy.Symbol, int] = {}
+        self.hints: dict[sympy.Symbol, Any] = {}
         self.sources: dict[sympy.Symbol, list[str]] = {}
         self.replacements: dict[sympy.Symbol, Any] = {}
         self.ranges: dict[sympy.Symbol, Interval] = {}

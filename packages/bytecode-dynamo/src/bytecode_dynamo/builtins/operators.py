@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import math
 import operator
-import re
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from .registry import evaluates_call
+from .text_format import formatted_texts
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -115,34 +115,10 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     if isinstance(right, SequenceVariable) and base == "*":
         return _container(ctx, base, False, right, left)
     if base == "%" and isinstance(left, ConstantVariable) and type(left.value) is str:
-        return ctx.fold(function, [left, _texts(ctx, left.value, right)], {})
+        return ctx.fold(function, [left, formatted_texts(ctx, left.value, right)], {})
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
     return ctx.fold(function, [left, right], {})
-
-
-TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([a-zA-Z%])")
-
-
-class Verbatim(str):
-    """A text that is its own ``repr``."""
-
-    __repr__ = str.__str__
-
-
-def _texts(ctx: Context, template: str, given: VariableTracker) -> VariableTracker:
-    """What ``template % given`` formats, with the text of objects in their place where it asks for text."""
-    if isinstance(given, DictVariable):
-        return given
-    values = list(given.unpack(ctx)) if isinstance(given, TupleVariable) else [given]
-    kinds = [
-        kind for _, *stars, kind in TEXT_PLACES.findall(template) for kind in (*filter("*".__eq__, stars), kind) if kind != "%"
-    ]
-    for at, (kind, value) in enumerate(zip(kinds, values)):
-        if kind in "rsa" and not isinstance(value, (ConstantVariable, SymbolicVariable)):
-            text = ctx.call_known({"r": repr, "s": str, "a": ascii}[kind], [value], {})
-            values[at] = ConstantVariable(Verbatim(text.as_constant(ctx)))
-    return ctx.create_tuple(values)
 
 
 ROUNDING = (math.floor, math.ceil, math.trunc)

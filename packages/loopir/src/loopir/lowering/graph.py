@@ -102,8 +102,8 @@ class _GraphLowering:
         meta = node.meta.get("val")
         if isinstance(meta, torch.SymInt):
             expr = self.ctx.expr(meta)
-            is_new = isinstance(expr, sympy.Symbol) and expr not in self.ctx.graph.inputs  # sizes that proved equal share one
-            self.ctx.graph.inputs.append(expr if is_new else None)
+            known = self.ctx.graph.inputs  # sizes that proved equal share a symbol
+            known.append(expr if isinstance(expr, sympy.Symbol) and expr not in known else None)
             return expr
         if isinstance(meta, torch.SymFloat):
             self.ctx.graph.inputs.append(self.ctx.add_number(f"in_{node.name}", meta, self._main_device()))
