@@ -218,6 +218,8 @@ def check_case(name: str, dtype: str, training: bool, draws: int = 4) -> dict[st
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        if hasattr(module, "drop_prob"):  # timm's DropPath
+            module.drop_prob = 0.0
     twin = copy.deepcopy(model)
     call, worst = compiler("ours")(twin), 0.0
     found = []
