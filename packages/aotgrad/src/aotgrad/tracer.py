@@ -164,6 +164,8 @@ class Tracer(TorchDispatchMode):
             args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
+        if func.overloadpacket is aten._assert_async:
+            raise Unsupported("AG033", "an assertion on values has no result that a graph could keep", line=self.user_line())
         if func is aten._linalg_check_errors.default:
             return self._check_factors(*args, **kwargs)
         func = _RENAMED.get(func, func)
