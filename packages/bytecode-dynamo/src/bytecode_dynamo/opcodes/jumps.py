@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bytecode_dynamo.frame import Frame
     from bytecode_dynamo.variables.base import VariableTracker
 
+CONDITIONAL = (Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE)
 MOST_INSTRUCTIONS = 80
 """Of a message that an exception is raised with."""
 
@@ -27,32 +28,42 @@ def jump(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     frame.jump(instruction.arg)
 
 
-@evaluates(Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE)
+@evaluates(*CONDITIONAL)
 def pop_jump_if(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    condition, jumps_if = frame.stack.pop(), instruction.op is Op.POP_JUMP_IF_TRUE
-    try:
-        holds = condition.truth(ctx)
-    except GraphBreak as error:
-        expected = _expected(ctx, frame, instruction, condition) if error.id == "BD001" else None
-        if expected is None:
-            raise
-        holds = expected
-    if holds is jumps_if:
+    holds = truth_for_jump(ctx, frame, frame.stack.pop(), frame.index - 1)
+    if holds is (instruction.op is Op.POP_JUMP_IF_TRUE):
         frame.jump(instruction.arg)
 
 
-def _expected(ctx: Context, frame: Frame, instruction: Instruction, condition: VariableTracker) -> bool | None:
+def truth_of(ctx: Context, frame: Frame, value: VariableTracker) -> bool:
+    """The truth of a value that becomes a bool; the next instruction may be the jump that it is for (3.13)."""
+    jumps = frame.decoded.instructions[frame.index].op in CONDITIONAL
+    return truth_for_jump(ctx, frame, value, frame.index) if jumps else value.truth(ctx)
+
+
+def truth_for_jump(ctx: Context, frame: Frame, condition: VariableTracker, jump: int) -> bool:
+    """What decides the jump at index ``jump``: the truth, or what is asserted where the other one raises."""
+    try:
+        return condition.truth(ctx)
+    except GraphBreak as error:
+        expected = _expected(ctx, frame, jump, condition) if error.id == "BD001" else None
+        if expected is None:
+            raise
+        return expected
+
+
+def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker) -> bool | None:
     """The value of a tensor where the other one makes the program raise at once.
 
     The graph asserts it. When that fails the call runs again in eager mode, which raises what the program does.
     """
     if not isinstance(condition, TensorVariable) or condition.fake.numel() != 1 or not ctx.may_assume():
         return None
-    jumps = instruction.op is Op.POP_JUMP_IF_TRUE
-    raising = [_raises(frame, index) for index in (frame.decoded.places[instruction.arg], frame.index)]
+    instruction = frame.decoded.instructions[jump]
+    raising = [_raises(frame, index) for index in (frame.decoded.places[instruction.arg], jump + 1)]
     if raising[0] == raising[1]:
         return None
-    expected = jumps is not raising[0]
+    expected = (instruction.op is Op.POP_JUMP_IF_TRUE) is not raising[0]
     asserted = condition if expected else ctx.torch_call("call_function", torch.logical_not, [condition], {})
     ctx.torch_call("call_function", torch._assert_async, [asserted], {})
     ctx.assumed = True

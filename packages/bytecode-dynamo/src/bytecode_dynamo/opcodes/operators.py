@@ -8,6 +8,7 @@ from bytecode_dynamo.builtins import operators
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 
+from .jumps import truth_of
 from .table import evaluates
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def unary(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 @evaluates(Op.TO_BOOL)
 def to_bool(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ConstantVariable(frame.stack.pop().truth(ctx)))
+    frame.push(ConstantVariable(truth_of(ctx, frame, frame.stack.pop())))
 
 
 @evaluates(Op.BINARY_OP)
@@ -37,7 +38,7 @@ def binary_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def compare_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     left, right = frame.pop_many(2)
     result = operators.compare(ctx, instruction.arg.operator, left, right)
-    frame.push(ConstantVariable(result.truth(ctx)) if instruction.arg.as_bool else result)
+    frame.push(ConstantVariable(truth_of(ctx, frame, result)) if instruction.arg.as_bool else result)
 
 
 @evaluates(Op.IS_OP)
