@@ -27,10 +27,6 @@ sys.path[0] = str(Path(__file__).parents[1])  # this directory has files named l
 import torch
 from torch import nn
 
-if torch.version.cuda is None:  # the wheel lacks its C++ operators under a CPU torch; the import needs their schemas
-    torchvision_schemas = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        torchvision_schemas.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 Built = tuple[nn.Module, tuple[Any, ...]]
 
@@ -72,6 +68,9 @@ def t5() -> Built:
 
 def timm_model(name: str, size: int, batch: int, **options: Any) -> Callable[[], Built]:
     def build() -> Built:
+        from integration_tests.models.vision import import_torchvision
+
+        import_torchvision()
         import timm
 
         return timm.create_model(name, num_classes=100, **options), (torch.randn(batch, 3, size, size),)

@@ -26,6 +26,7 @@ NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 # One makes a tensor of a size and slices with it, one a list of positions, one halves the length until nothing is left.
 SPECIALISED = {"deberta", "funnel", "mamba"}
 DATA_DEPENDENT = {"longformer"}  # asks whether any token has global attention
+LAYERS_DROPPED = {"wav2vec2", "hubert"}  # in training a random number decides of each layer whether it is skipped
 SIZES = ((2, 12), (3, 16), (4, 20))
 
 
@@ -88,7 +89,7 @@ def test_one_graph_that_equals_eager(name: str, training: bool) -> None:
                     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4, equal_nan=True)
             model.zero_grad()
             twin.zero_grad()
-    if name in DATA_DEPENDENT:
+    if name in DATA_DEPENDENT or (training and name in LAYERS_DROPPED):
         return
     assert [str(item.stop) for item in found if item.stop is not None] == []
     assert len(found) <= 2 or name in SPECIALISED, "sizes that change become symbols once"
