@@ -68,9 +68,6 @@ def t5() -> Built:
 
 def timm_model(name: str, size: int, batch: int, **options: Any) -> Callable[[], Built]:
     def build() -> Built:
-        from integration_tests.models.vision import import_torchvision
-
-        import_torchvision()
         import timm
 
         return timm.create_model(name, num_classes=100, **options), (torch.randn(batch, 3, size, size),)
@@ -160,6 +157,9 @@ def one_step(call: Callable[..., Any], inputs: tuple[Any, ...], training: bool) 
 
 
 def build(name: str, dtype: torch.dtype, training: bool) -> Built:
+    from integration_tests.models.vision import import_torchvision
+
+    import_torchvision()  # transformers and timm import it
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     return model.to(dtype).train(training), cast_inputs(inputs, dtype)
