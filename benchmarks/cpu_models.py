@@ -305,7 +305,7 @@ def main() -> None:
         if case in done:
             continue
         row = measure(*case, not arguments.no_peer, not arguments.no_compile_times, arguments.check)
-        rows.append(row | {"commit": context["commit"]})
+        rows.append(row)
         print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
         if arguments.save:
             save_rows("cpu_models", context, rows, key)

@@ -59,10 +59,11 @@ def single_thread_clock() -> Callable[[], float]:
 
 
 def save_rows(suite: str, context: Mapping[str, str], rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
-    """Writes rows to ``results/SUITE.json``; rows of an earlier run with another ``key`` stay."""
+    """Writes rows, each with its commit, to ``results/SUITE.json``; rows of an earlier run with another ``key`` stay."""
     path = Path(__file__).parent / "results" / f"{suite}.json"
     kept = json.loads(path.read_text())["rows"] if path.exists() else []
-    merged = {tuple(row[name] for name in key): row for row in (*kept, *rows)}
+    new = ({**row, "commit": context["commit"]} for row in rows)
+    merged = {tuple(row[name] for name in key): row for row in (*kept, *new)}
     path.write_text(json.dumps({"environment": dict(context), "rows": list(merged.values())}, indent=1) + "\n")
 
 
