@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from inductor_triton.driver import PLAN_FUNCTIONS
-from inductor_triton.extension import load_extension
+from inductor_triton.extension import _find_layout, load_extension
 from loopir import ArtifactStore
 
 P, I, L = ctypes.c_void_p, ctypes.c_uint, ctypes.c_ulonglong
@@ -209,8 +209,31 @@ def test_a_plan_frees_its_graph(extension):
     assert driver.log[-1] == "cuGraphExecDestroy"
 
 
-def test_addresses(extension):
-    found = extension.addresses((A, 3, B), (2, 0))
-    assert found == B.data_ptr().to_bytes(8, "little") + A.data_ptr().to_bytes(8, "little")
+def test_places(extension):
+    found = extension.places((A, 3, B), (2, 0))
+    assert extension.lie_at((B, A), (0, 1), found)
+    assert not extension.lie_at((A, B), (0, 1), found)
+    assert not extension.lie_at((B,), (0,), found)
     with pytest.raises(IndexError):
-        extension.addresses((A,), (1,))
+        extension.places((A,), (1,))
+    with pytest.raises(AttributeError):
+        extension.places((3,), (0,))
+
+
+def test_places_follow_changes_in_place(extension):
+    tensor = torch.nn.Parameter(torch.zeros(6, 2))
+    for change in (lambda t: t[1:], lambda t: t.clone(), lambda t: torch.nn.Parameter(t.clone())):
+        found = extension.places((tensor,), (0,))
+        assert extension.lie_at((tensor.view(-1),), (0,), found)
+        tensor.data = change(tensor.data)
+        assert not extension.lie_at((tensor,), (0,), found)
+
+
+def test_places_without_a_layout(extension):
+    extension.set_layout()
+    try:
+        test_places(extension)
+        test_places_follow_changes_in_place(extension)
+        assert extension.places((A,), (0,))[:8] == A.data_ptr().to_bytes(8, "little")
+    finally:
+        _find_layout(extension)

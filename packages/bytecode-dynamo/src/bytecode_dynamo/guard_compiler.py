@@ -18,7 +18,7 @@ from symshapes import SizeGuard
 
 from . import _hook
 from .guard_paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, TEST_TYPE, Node, NoNativePath, PathBuilder
-from .guard_records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards, failure
+from .guard_records import ABSENT, FunctionFacts, GuardKind, GuardRecord, ShapeGuards, holds
 from .shape_program import NotCompilable, compile_condition, python_condition
 from .source import AttrSource, Scope, Source
 from .tensor_facts import TensorFacts
@@ -102,7 +102,7 @@ class PythonCheck:
             function.__builtins__,  # pyright: ignore[reportAttributeAccessIssue]
             closure,
         )
-        if any(failure(record, scope) is not None for record in self.records):
+        if not all(holds(record, scope) for record in self.records):
             return False
         return self.shapes is None or self.shapes(scope)
 

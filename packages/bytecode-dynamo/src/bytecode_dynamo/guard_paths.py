@@ -40,7 +40,12 @@ from .source import (
 )
 
 TEST_NONE, TEST_IDENTITY, TEST_EQUALS, TEST_ABSENT, TEST_TYPE = range(5)
-FUNCTION_FIELDS = {"__code__": 0, "__defaults__": 1, "__kwdefaults__": 2, "__closure__": 3, "__globals__": 4}
+FUNCTION_FIELDS = {
+    name: number
+    for number, name in enumerate(
+        ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__", "__name__", "__qualname__")
+    )
+}
 MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 INDEXED_MODULES = (torch.nn.Sequential, torch.nn.ModuleList)
 _MISSING: Any = object()

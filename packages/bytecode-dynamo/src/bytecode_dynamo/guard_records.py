@@ -250,6 +250,15 @@ def failure(record: GuardRecord, scope: Scope) -> str | None:
     return FAILURES[record.kind](name, value, record.expected, scope)
 
 
+def holds(record: GuardRecord, scope: Scope) -> bool:
+    """Whether a record holds in a call: :func:`failure` without its text."""
+    try:
+        value = record.source.resolve(*scope)
+    except Exception:
+        return False
+    return FAILURES[record.kind]("", value, record.expected, scope) is None
+
+
 def describe(value: Any) -> str:
     """A short text of a value."""
     text = value.name if isinstance(value, Source) else value.__qualname__ if isinstance(value, type) else repr(value)

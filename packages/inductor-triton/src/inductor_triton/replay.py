@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import torch
@@ -40,6 +39,7 @@ LARGEST_COPY = 32 << 20
 SMALL = 1 << 20
 """Bytes of an input that is copied as soon as it moved after a recording: cheaper than waiting whether it settles."""
 MOST_COPIES = 16
+PLACE = 16
 WARM_CALLS = 2
 MANY_MOVES = 3
 IDLE_CALLS = 16
@@ -52,14 +52,6 @@ counters: Counter[str] = Counter()
 recording failed), ``over_budget``, ``bytes`` (recordings keep), ``unrecordable`` (programs)."""
 
 _capturing = threading.RLock()
-
-
-@cache
-def _comparison() -> Callable[[list[object], list[int], list[int]], bool] | None:
-    """torch's own comparison of tensors' addresses, (tensors, addresses, positions), which takes a quarter of the time."""
-    compare = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)
-    pair = [torch.empty(1), torch.empty(1)]
-    return compare if compare is not None and compare(pair, [0, pair[1].data_ptr()], [1]) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -77,25 +69,18 @@ class Recording:
     pool: Pool
     given: weakref.ref[Results] | None
     used: int = 0
-    indices: list[int] = field(init=False)
-    addresses: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.indices = [*self.positions]
-        self.addresses = [0] * (max(self.indices, default=0) + 1)
-        for number, position in enumerate(self.indices):
-            self.addresses[position] = int.from_bytes(self.fixed[8 * number : 8 * number + 8], "little")
 
     def __del__(self) -> None:
         self.pool.leave(self.results.memories)
 
-    def fits(self, arguments: Sequence[object], listed: list[object], given: Results | None) -> bool:
+    def fits(self, arguments: Sequence[object], given: Results | None) -> bool:
         """Whether the inputs lie where they were."""
         if (self.given() if self.given is not None else None) is not given:
             return False
-        if (compare := _comparison()) is not None:
-            return compare(listed, self.addresses, self.indices)
-        return _addresses(arguments, self.positions) == self.fixed
+        extension = loaded_extension()
+        if extension is not None:
+            return extension.lie_at(arguments, self.positions, self.fixed)
+        return _places(arguments, self.positions) == self.fixed
 
     def replay(self, arguments: Sequence[object]) -> list[object]:
         """The results for ``arguments``."""
@@ -143,7 +128,7 @@ class Situation:
         self.calls += 1
         before, count = self.addresses, len(self.moves)
         moved = (
-            [i for i in range(count) if before[8 * i : 8 * i + 8] != addresses[8 * i : 8 * i + 8]]
+            [i for i in range(count) if before[PLACE * i : PLACE * (i + 1)] != addresses[PLACE * i : PLACE * (i + 1)]]
             if before != addresses
             else []
         )
@@ -229,9 +214,8 @@ class Replay:
             if situation is None:
                 return self._plain(arguments)
             blocked = None
-            listed = list(arguments) if situation.recordings else []
             for recording in situation.recordings:
-                if not recording.fits(arguments, listed, given):
+                if not recording.fits(arguments, given):
                     continue
                 if recording.watch.idle():
                     if self._checks:
@@ -249,7 +233,7 @@ class Replay:
             if idle is None:
                 return None
             del self._situations[idle]
-        pool, addresses = shared_pool(self._index, key[0]), _addresses(arguments, self._tensors)  # type: ignore[arg-type]
+        pool, addresses = shared_pool(self._index, key[0]), _places(arguments, self._tensors)  # type: ignore[arg-type]
         situation = self._situations[key] = Situation(pool, addresses, [0] * len(self._tensors), self._tensors)
         return situation
 
@@ -279,7 +263,7 @@ class Replay:
         self, situation: Situation, arguments: Sequence[object], blocked: Recording | None, given: Results | None
     ) -> list[object]:
         """Runs the program, or records it once the calls look alike."""
-        alike = situation.notice(_addresses(arguments, self._tensors), lambda i: _nbytes(arguments[self._tensors[i]]) <= SMALL)
+        alike = situation.notice(_places(arguments, self._tensors), lambda i: _nbytes(arguments[self._tensors[i]]) <= SMALL)
         if blocked is not None and self._release(situation, blocked):
             return self._plain(arguments)
         moving = [self._tensors[i] for i in sorted(situation.moving)]
@@ -357,7 +341,7 @@ class Replay:
         for memory in results.memories:
             memory.settle()
         watch = pool.enter(results.memories)
-        fixed = _addresses(arguments, situation.fixed)
+        fixed = _places(arguments, situation.fixed)
         written = frozenset(target for target, _ in self._offer.writes) & {*moving}
         source = weakref.ref(given) if given is not None else None
         recording = Recording(
@@ -383,12 +367,12 @@ class Replay:
         return graph, list(values)
 
 
-def _addresses(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
-    """The data pointers of the tensors among ``arguments`` at ``positions``, 8 bytes each."""
+def _places(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
+    """Where the tensors among ``arguments`` at ``positions`` lie, ``PLACE`` bytes each."""
     extension = loaded_extension()
     if extension is not None:
-        return extension.addresses(arguments, positions)
-    return b"".join(arguments[i].data_ptr().to_bytes(8, "little") for i in positions)  # type: ignore[attr-defined]
+        return extension.places(arguments, positions)
+    return b"".join(arguments[i].data_ptr().to_bytes(PLACE, "little") for i in positions)  # type: ignore[attr-defined]
 
 
 def _nbytes(tensor: object) -> int:

@@ -145,6 +145,8 @@ static PyObject *function_field(PyObject *object, Py_ssize_t which) {
     case 2: value = function->func_kwdefaults; break;
     case 3: value = function->func_closure; break;
     case 4: value = function->func_globals; break;
+    case 5: value = function->func_name; break;
+    case 6: value = function->func_qualname; break;
     }
     return value != NULL ? value : Py_None;
 }

@@ -18,7 +18,7 @@
     X(TYPE_OF)        /* dst, src */                                                                                   \
     X(CLASS_DICT)     /* dst, src; index into the MRO, name */                                                         \
     X(CLASS_LOOKUP)   /* dst, src; name: as an attribute of the class, unbound */                                      \
-    X(FUNCTION_FIELD) /* dst, src; which: 0 code 1 defaults 2 kwdefaults 3 closure 4 globals (NULL reads as None) */   \
+    X(FUNCTION_FIELD) /* dst, src; which: 0 code 1 defaults 2 kwdefaults 3 closure 4 globals 5 name 6 qualname */      \
     X(METHOD_FIELD)   /* dst, src; 0 function 1 self */                                                                \
     X(DICT)           /* src; tuple of (key, dst or -1, test, expected) */                                             \
     X(CLASS)          /* class, tuple of (name, expected or None: absent, as 1-tuple) */                               \

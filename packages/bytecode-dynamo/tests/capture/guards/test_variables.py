@@ -128,6 +128,8 @@ rows(
     kwdefaults=lambda: (calls_helper, setting(helper, __kwdefaults__={"j": 9})),
     kwdefaults_item=lambda: (calls_helper, items(helper.__kwdefaults__, j=8)),
     code=lambda: (calls_helper, setting(helper, __code__=(lambda x, k=1, *, j=1: x - k - j).__code__)),
+    function_name=lambda: (lambda x: x * len(helper.__name__), setting(helper, __name__="other")),
+    function_qualname=lambda: (lambda x: x * len(helper.__qualname__), setting(helper, __qualname__="A.other")),
     own_code=lambda: own_code(),
     relu=lambda: (calls_relu, setting(F, relu=lambda x: x * 3)),
     torch_function=lambda: (lambda x: torch.sin(x), setting(torch, sin=torch.cos)),

@@ -75,7 +75,6 @@ typedef struct {
 } Plan;
 
 static long long graph_launches, plain_launches, patched_nodes;
-static PyObject *data_ptr;
 
 /* Tables */
 
@@ -410,34 +409,6 @@ static PyTypeObject plan_type = {
     .tp_traverse = plan_traverse,
 };
 
-/* addresses(values, positions): the data pointers of the tensors values[position], 8 bytes each */
-static PyObject *addresses(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 2 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]))
-        return PyErr_Format(PyExc_TypeError, "addresses takes two tuples");
-    Py_ssize_t wanted = PyTuple_GET_SIZE(args[1]);
-    PyObject *result = PyBytes_FromStringAndSize(NULL, wanted * 8);
-    if (!result)
-        return NULL;
-    uint64_t *out = (uint64_t *)PyBytes_AS_STRING(result);
-    for (Py_ssize_t i = 0; i < wanted; i++) {
-        Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[1], i));
-        PyObject *address = NULL;
-        if (position >= 0 && position < PyTuple_GET_SIZE(args[0]))
-            address = PyObject_CallMethodNoArgs(PyTuple_GET_ITEM(args[0], position), data_ptr);
-        else if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_IndexError, "no such argument");
-        if (!address) {
-            Py_DECREF(result);
-            return NULL;
-        }
-        out[i] = PyLong_AsUnsignedLongLong(address);
-        Py_DECREF(address);
-    }
-    if (PyErr_Occurred())
-        Py_CLEAR(result);
-    return result;
-}
-
 /* exceeds(count, things, limits): whether count(thing) > limit for one of them */
 static PyObject *exceeds(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (count != 3 || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[1]) != PyTuple_GET_SIZE(args[2]))
@@ -462,7 +433,9 @@ static PyObject *counts(PyObject *self, PyObject *unused) {
 }
 
 static PyMethodDef methods[] = {{"table", make_table, METH_VARARGS, NULL},
-                                {"addresses", (PyCFunction)(void (*)(void))addresses, METH_FASTCALL, NULL},
+                                {"places", places, METH_VARARGS, NULL},
+                                {"lie_at", lie_at, METH_VARARGS, NULL},
+                                {"set_layout", set_layout, METH_VARARGS, NULL},
                                 {"exceeds", (PyCFunction)(void (*)(void))exceeds, METH_FASTCALL, NULL},
                                 {"counts", counts, METH_NOARGS, NULL},
                                 {NULL}};
