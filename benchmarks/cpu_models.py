@@ -186,10 +186,12 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
         if not steady:
             one_step(model, inputs, training)
             call = compiler("torch.compile" if peer else "ours")(model)
+            below = [] if peer else time_below_autograd()
             started = time.perf_counter()
             one_step(call, inputs, training)
             seconds = time.perf_counter() - started
-            return {"compile s": round(seconds, 2), "peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+            return {"compile s": round(seconds, 2), "peak MB": peak} | ({} if peer else {"back end s": round(sum(below), 2)})
         calls = {"eager": model, "ours": compiler("ours")(build(name, DTYPES[dtype], training)[0])}
         if peer:
             calls["torch.compile"] = compiler("torch.compile")(build(name, DTYPES[dtype], training)[0])
@@ -197,6 +199,23 @@ def run_case(name: str, dtype: str, training: bool, peer: bool, steady: bool) ->
         result = alternate(timed, rounds=11, seconds=0.05, clock=single_thread_clock())
     row = {f"{key} ms": round(1e3 * value, 3) for key, value in result.items()}
     return row | {f"{key} over eager": round(result["eager"] / value, 2) for key, value in result.items() if key != "eager"}
+
+
+def time_below_autograd() -> list[float]:
+    """Grows by the seconds of every functional graph that the stack compiles from now on."""
+    from torchstrata import stages
+
+    seconds, compile_functional = [], stages.compile_functional
+
+    def timed(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return compile_functional(*arguments)
+        finally:
+            seconds.append(time.perf_counter() - started)
+
+    stages.compile_functional = timed
+    return seconds
 
 
 def judged(model: nn.Module, call: Callable[..., Any], inputs: tuple[Any, ...], training: bool) -> dict[str, torch.Tensor]:

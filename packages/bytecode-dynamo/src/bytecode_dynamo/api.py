@@ -15,6 +15,7 @@ import torch
 from .backends import lookup_backend
 from .builtins.registry import evaluates_call
 from .capture import compile_frame
+from .compiling import uncollected
 from .control import innermost_function
 from .counters import counters
 from .errors import UserError
@@ -75,7 +76,8 @@ def make_region(policy: Policy) -> Region:
     def callback(view: FrameView) -> Any:
         owner = reference()
         assert owner is not None
-        return compile_frame(owner, policy, view)
+        with uncollected():
+            return compile_frame(owner, policy, view)
 
     region.callback = callback
     with _lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -60,3 +61,16 @@ def compiling() -> Iterator[None]:
     finally:
         _rest_saved_tensor_hooks(hooked)
         _process.leave()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Inside, the garbage collector rests: what compiling makes lives until its end, so passes over it, and over all objects of
+    the program, would find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

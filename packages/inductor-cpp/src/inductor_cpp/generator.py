@@ -31,6 +31,10 @@ class CppCodeGenerator:
             self._toolchain = find_toolchain()
         return self._toolchain
 
+    def identity(self) -> tuple[str, ...]:
+        """Nothing but what loopir knows of the process: sources are the same on every machine."""
+        return ()
+
     def generate(self, kernel: Kernel) -> KernelSource:
         """C++ text of ``kernel``; the same on every machine, since the lane count is the header's."""
         return KernelSource(kernel, kernel_text(kernel))

@@ -47,6 +47,13 @@ class TritonCodeGenerator:
 
     template_ops: ClassVar[tuple[OpOverload, ...]] = MATMULS
 
+    def identity(self) -> tuple[str, ...] | None:
+        """Settings and the current device; None while answers come from measuring it."""
+        if self._measures:
+            return None
+        known = (torch.cuda.get_device_name(), str(torch.cuda.get_device_capability())) if torch.cuda.is_available() else ()
+        return (str(self.interpret), self.templates, *known)
+
     def generate(self, kernel: Kernel) -> KernelSource:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
         return generate_sequence(kernel)

@@ -11,6 +11,7 @@ from loopir.backend import (
     Packed,
     Place,
     PointwiseStep,
+    Reproducible,
     Run,
     RunCall,
     TensorInput,
@@ -38,6 +39,7 @@ from loopir.options import Options
 from loopir.parse import parse_kernel, parse_kernels
 from loopir.patterns import freeze, lay_out_images, rewrite_patterns
 from loopir.program import ExternCall, Program, check_program, format_schedule
+from loopir.recall import Recall
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
 from loopir.template import Stage, Template, evaluate_template, format_any, format_template, kernels_of
@@ -81,7 +83,9 @@ __all__ = [
     "PointwiseStep",
     "Program",
     "Range",
+    "Recall",
     "Recorder",
+    "Reproducible",
     "Run",
     "RunCall",
     "ScheduleError",

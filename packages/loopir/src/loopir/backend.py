@@ -184,3 +184,15 @@ class LinksRuns(Protocol):
     def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Launcher]:
         """Replaces ``build``: one callable per run. Raises BuildError."""
         ...
+
+
+# Kept programs: what must be equal for a program of an earlier process to be used again.
+
+
+@runtime_checkable
+class Reproducible(Protocol):
+    """A backend whose answers (sources, offers, refusals) follow from its own files and ``identity()``."""
+
+    def identity(self) -> Sequence[str] | None:
+        """Settings, instruction set, device; None where answers come from measuring."""
+        ...

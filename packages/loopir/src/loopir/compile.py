@@ -14,6 +14,7 @@ from loopir.lowering import check_graph, lower
 from loopir.options import Options
 from loopir.patterns import freeze, rewrite_patterns
 from loopir.program import format_schedule
+from loopir.recall import Recall
 from loopir.schedule import schedule
 from loopir.store import ArtifactStore
 from loopir.template import format_any
@@ -37,10 +38,14 @@ def compile_graph(
 ) -> HostProgram:
     """Compiles a functional ATen graph (C2) or a prim graph (C3). ``codegens`` maps a device type to its code generator.
 
+    A graph that ``store`` knows is only built.
     ``on_artifact(name, text)`` receives the loops, the kernels' sources and the host program as they are made.
     """
-    show = on_artifact or (lambda name, text: None)
-    options = options or Options()
+    show, options, store = on_artifact or (lambda name, text: None), options or Options(), store or ArtifactStore()
+    recall = None if on_artifact or options.check or options.freeze else Recall.of(gm, codegens, store, options)
+    found = recall.get() if recall is not None else None
+    if found is not None:
+        return build_host(*found, codegens, store)
     if is_prim_graph(gm):
         check_graph(gm)
     else:
@@ -52,6 +57,8 @@ def compile_graph(
     show("40-loops.txt", "\n".join(format_any(kernel) for kernel in program.kernels) + "\n" + format_schedule(program))
     sources = generate(program, codegens)
     show("50-kernels.txt", "\n".join(source.text for source in sources))
-    host = build_host(program, sources, codegens, store or ArtifactStore())
+    if recall is not None:
+        recall.put(program, sources)
+    host = build_host(program, sources, codegens, store)
     show("60-host.py", host.source)
     return host

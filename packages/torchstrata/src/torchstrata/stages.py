@@ -101,9 +101,11 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
     """Runs a functional graph (C2) through STAGES. Raises CompileError naming the layer that failed."""
     if ctx.config.verify:
         aotgrad.check_functional(graph)
-    form: Any = graph
     hits, misses = ctx.store.hits, ctx.store.misses
-    for stage in STAGES:
+    recall = recall_of(ctx, graph)
+    found = recall.get() if recall is not None else None
+    form: Any = graph if found is None else Generated(*found)
+    for stage in STAGES if found is None else STAGES[-1:]:
         try:
             form = stage.run(ctx, form)
             if ctx.config.verify:
@@ -114,6 +116,8 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
             raise CompileError(stage.layer, user_lines(graph), error) from error
         if ctx.dump.directory is not None:
             ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
+        if recall is not None and found is None and stage.run is generate:
+            recall.put(form.program, form.sources)
     counters.compiler.update(
         generated_kernels=form.kernel_count,
         extern_calls=form.extern_count,
@@ -125,6 +129,14 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
     offered = {} if form.program.numbers else graph.meta
     form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, offered)
     return form if form.program.numbers or not isinstance(form.function, inductor_triton.Replay) else form.function
+
+
+def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None:
+    """Where what the stages before ``build`` make of a graph is kept; None when somebody wants to see or check those stages."""
+    if ctx.config.verify or ctx.dump.directory is not None:
+        return None
+    settings = (ctx.config.numerics, ctx.config.fallback_random, loopir.Options(inference=ctx.inference))
+    return loopir.Recall.of(graph, ctx.codegens, ctx.store, *settings)
 
 
 def compile_captured(

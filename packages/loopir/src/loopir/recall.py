@@ -1,0 +1,220 @@
+"""Scheduled programs with their kernels' sources, kept in the artifact store under the graph that they were made from.
+
+What a process of the same versions, settings and machine has compiled before needs no decomposition, fusion or code generation
+again. The key is a text of all that these read; a graph with anything in it that has no such text (sizes that are not fixed,
+closures, tensors of foreign types) is not kept, and compiled as if there were no store. User lines are no part of the key: a
+graph that comes from other lines than before gets its own put in.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import operator
+import pickle
+import sys
+import types
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import primops
+import torch
+from primops import Prim
+from torch._ops import OpOverload
+
+from loopir.backend import CodeGenerator, KernelSource, Reproducible
+from loopir.lowering import user_line
+from loopir.program import Program
+from loopir.store import ArtifactStore
+
+SUFFIX = ".program"
+READ_WHILE_COMPILING = 64
+"""Constants of up to so many elements may become numbers in kernels: their values are part of the key."""
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+SOURCES = (".py", ".h", ".c", ".cpp", ".jinja")
+_FAILURES = (pickle.PickleError, TypeError, AttributeError, RecursionError)
+
+
+class Undescribed(Exception):
+    """The graph has something of which no text says all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Where the program of one graph is kept. ``constants`` are the graph's own tensors by name, ``lines`` its user lines."""
+
+    store: ArtifactStore
+    key: str
+    constants: Mapping[str, torch.Tensor]
+    lines: Sequence[str]
+
+    @staticmethod
+    def of(
+        gm: torch.fx.GraphModule, codegens: Mapping[str, CodeGenerator], store: ArtifactStore, *settings: object
+    ) -> Recall | None:
+        """None where nothing can be kept. ``settings``: the caller's, plain values or dataclasses of them."""
+        try:
+            constants = dict(_constants(gm))
+            identities = [(device, type(codegen), _identity(codegen)) for device, codegen in codegens.items()]
+            lines = list(dict.fromkeys(map(user_line, gm.graph.nodes)))
+            graph = _graph_text(gm, constants, lines)
+            around = _text((_machine(), _versions(*map(type, codegens.values())), identities, settings))
+        except Undescribed:
+            return None
+        return Recall(store, store.key("loopir.recall", around, graph), constants, lines)
+
+    def get(self) -> tuple[Program, Sequence[KernelSource]] | None:
+        """What :meth:`put` kept, now or in another process."""
+        path = self.store.get(self.key, SUFFIX)
+        if path is None:
+            return None
+        try:
+            return _Loader(io.BytesIO(zlib.decompress(path.read_bytes())), self).load()
+        except Exception:  # whatever is wrong with the file, the graph can be compiled
+            return None
+
+    def put(self, program: Program, sources: Sequence[KernelSource]) -> None:
+        """Keeps what has been made, unless it holds tensors or functions of its own."""
+        data = io.BytesIO()
+        with suppress(*_FAILURES):
+            _Dumper(data, self).dump((program, sources))
+            self.store.put(self.key, SUFFIX, zlib.compress(data.getvalue(), 1))
+
+
+class _Dumper(pickle.Pickler):
+    """Operators and the graph's own tensors by name, user lines by number."""
+
+    def __init__(self, file: io.BytesIO, recall: Recall) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.names = {id(tensor): name for name, tensor in recall.constants.items()}
+        self.numbers = {line: number for number, line in enumerate(recall.lines) if line}
+
+    def persistent_id(self, obj: object) -> tuple[Any, ...] | None:
+        if type(obj) is str:
+            return ("line", self.numbers[obj]) if obj in self.numbers else None
+        if isinstance(obj, OpOverload):
+            return ("op", obj.namespace, obj._schema.name.split("::")[1], obj._overloadname)
+        if isinstance(obj, Prim):
+            return ("prim", obj.name)
+        if isinstance(obj, torch.Tensor):
+            if id(obj) not in self.names:
+                raise pickle.PicklingError("a tensor made while compiling")
+            return ("constant", self.names[id(obj)])
+        return None
+
+
+class _Loader(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, recall: Recall) -> None:
+        super().__init__(file)
+        self.recall = recall
+
+    def persistent_load(self, pid: tuple[Any, ...]) -> object:
+        kind, name, *names = pid
+        if kind == "op":
+            return functools.reduce(getattr, (name, *names), torch.ops)
+        return {"prim": primops.OPSET, "constant": self.recall.constants, "line": self.recall.lines}[kind][name]
+
+
+def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
+    for node in gm.graph.find_nodes(op="get_attr"):
+        value: Any = operator.attrgetter(str(node.target))(gm)
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise Undescribed(type(value))
+        yield str(node.target), value
+
+
+def _graph_text(gm: torch.fx.GraphModule, constants: Mapping[str, torch.Tensor], user_lines: Sequence[str]) -> str:
+    lines = [_text(gm.meta)]
+    numbers = {line: number for number, line in enumerate(user_lines)}
+    storages: dict[int, int] = {}
+    for name, tensor in constants.items():
+        number = storages.setdefault(tensor.untyped_storage().data_ptr(), len(storages))
+        small = tensor.numel() <= READ_WHILE_COMPILING
+        lines.append(f"{name} {_text(tensor)} storage {number} {tensor.tolist() if small else ''}")
+    for node in gm.graph.nodes:
+        meta = {key: value for key, value in node.meta.items() if key != "stack_trace"}
+        call = f"{node.name} {node.op} {_text(node.target)} {_text(node.args)} {_text(node.kwargs)}"
+        lines.append(f"{call} {_text(meta)} line {numbers[user_line(node)]}")
+    return "\n".join(lines)
+
+
+def _text(value: Any) -> str:
+    """All of a value that compiling may read; equal texts mean that it can't tell the values apart. Raises Undescribed."""
+    kind = type(value)
+    if kind in PLAIN:
+        return repr(value)
+    if kind in (tuple, list) or isinstance(value, torch.Size | torch.fx.immutable_collections.immutable_list):
+        return f"{kind.__name__}({', '.join(map(_text, value))})"
+    if isinstance(value, torch.Tensor):
+        return _tensor_text(value)
+    if isinstance(value, torch.fx.Node):
+        return f"%{value.name}"
+    if isinstance(value, OpOverload):
+        return str(value) if value.namespace == "aten" else f"{value} {value._schema}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{_text(key)}: {_text(item)}' for key, item in value.items()))}}}"
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+    if isinstance(value, Prim):
+        return f"prims.{value.name}"
+    if isinstance(value, slice):
+        return f"slice{_text((value.start, value.stop, value.step))}"
+    if isinstance(value, types.BuiltinFunctionType | type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if is_dataclass(value):
+        return f"{kind.__name__}({', '.join(_text(getattr(value, field.name)) for field in fields(value))})"
+    raise Undescribed(kind)
+
+
+def _tensor_text(value: torch.Tensor) -> str:
+    sizes, strides = tuple(value.shape), value.stride()
+    if value.layout is not torch.strided or not all(type(size) is int for size in (*sizes, *strides)):
+        raise Undescribed("sizes that are not fixed")
+    flags = (value.is_conj(), value.is_neg(), value.requires_grad)
+    return f"{value.dtype} {value.device} {sizes} {strides} {value.storage_offset()} {flags}"
+
+
+def _identity(codegen: CodeGenerator) -> Sequence[str]:
+    found = codegen.identity() if isinstance(codegen, Reproducible) else None
+    if found is None:
+        raise Undescribed(type(codegen))
+    return found
+
+
+def _machine() -> tuple[object, ...]:
+    """State of the process that compiling may read."""
+    return (
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cuda.matmul.allow_tf32,
+        torch.backends.cudnn.enabled,
+        torch.backends.mkldnn.enabled,
+        torch.backends.cpu.get_cpu_capability(),
+    )
+
+
+@functools.cache
+def _versions(*codegens: type) -> tuple[object, ...]:
+    """Python, torch, and the files of the packages that take part."""
+    modules = ["symshapes", "primops", "loopir", *(codegen.__module__ for codegen in codegens)]
+    return (sys.version, str(torch.__version__), *(_files(name) for name in dict.fromkeys(modules)))
+
+
+def _files(module: str) -> tuple[object, ...]:
+    """Name, size and time of each file of the outermost package with files around a module, or of the module itself."""
+    parts = module.split(".")
+    around = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))
+    origin = next((Path(file) for found in around if (file := getattr(found, "__file__", None))), None)
+    if origin is None:
+        raise Undescribed(module)
+    files = origin.parent.rglob("*") if origin.name == "__init__.py" else [origin]
+    stats = {str(path.relative_to(origin.parent)): path.stat() for path in files if path.suffix in SOURCES}
+    return tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in stats.items()))

@@ -1,0 +1,138 @@
+"""Programs that are kept: what was compiled before is only built, and never in the place of something else."""
+
+import operator
+
+import pytest
+import torch
+from loopir import ArtifactStore, Options, Recall, compile_graph
+from loopir.testing import EvaluatorCodeGenerator
+from primops.testing import trace
+from symshapes import FakeTensorMode
+
+
+class Reproducible(EvaluatorCodeGenerator):
+    """Counts what it generates."""
+
+    generated = 0
+
+    def identity(self):
+        return ("evaluator",)
+
+    def generate(self, kernel):
+        type(self).generated += 1
+        return super().generate(kernel)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ArtifactStore(tmp_path)
+
+
+@pytest.fixture
+def compiled(store):
+    """``compiled(fn, *args)`` is the host program and how many sources were generated for it."""
+
+    def compile_traced(fn, *args, codegens=None, **options):
+        before = Reproducible.generated
+        host = compile_graph(
+            trace(fn, *args),
+            args,
+            codegens=codegens or {"cpu": Reproducible()},
+            store=store,
+            options=Options(check=False, **options),
+        )
+        return host, Reproducible.generated - before
+
+    return compile_traced
+
+
+def test_the_same_graph_is_only_built(compiled):
+    x = torch.randn(4, 6)
+    first, made = compiled(lambda x: torch.softmax(x * 2, 1).mm(x.t()), x)
+    again, made_again = compiled(lambda y: torch.softmax(y * 2, 1).mm(y.t()), x)
+    assert made > 0 and made_again == 0
+    assert again.source == first.source and again.extern_ops == first.extern_ops and again.kernel_count == first.kernel_count
+    assert torch.equal(again(x)[0], first(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("fn", "x"),
+    [
+        (lambda x: x * 3 + 1, torch.ones(4, 6)),
+        (lambda x: x * 2.0 + 1, torch.ones(4, 6)),
+        (lambda x: x * True + 1, torch.ones(4, 6)),
+        (lambda x: x * 2 + 1, torch.ones(6, 4).t()),
+        (lambda x: x * 2 + 1, torch.ones(4, 6, dtype=torch.float64)),
+        (lambda x: x * 2 + 1, torch.ones(4, 1)),
+        (lambda x: (x * 2 + 1).to(torch.bfloat16), torch.ones(4, 6)),
+        (lambda x: x * 2 + x, torch.ones(4, 6)),
+    ],
+)
+def test_another_graph_is_another(compiled, fn, x):
+    compiled(lambda x: x * 2 + 1, torch.ones(4, 6))
+    host, made = compiled(fn, x)
+    assert made == 1
+    assert torch.equal(host(x)[0], fn(x))
+
+
+def test_settings_and_the_process_count(compiled):
+    x = torch.ones(300)
+    compiled(lambda x: x.exp().sum(), x)
+    assert compiled(lambda x: x.exp().sum(), x, threads=7)[1] > 0
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert compiled(lambda x: x.exp().sum(), x)[1] > 0
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert compiled(lambda x: x.exp().sum(), x)[1] == 0
+
+
+def test_constants_are_the_graphs_own(compiled):
+    x = torch.randn(3, 100)
+    for _ in range(2):
+        weight = torch.randn(100)
+        host, made = compiled(lambda x, weight=weight: x * weight, x)
+        assert torch.equal(host(x)[0], x * weight)
+    assert made == 0
+    number = torch.tensor(2.5)  # its value is in the kernel
+    assert torch.equal(compiled(lambda x: x * number, x)[0](x)[0], x * number)
+    number = torch.tensor(3.5)
+    assert torch.equal(compiled(lambda x: x * number, x)[0](x)[0], x * number)
+
+
+def test_user_lines_are_those_of_the_graph(compiled, store):
+    x = torch.randn(5)
+
+    def traced(line):
+        graph = trace(lambda x: torch.linalg.inv(x.exp().diag()), x)
+        for node in graph.graph.nodes:
+            node.meta["stack_trace"] = f'  File "model.py", line {line}, in forward\n    inverse'
+        return compile_graph(graph, [x], codegens={"cpu": Reproducible()}, store=store, options=Options(check=False))
+
+    first, again = traced(3), traced(80)
+    assert [k.origins[0][1] for k in first.program.kernels] == ["inverse  (model.py:3)"] * len(first.program.kernels)
+    assert [k.origins[0][1] for k in again.program.kernels] == ["inverse  (model.py:80)"] * len(first.program.kernels)
+
+
+def test_what_can_not_be_described_is_compiled_each_time(compiled, store):
+    x = torch.ones(3)
+    assert compiled(lambda x: x.exp(), x, codegens={"cpu": EvaluatorCodeGenerator()})[0](x)[0].equal(x.exp())
+    mode = FakeTensorMode()
+    graph = torch.fx.symbolic_trace(lambda x: x.exp())
+    graph.graph.find_nodes(op="placeholder")[0].meta["val"] = mode.from_real(x, source="x", dynamic_dims=[0])
+    assert Recall.of(graph, {"cpu": Reproducible()}, store) is None
+    graph.graph.find_nodes(op="placeholder")[0].meta["val"] = operator.add
+    assert Recall.of(graph, {"cpu": Reproducible()}, store) is not None
+    graph.graph.find_nodes(op="placeholder")[0].meta["hook"] = lambda: None
+    assert Recall.of(graph, {"cpu": Reproducible()}, store) is None
+    assert list(store.root.glob("*/*.program")) == []
+
+
+def test_a_file_of_another_form_is_a_miss(compiled, store):
+    x = torch.ones(7)
+    compiled(lambda x: x.exp(), x)
+    (path,) = store.root.glob("*/*.program")
+    store.put(path.stem, ".program", b"something else")
+    host, made = compiled(lambda x: x.exp(), x)
+    assert made == 1 and torch.equal(host(x)[0], x.exp())
+    assert compiled(lambda x: x.exp(), x)[1] == 0
