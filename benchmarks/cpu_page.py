@@ -103,6 +103,26 @@ def plot(rows: Sequence[Row]) -> str:
     )
 
 
+def first_calls(cases: Sequence[Row]) -> list[str]:
+    """Seconds to the end of the first step, in new processes with empty and with filled caches, and the peak of memory."""
+    if not cases:
+        return []
+    who = {state: (f"torch.compile {state} compile s", f"ours {state} compile s") for state in ("cold", "warm")}
+    slowest = max(row["ours warm back end s"] for row in cases)
+    lines = [
+        "", "## First step: seconds and peak memory", "",
+        f"torch.compile's time over ours, geometric means: cold {geomean(cases, *who['cold'])} rows, warm {geomean(cases, *who['warm'])}",
+        f'rows. "Back end" is the part of the warm time below autograd: at most {slowest} s.', "",
+    ]  # fmt: skip
+    return lines + table(cases, {
+        "model": field("case"), "dtype": field("dtype"), "mode": field("mode"),
+        **{f"{state} s": field(f"ours {state} compile s") for state in who}, "back end s": field("ours warm back end s"),
+        **{f"torch.compile {state} s": field(f"torch.compile {state} compile s") for state in who},
+        "cold: torch.compile / ours": ratio(*who["cold"]), "warm: torch.compile / ours": ratio(*who["warm"]),
+        "peak MB": field("ours cold peak MB"), "torch.compile peak MB": field("torch.compile cold peak MB"),
+    })  # fmt: skip
+
+
 def page(micro: Row, models: Row) -> str:
     kernels = sorted(micro["rows"], key=lambda r: (r["rows"], r["case"], r["dtype"]))
     cases = sorted(models["rows"], key=lambda r: (r["mode"], r["dtype"], r["case"]))
@@ -122,14 +142,7 @@ def page(micro: Row, models: Row) -> str:
         "eager ms": field("eager ms"), "ours ms": field("ours ms"), "torch.compile ms": field("torch.compile ms"),
         "eager / ours": ratio("eager ms", "ours ms"), "torch.compile / ours": ratio("torch.compile ms", "ours ms"),
     })]  # fmt: skip
-    compiled = [row for row in cases if "ours cold compile s" in row]
-    if compiled:
-        lines += ["", "## First call: seconds and peak memory", "", *table(compiled, {
-            "model": field("case"), "dtype": field("dtype"), "mode": field("mode"), "cold s": field("ours cold compile s"),
-            "warm s": field("ours warm compile s"), "torch.compile cold s": field("torch.compile cold compile s"),
-            "torch.compile warm s": field("torch.compile warm compile s"), "peak MB": field("ours cold peak MB"),
-            "torch.compile peak MB": field("torch.compile cold peak MB"),
-        })]  # fmt: skip
+    lines += first_calls([row for row in cases if "ours cold compile s" in row])
     over = geomean(kernels, "eager us", "ours us"), geomean(kernels, "torch.compile us", "ours us")
     lines += [
         "",
