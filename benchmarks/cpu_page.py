@@ -108,11 +108,12 @@ def first_calls(cases: Sequence[Row]) -> list[str]:
     if not cases:
         return []
     who = {state: (f"torch.compile {state} compile s", f"ours {state} compile s") for state in ("cold", "warm")}
+    cold, warm = (geomean(cases, *pair) for pair in who.values())
     slowest = max(row["ours warm back end s"] for row in cases)
     lines = [
         "", "## First step: seconds and peak memory", "",
-        f"torch.compile's time over ours, geometric means: cold {geomean(cases, *who['cold'])} rows, warm {geomean(cases, *who['warm'])}",
-        f'rows. "Back end" is the part of the warm time below autograd: at most {slowest} s.', "",
+        f"torch.compile's time over ours, geometric means: cold {cold} rows, warm {warm} rows.",
+        f'"Back end" is the part of the warm time below autograd: at most {slowest} s.', "",
     ]  # fmt: skip
     return lines + table(cases, {
         "model": field("case"), "dtype": field("dtype"), "mode": field("mode"),
