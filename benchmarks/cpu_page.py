@@ -20,6 +20,7 @@ RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 KEYS = {"micro": ("case", "dtype", "rows"), "cpu_models": ("case", "dtype", "mode")}
 Row = dict[str, Any]
+LEAST_SHARE = 80
 
 
 def value_of(text: str) -> Any:
@@ -124,6 +125,13 @@ def first_calls(cases: Sequence[Row]) -> list[str]:
     })  # fmt: skip
 
 
+def bound_by(row: Row) -> str:
+    """What limits a kernel: arithmetic, where it takes longer than a copy even with all data in the cache, else memory."""
+    if "in cache us" not in row:
+        return ""
+    return "arithmetic" if row["in cache us"] > row["copy us"] else "memory"
+
+
 def page(micro: Row, models: Row) -> str:
     kernels = sorted(micro["rows"], key=lambda r: (r["rows"], r["case"], r["dtype"]))
     cases = sorted(models["rows"], key=lambda r: (r["mode"], r["dtype"], r["case"]))
@@ -151,7 +159,12 @@ def page(micro: Row, models: Row) -> str:
         "",
         f'Geometric mean over eager {over[0]}, over torch.compile {over[1]}. "Of a copy" is the time ',
     ]
-    lines[-1] += "to copy as many bytes as the function must move over its time; functions that compute more stay below."
+    lines[-1] += "to copy as many bytes as the function must move over its time. "
+    lines[-1] += '"In cache" is the time of as many rows when a few rows that stay in the cache are done again and again; '
+    lines[-1] += "where that alone is longer than the copy, arithmetic is the bound."
+    by_memory = [row for row in kernels if bound_by(row) == "memory"]
+    reached = sum(row["percent of copy"] >= LEAST_SHARE for row in by_memory)
+    lines += ["", f"Of {len(by_memory)} rows bound by memory {reached} reach {LEAST_SHARE} % of a copy's bandwidth."]
     lines += ["", "![torch.compile's time over ours](cpu_micro.svg)", ""]
     lines += table(kernels, {
         "function": field("case"), "dtype": field("dtype"), "rows": field("rows"),
@@ -159,6 +172,7 @@ def page(micro: Row, models: Row) -> str:
         "ours us": field("ours us"), "torch.compile us": field("torch.compile us"),
         "eager / ours": ratio("eager us", "ours us"),
         "torch.compile / ours": ratio("torch.compile us", "ours us"), "of a copy": lambda r: f"{r['percent of copy']} %",
+        "copy us": field("copy us"), "in cache us": field("in cache us"), "bound by": bound_by,
     })  # fmt: skip
     return "\n".join(lines) + "\n"
 

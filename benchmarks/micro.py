@@ -3,7 +3,8 @@
 usage: python benchmarks/micro.py [CASE...] [--rows 1024 4096] [--dtypes fp32 bf16] [--no-peer] [--save]
 
 Matrices have 1024 columns. With 1024 rows they stay in the caches of large processors, with many more they do not. The copy
-allocates its result, as all others do.
+allocates its result, as all others do. "In cache" is what our kernels need for as many rows as the case has when a few rows
+that stay in the cache are done again and again: a function with more than a copy's time is bound by its arithmetic.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torchstrata
 from benchmarks.measure import alternate, environment, save_rows, single_thread_clock
 
 COLUMNS = 1024
+FEW_ROWS = (32, 64)
 Case = tuple[Callable[..., Any], Callable[[torch.dtype, int], tuple[torch.Tensor, ...]], bool]
 
 
@@ -160,6 +162,19 @@ def traffic(name: str, inputs: tuple[torch.Tensor, ...], output: torch.Tensor, b
     return (read + output.nbytes) * (2 if backward else 1) + (read if backward else 0)
 
 
+def in_cache(name: str, dtype: torch.dtype, count: int) -> float:
+    """Seconds that ``count`` rows would take if they stayed in the cache: the difference between 64 rows and 32, scaled."""
+    function, make, backward = CASES[name]
+    timed = {}
+    for few in FEW_ROWS:
+        inputs, call = make(dtype, few), torchstrata.compile(function, dynamic=False)
+        gradient = torch.randn_like(function(*inputs)) if backward else None
+        timed[str(few)] = lambda call=call, inputs=inputs, gradient=gradient: step(call, inputs, gradient)
+    seconds = alternate(timed, rounds=21, seconds=0.005, clock=single_thread_clock())
+    few, more = FEW_ROWS
+    return max(0.0, seconds[str(more)] - seconds[str(few)]) * count / (more - few)
+
+
 def measure(name: str, dtype: torch.dtype, count: int, peer: bool, rounds: int = 21) -> dict[str, float]:
     """Medians in microseconds and the share of a copy's bandwidth; inference cases run without gradients."""
     torch.manual_seed(0)
@@ -177,6 +192,7 @@ def measure(name: str, dtype: torch.dtype, count: int, peer: bool, rounds: int =
         timed = {key: (lambda call=call: step(call, inputs, gradient)) for key, call in calls.items()}
         timed["copy"] = lambda: block.clone()
         seconds = alternate(timed, rounds=rounds, seconds=0.02, clock=single_thread_clock())
+        seconds["in cache"] = in_cache(name, dtype, count)
     row = {f"{key} us": round(1e6 * value, 1) for key, value in seconds.items()}
     row["ours over eager"] = round(seconds["eager"] / seconds["ours"], 2)
     if peer:

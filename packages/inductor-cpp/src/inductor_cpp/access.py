@@ -67,6 +67,19 @@ def only_raised(kernel: Kernel) -> frozenset[str]:
     return frozenset(step.result for step in steps if step.result and step.dtype is torch.bfloat16) - other
 
 
+def index_source(kernel: Kernel, symbol: str) -> Instruction | None:
+    """The one load that an indirect symbol's value is computed from; None when there are several, or none."""
+    known = {step.result: step for body in kernel.bodies for step in body.instructions if step.result}
+    stack, found = [symbol], set()
+    while stack:
+        step = known.get(stack.pop())
+        if step is not None and step.op == "load":
+            found.add(step.result)
+        elif step is not None:
+            stack += value_names(step)
+    return known[found.pop()] if len(found) == 1 else None
+
+
 def accessed_once(kernel: Kernel) -> frozenset[str]:
     """Buffers with a single load or store."""
     counts = Counter(str(step.args[0]) for step, _ in accesses(kernel))

@@ -184,7 +184,8 @@ def _open_tile(emitter: Emitter, unit: Block) -> Block:
     )
     for block in (before, loop, after):
         unit.add(block)
-    emitter.tiles = Tiles(plan.axis, row, emitter.stored, accessed_once(emitter.kernel), before, after)
+    loop.add(ahead := Block())
+    emitter.tiles = Tiles(plan.axis, row, emitter.stored, accessed_once(emitter.kernel), before, ahead, after)
     return loop
 
 
@@ -271,7 +272,7 @@ def _wrap_lanes(item: Range, block: Block, outer: Block, flushes: list[str]) -> 
 
 def _wrap_group(item: Range, block: Block, outer: Block) -> None:
     variable, extent = identifier(item.symbol.name), print_index(item.extent)
-    block.header = f"for (i64 {variable} = row_block; {variable} < index_min(row_block + BLOCK, {extent}); ++{variable}) {{"
+    block.header = f"for (i64 {variable} = row_block; {variable} < index_min(row_block + GROUP, {extent}); ++{variable}) {{"
     block.footer = "}"
     outer.add(block)
 

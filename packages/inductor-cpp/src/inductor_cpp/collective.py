@@ -55,17 +55,21 @@ def emit_reduce(e: Emitter, step: Instruction) -> None:
 
 def _accumulator_type(e: Emitter, kind: str, dtype: torch.dtype, width: str) -> str:
     if _needs_cascade(e, kind, dtype):
-        return f"cascade<{c_type(dtype)}, {width}>"
+        deep = "" if _most_additions(e) > PLAIN_ADDITIONS**2 else ", false"
+        return f"cascade<{c_type(dtype)}, {width}{deep}>"
     return f"fold<{COMBINERS[kind]}, {c_type(dtype)}, {width}>"
 
 
 def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
     """Whether a lane may add up so many floats that rounding errors would pile up."""
-    if kind != "sum" or not dtype.is_floating_point or e.plan.columns:
-        return False
+    return kind == "sum" and dtype.is_floating_point and not e.plan.columns and _most_additions(e) > PLAIN_ADDITIONS
+
+
+def _most_additions(e: Emitter) -> float:
+    """How many values a lane adds up; infinity where that is a matter of sizes."""
     count = math.prod((item.extent for item in e.plan.inner), start=sympy.Integer(1))
     lanes = TYPICAL_LANES * e.plan.width if e.plan.role is Role.REDUCTION else 1
-    return not (count.is_Integer and int(count) <= PLAIN_ADDITIONS * lanes)
+    return int(count) / lanes if count.is_Integer else math.inf
 
 
 def _position(e: Emitter) -> str:

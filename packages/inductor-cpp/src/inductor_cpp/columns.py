@@ -38,7 +38,7 @@ def write_columns(kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lan
     for item in plan.inner[:-1]:
         variable = identifier(item.symbol.name)
         block = block.open(f"for (i64 {variable} = 0; {variable} < {print_index(item.extent)}; ++{variable}) {{")
-    block = block.open(f"for (i64 row_block = 0; row_block < {print_index(plan.inner[-1].extent)}; row_block += BLOCK) {{")
+    block = block.open(f"for (i64 row_block = 0; row_block < {print_index(plan.inner[-1].extent)}; row_block += GROUP) {{")
     inside = Emitter(kernel, replace(plan, inner=plan.inner[-1:]), [block], dict(depth))
     open_lanes(inside, block)
     _emit(inside, kernel.bodies[:number])
@@ -46,6 +46,7 @@ def write_columns(kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lan
     for step in results:
         total = inside.as_vector(inside.bindings[str(step.result)])  # a sum of numbers is one for all columns
         inside.levels[1].add(f"{_state(step.result)}.merge<W>({lane}, {total}, n);")
+        block.add(f"{_state(step.result)}.next();")
     inside.levels[1].add("return 0;")
     last = Block()
     unit.add(last)

@@ -8,7 +8,16 @@ import sympy
 import torch
 from loopir import Instruction, Kernel, Value
 
-from inductor_cpp.access import as_expr, index_expressions, only_raised, stored_buffers, stride_along, symbol_names, value_names
+from inductor_cpp.access import (
+    as_expr,
+    index_expressions,
+    index_source,
+    only_raised,
+    stored_buffers,
+    stride_along,
+    symbol_names,
+    value_names,
+)
 from inductor_cpp.dtypes import c_type, literal
 from inductor_cpp.elementwise import expression
 from inductor_cpp.names import identifier
@@ -168,8 +177,12 @@ def emit_elementwise(e: Emitter, step: Instruction) -> None:
 
 
 def emit_cast(e: Emitter, step: Instruction) -> None:
-    """To bfloat16 and back is one rounding, without packing."""
+    """To bfloat16 and back is one rounding, without packing; what was loaded is raised already."""
     operand = e.operand(step.args[0])
+    if operand.raised is not None and step.dtype is torch.float32:
+        assert step.result is not None
+        e.bindings[step.result] = Binding(operand.raised, torch.float32, True, operand.depth)
+        return
     if operand.exact is not None and step.dtype is torch.float32 and e.only_raised.issuperset(value_names(step)):
         e.define(step, f"rounded(tag<bf16>{{}}, {operand.exact})", vector=True, depth=e.depth_of(step))
         return
@@ -239,7 +252,7 @@ def emit_load(e: Emitter, step: Instruction) -> None:
         return
     tile = e.tiles.load(step, set(e.bindings)) if e.tiles is not None else None
     if tile is not None:
-        e.define(step, f"load<W>({tile}, {e.count})", vector=True, depth=depth)
+        _define_loaded(e, step, tile, depth)
         return
     lane = f"[&](i64 k) LAMBDA -> {kind} {{ return {pointer}[{e.index(expr, 'k')}]; }}"
     fill = f"splat<W>({filler})"
@@ -251,8 +264,40 @@ def emit_load(e: Emitter, step: Instruction) -> None:
     else:
         text = f"{load}<W>({address}, {e.count})" if load else f"gather<W, {kind}>({e.count}, {lane})"
         condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
+        if load == "load" and not condition:
+            _ask_ahead(e, expr, pointer)
+            if e.tiles is not None:
+                e.tiles.ask_for(str(buffer), expr, set(e.bindings))
+            _define_loaded(e, step, address, depth)
+            return
         text = f"{condition} ? {text} : {fill}" if condition else text
     e.define(step, text, vector=True, depth=depth)
+
+
+def _define_loaded(e: Emitter, step: Instruction, address: str, depth: int) -> None:
+    """Consecutive elements; bfloat16 ones also as float32, which costs less than what follows a load of its own."""
+    e.define(step, f"load<W>({address}, {e.count})", vector=True, depth=depth)
+    if step.dtype is not torch.bfloat16:
+        return
+    assert step.result is not None
+    binding = e.bindings[step.result]
+    e.levels[depth].add(f"const auto raised_{binding.text} = load_raised<W>({address}, {e.count});")
+    e.bindings[step.result] = replace(binding, raised=f"raised_{binding.text}")
+
+
+def _ask_ahead(e: Emitter, expr: sympy.Expr, pointer: str) -> None:
+    """Has the row fetched that an index asks for some steps of the reduction later, where indices are read from memory."""
+    bound = [s for s in expr.free_symbols if s.name in e.bindings]  # type: ignore[attr-defined]
+    if e.plan.role is not Role.POINTS or not e.inner or len(bound) != 1 or e.bindings[bound[0].name].vector:  # type: ignore[attr-defined]
+        return
+    symbol = e.plan.inner[-1].symbol
+    source = index_source(e.kernel, bound[0].name)  # type: ignore[attr-defined]
+    if source is None or symbol not in as_expr(source.args[1]).free_symbols:
+        return
+    numel = next(item.numel for item in e.kernel.buffers if item.name == source.args[0])
+    later = print_index(as_expr(source.args[1]), {symbol: f"({identifier(symbol.name)} + AHEAD)"})
+    place = f"i64({identifier(str(source.args[0]))}[index_min({later}, {print_index(as_expr(numel))} - 1)])"
+    e.levels[e.deepest].add(f"ask_for_lanes<W>({pointer} + {print_index(expr, {bound[0]: place})});")  # type: ignore[dict-item]
 
 
 LOADS = {None: None, 0: "splat", 1: "load", 2: "load_even"}
@@ -285,6 +330,8 @@ def emit_store(e: Emitter, step: Instruction) -> None:
     lane = f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
     stride = _narrow_stride(e, expr, dtype)
     if stride == 1:
+        if e.tiles is not None:
+            e.tiles.ask_for(str(buffer), expr, set(e.bindings))
         if value.exact is not None and mode is None:
             target.add(f"store_rounded<W>({address}, {value.exact}, {e.count});")
             return

@@ -19,7 +19,7 @@ from inductor_cpp.plan import Plan, Role, cost, hint_of
 
 LONGEST_ROW = 1 << 16
 LEAST_COST = 8
-IMPURE = ("store", "reduce", "scan", "indirect")
+IMPURE = ("store", "reduce", "scan")
 
 
 @dataclass
@@ -55,8 +55,7 @@ def find_kept(kernel: Kernel, plan: Plan) -> Kept:
         for step in body.instructions:
             if step.result is None or step.op in IMPURE:
                 continue
-            key = keys.of(step)
-            known = seen.get(key)
+            known = seen.get(keys.of(step))
             if step.result not in needed:
                 kept.dropped.add(step.result)
             elif known is not None and keys.worth(step):
@@ -64,7 +63,7 @@ def find_kept(kernel: Kernel, plan: Plan) -> Kept:
                 kept.loaded[step.result] = row
                 kept.dtypes[row] = step.dtype  # type: ignore[assignment]
             elif known is None:
-                seen[key] = _Known(step.result, number, keys.cost[step.result])
+                seen[keys.of(step)] = _Known(step.result, number, keys.cost[step.result])
     return kept
 
 
@@ -74,6 +73,7 @@ class _Keys:
     def __init__(self, kernel: Kernel, axis: sympy.Symbol) -> None:
         self.axis, self.stored = axis, stored_buffers(kernel)
         self.keys: dict[str, Hashable] = {}
+        self.numbers: dict[Hashable, int] = {}
         self.cost: dict[str, int] = {}
         self.varies: dict[str, bool] = {}
         for body in kernel.bodies:
@@ -84,11 +84,11 @@ class _Keys:
         if step.result is None:
             return
         operands = [name for name in value_names(step) if name in self.keys]
-        shared = step.op in IMPURE or (step.op == "load" and step.args[0] in self.stored)
-        args = tuple(self.keys.get(arg.name, arg.name) if isinstance(arg, Value) else _plain(arg) for arg in step.args)
-        bent = any(symbol.name in self.keys for expr in index_expressions(step) for symbol in expr.free_symbols)  # type: ignore[attr-defined]
-        self.keys[step.result] = step.result if shared or bent else (step.op, args, step.dtype)
-        self.cost[step.result] = cost(step) + sum(self.cost[name] for name in set(operands))
+        impure = step.op in IMPURE or (step.op == "load" and step.args[0] in self.stored)
+        key = (step.op, tuple(map(self._key, step.args)), step.dtype)
+        self.keys[step.result] = step.result if impure else self.numbers.setdefault(key, len(self.numbers))
+        gathered = step.op == "load" and len(operands) > (step.args[2] is not None)
+        self.cost[step.result] = (LEAST_COST if gathered else cost(step)) + sum(self.cost[name] for name in set(operands))
         own = any(self.axis in expr.free_symbols for expr in index_expressions(step))
         self.varies[step.result] = step.op != "reduce" and (own or any(self.varies[name] for name in operands))
 
@@ -99,20 +99,28 @@ class _Keys:
 
     def worth(self, step: Instruction) -> bool:
         """Whether loading the value is cheaper than computing it."""
-        return step.result is not None and self.varies[step.result] and self.cost[step.result] >= LEAST_COST
+        if step.result is None or step.op == "indirect":
+            return False
+        return self.varies[step.result] and self.cost[step.result] >= LEAST_COST
 
-
-def _plain(arg: object) -> Hashable:
-    return (type(arg).__name__, repr(arg)) if isinstance(arg, int | float) else arg  # type: ignore[return-value]
+    def _key(self, arg: object) -> Hashable:
+        if isinstance(arg, Value):
+            return self.keys.get(arg.name, arg.name)
+        if isinstance(arg, sympy.Expr):
+            bound = (s for s in arg.free_symbols if s.name in self.keys)  # type: ignore[attr-defined]
+            return arg.xreplace({s: sympy.Symbol(f"[{self.keys[s.name]}]") for s in bound})  # type: ignore[attr-defined]
+        return (type(arg).__name__, repr(arg)) if isinstance(arg, int | float) else arg  # type: ignore[return-value]
 
 
 def _needed(steps: tuple[Instruction, ...], keys: _Keys, seen: dict[Hashable, _Known]) -> set[str]:
-    """Values still read when those that can be loaded from a scratch row are."""
+    """Values still read when those that can be loaded from a scratch row are. An index is checked where it is first seen."""
     needed: set[str] = set()
     for step in reversed(steps):
-        effect = step.result is None or step.op in IMPURE
+        effect = step.result is None or step.op in IMPURE or (step.op == "indirect" and keys.of(step) not in seen)
         if not effect and step.result not in needed:
             continue
+        if effect and step.result:
+            needed.add(step.result)
         loadable = not effect and keys.of(step) in seen and keys.worth(step)
         if not loadable:
             needed.update(value_names(step))

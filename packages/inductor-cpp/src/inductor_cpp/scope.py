@@ -13,7 +13,7 @@ INDENT = "  "
 class Binding:
     """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text of lane 0 when the lanes
     count up by one; ``lane_array`` the name of its lanes as an indexable copy (indirect symbols only); ``constant`` its
-    number; ``exact`` the text of the float32 vector that it rounds to bfloat16."""
+    number; ``exact`` the text of the float32 vector that it rounds to bfloat16, ``raised`` of the one it becomes again."""
 
     text: str
     dtype: torch.dtype
@@ -23,6 +23,7 @@ class Binding:
     lane_array: str | None = None
     constant: int | float | None = None
     exact: str | None = None
+    raised: str | None = None
 
 
 @dataclass

@@ -21,8 +21,8 @@ MOST = 4
 class Tiles:
     """The tiles of a kernel whose unit is a square of ``axis`` (``begin`` to ``end``) and ``row`` (``top`` to ``bottom``).
 
-    ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and emptied; ``stored`` are buffers
-    that the kernel writes, ``once`` those that it accesses in one place.
+    ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and emptied, ``ahead`` is the start
+    of a row; ``stored`` are buffers that the kernel writes, ``once`` those that it accesses in one place.
     """
 
     axis: Range
@@ -30,6 +30,7 @@ class Tiles:
     stored: frozenset[str]
     once: frozenset[str]
     before: Block
+    ahead: Block
     after: Block
     names: dict[tuple[str, sympy.Expr], str] = field(default_factory=dict)
 
@@ -58,6 +59,16 @@ class Tiles:
         name = self._new(buffer, expr, dtype)
         self.after.add(f"{name}.store({self._arguments(buffer, expr)});")
         return self.place(name)
+
+    def ask_for(self, buffer: str, expr: sympy.Expr, known: set[str]) -> None:
+        """Has an access in order fetched one tile ahead, for the tiles of a block follow each other along ``row``."""
+        free = {symbol.name for symbol in expr.free_symbols}  # type: ignore[attr-defined]
+        row = self.row.symbol
+        if stride_along(expr, self.axis.symbol) == 1 and row in expr.free_symbols and not free & known:
+            later = print_index(expr, {row: f"({identifier(row.name)} + TILE)", self.axis.symbol: "begin"})
+            line = f"ask_for<{int(buffer in self.stored)}>({identifier(buffer)} + {later});"
+            if line not in self.ahead.lines:
+                self.ahead.add(line)
 
     def _jumps(self, expr: sympy.Expr, known: set[str]) -> bool:
         along = stride_along(expr, self.axis.symbol)

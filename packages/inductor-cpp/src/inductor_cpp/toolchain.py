@@ -19,6 +19,8 @@ MACHINE_FLAGS: dict[str, tuple[str, ...]] = {
     "avx2": ("-march=x86-64-v3",),
     "scalar": (),
 }
+AVX512_FEATURES = (("avx512bf16", "avx512_bf16"), ("avx512vbmi", "avx512vbmi"))
+"""The compiler's name and the system's."""
 FLAGS = (
     "-std=c++17", "-O2", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fwrapv", "-fno-exceptions",
     "-fno-rtti", "-fno-builtin-sinf", "-fno-builtin-cosf", "-fno-builtin-sin", "-fno-builtin-cos", "-Wno-psabi",
@@ -101,7 +103,7 @@ def _processor_flags() -> frozenset[str]:
 
 def detect_features(isa: str) -> tuple[str, ...]:
     """Extensions beyond ``isa`` that the runtime header knows how to use and this processor has."""
-    return ("avx512bf16",) if isa == "avx512" and "avx512_bf16" in _processor_flags() else ()
+    return tuple(name for name, flag in AVX512_FEATURES if isa == "avx512" and flag in _processor_flags())
 
 
 @cache

@@ -1,5 +1,17 @@
 // Conversions by ATen's rules: float to integer truncates (through int32 or int64, so that narrower ones wrap), anything to bool is != 0.
 INLINE vf raise(vbf x) { return (vf)(widened(x.bits) << 16); }
+typedef VECTOR(u16, 2 * LANES) both_halves;                  // two registers of bfloat16 as one
+#if HAVE_AVX512 && defined(__AVX512VBMI__)
+typedef VECTOR(char, 64) bytes64;
+#define UP(k) 0, 0, 2 * (k), 2 * (k) + 1
+#define UP8(k) UP(k), UP(k + 1), UP(k + 2), UP(k + 3), UP(k + 4), UP(k + 5), UP(k + 6), UP(k + 7)
+INLINE vf raise_lanes(both_halves x, bytes64 places) {       // zeros below two bytes of each: one instruction for widening and shift
+  return (vf)__builtin_ia32_permvarqi512_mask((bytes64)x, places, bytes64{}, 0xccccccccccccccccull);
+}
+INLINE two<vf> raise(both_halves x) {
+  return {raise_lanes(x, bytes64{UP8(0), UP8(8)}), raise_lanes(x, bytes64{UP8(16), UP8(24)})};
+}
+#endif
 INLINE f32 raise(bf16 x) { return __builtin_bit_cast(f32, (u32)x.bits << 16); }
 INLINE vbf round_bf16(vf x) {                                // to nearest even; a NaN stays one
   vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
@@ -16,7 +28,6 @@ INLINE vbf to_bf16(vf x) {                                   // the instruction 
   if (__builtin_expect(__builtin_ia32_fpclassps512_mask(x, 0x20, -1) != 0, 0)) return round_denormals(x);
   return {(vh)__builtin_ia32_cvtneps2bf16_v16sf(x)};
 }
-typedef VECTOR(u16, 2 * LANES) both_halves;
 #define UPPER_LANES 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
 __attribute__((noinline, cold)) static both_halves round_denormals(vf a, vf b) {
   return __builtin_shufflevector(round_bf16(a).bits, round_bf16(b).bits, ALL_LANES, UPPER_LANES);
@@ -41,6 +52,9 @@ INLINE vf rounded(tag<bf16>, vf x) {                         // to bf16 and back
   return (x != x) ? (vf)(vi{} + 0x7fc00000) : (vf)r;
 #endif
 }
+#if HAVE_AVX512 && defined(__AVX512BF16__) && defined(__AVX512VBMI__)
+INLINE two<vf> rounded(tag<bf16>, two<vf> x) { return raise(packed_bf16(x)); }
+#endif
 INLINE bf16 to_bf16(f32 x) {
   u32 u = __builtin_bit_cast(u32, x);
   return {x != x ? (u16)0x7fc0 : (u16)((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};

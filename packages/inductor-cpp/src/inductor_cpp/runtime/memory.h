@@ -71,6 +71,11 @@ template <class V> INLINE two<V> fetch_where_wide(const void* p, vm m) {
 }
 #endif
 
+const i64 AHEAD = 12;
+template <int W, class T> INLINE void ask_for_lanes(const T* p) {      // at any address
+  for (unsigned long c = 0; c < W * sizeof(T); c += 64) __builtin_prefetch((const char*)p + c, 0, 3);
+}
+
 // ---- how each element type lies in memory ----
 template <class T> struct memory {   // arithmetic types of at most 4 bytes
   typedef vec<T, LANES> V;
@@ -119,6 +124,17 @@ template <> struct mover<LANES> {
 };
 template <int W, class T, class N> INLINE vec<T, W> load(const T* p, N n) { return mover<W>::load(p, n); }
 template <int W, class T, class N> INLINE void store(T* p, vec<T, W> v, N n) { mover<W>::template store<T>(p, v, n); }
+#if HAVE_AVX512 && defined(__AVX512VBMI__)
+template <int W> struct raiser {
+  static inline LAMBDA vec<f32, W> load(const bf16* p) { return {raiser<W / 2>::load(p), raiser<W / 2>::load(p + W / 2)}; }
+};
+template <> struct raiser<2 * LANES> { static inline LAMBDA two<vf> load(const bf16* p) { return raise(fetch<both_halves>(p)); } };
+template <> struct raiser<LANES> { static inline LAMBDA vf load(const bf16* p) { return raise(memory<bf16>::load(p, full{})); } };
+template <int W> INLINE vec<f32, W> load_raised(const bf16* p, full) { return raiser<W>::load(p); }
+template <int W> INLINE vec<f32, W> load_raised(const bf16* p, part n) { return cast<f32>(load<W>(p, n)); }
+#else
+template <int W, class N> INLINE vec<f32, W> load_raised(const bf16* p, N n) { return cast<f32>(load<W>(p, n)); }
+#endif
 INLINE void put_rounded(bf16* p, vf v) { put(p, to_bf16(v).bits); }
 #if HAVE_AVX512 && defined(__AVX512BF16__)
 INLINE void put_rounded(bf16* p, two<vf> v) { put(p, packed_bf16(v)); }   // one store, and no halves to take apart

@@ -57,9 +57,9 @@ template <class Op, class T, int W> struct fold {
   LAMBDA T total() const { return combine<Op, T, W>::all(lanes); }
 };
 // Sums of many floats: partial sums move up one level after BLOCK additions, which bounds the error as pairwise summation does;
-// the levels and the lanes are combined in float64.
+// the levels and the lanes are combined in float64. So few that two levels hold them need not be `deep`.
 const i64 BLOCK = 16;
-template <class T, int W> struct cascade {
+template <class T, int W, bool deep = true> struct cascade {
   typedef vec<T, W> V;
   V lanes, middle, high, lost;
   i64 flushes = 0;
@@ -68,30 +68,52 @@ template <class T, int W> struct cascade {
   LAMBDA void add(V v, part n) { lanes = lanes + where(present<W>(n), v, splat<W>((T)0)); }
   LAMBDA void flush() {
     middle = middle + lanes; lanes = splat<W>((T)0);
-    if (++flushes % BLOCK) return;
+    if (!deep || ++flushes % BLOCK) return;
     V next = high + middle, kept = next - high;                            // two-sum: what the addition rounds away is kept
     lost = lost + ((high - (next - kept)) + (middle - kept));
     high = next; middle = splat<W>((T)0);
   }
   LAMBDA vec<f64, W> exact() const {
+    if constexpr (!deep) return cast<f64>(middle + lanes);                  // after the last flush one of them is zero
     vec<f64, W> top = cast<f64>(high), rest = cast<f64>(lanes) + cast<f64>(middle);
     return top + rest + where(eq(lost, lost), cast<f64>(lost), splat<W>(0.));   // infinities leave NaN in `lost`
   }
   LAMBDA void finish() { lanes = cast<T>(exact()); }
   LAMBDA T total() const { return (T)combine<plus, f64, W>::all(exact()); }
 };
-// One running result per column of a block, while rows go by in groups of BLOCK; floats add up in float64.
-template <class Op, class T> struct column_type { typedef T type; };
-template <> struct column_type<plus, f32> { typedef f64 type; };
+// One running result per column of a block, while rows go by in groups of GROUP, few enough that each is a stream of its own for the
+// processor. A group's result is added to `near`; sums of floats move on to `row`, in float64, after BLOCK groups.
+const i64 GROUP = 4;
+template <class Op, class T> struct column_type { static const bool sums = false; typedef T type; };
+template <> struct column_type<plus, f32> { static const bool sums = true; typedef f64 type; };
 template <class Op, class T> struct columns {
   typedef typename column_type<Op, T>::type A;
+  static const bool sums = column_type<Op, T>::sums;
+  scratch<T> near;
   scratch<A> row;
-  LAMBDA columns(i64 count) : row(count) {}
-  LAMBDA void reset(i64 count) { for (i64 i = 0; i < count; i++) row.data[i] = Op::start(tag<A>{}); }
-  template <int W, class N> LAMBDA void merge(i64 i, vec<T, W> v, N n) {
-    store<W, A>(row.data + i, Op::apply(load<W>((const A*)row.data + i, n), cast<A>(v)), n);
+  i64 count = 0, groups = 0;
+  LAMBDA columns(i64 most) : near(most), row(sums ? most : 0) {}
+  LAMBDA void reset(i64 columns) {
+    count = columns; groups = 0;
+    for (i64 i = 0; i < count; i++) near.data[i] = Op::start(tag<T>{});
+    if (sums) for (i64 i = 0; i < count; i++) row.data[i] = 0;
   }
-  template <int W, class N> LAMBDA vec<T, W> get(i64 i, N n) const { return cast<T>(load<W>((const A*)row.data + i, n)); }
+  template <int W, class N> LAMBDA void merge(i64 i, vec<T, W> v, N n) {
+    store<W, T>(near.data + i, Op::apply(load<W>((const T*)near.data + i, n), v), n);
+  }
+  LAMBDA void next() { if constexpr (sums) if (++groups % BLOCK == 0) flush(); }
+  __attribute__((noinline)) void flush() {
+    lanes<LANES>(0, count, [&](i64 i, auto n) LAMBDA {
+      store<LANES, A>(row.data + i, load<LANES>((const A*)row.data + i, n) + cast<A>(load<LANES>((const T*)near.data + i, n)), n);
+      store<LANES, T>(near.data + i, splat<LANES>((T)0), n);
+      return 0;
+    });
+  }
+  template <int W, class N> LAMBDA vec<T, W> get(i64 i, N n) const {
+    vec<T, W> last = load<W>((const T*)near.data + i, n);
+    if constexpr (sums) return cast<T>(load<W>((const A*)row.data + i, n) + cast<A>(last));
+    else return last;
+  }
 };
 template <int W, i64 D = 1, class F, class G> INLINE int lanes_blocked(i64 begin, i64 end, F step, G flush) {
   for (i64 b = begin; b < end; b += BLOCK * W) {

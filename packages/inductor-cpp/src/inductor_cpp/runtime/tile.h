@@ -52,11 +52,15 @@ template <class T> static __attribute__((noinline)) void transpose_tile(const T*
     transpose((const T*)rows, TILE, to + r, TILE, LANES, TILE);
   }
 }
+// Asks for a row of a later tile: rows of a tile are too short for the processor to see a stream in them.
+template <int written, class T> INLINE void ask_for(const T* p) {
+  for (i64 c = 0; c < TILE; c += 64 / sizeof(T)) __builtin_prefetch(p + c, written, 2);
+}
 template <class T> struct tile {                            // data[c * TILE + r] is the element of row r and column c
   alignas(64) T data[TILE * TILE];
   LAMBDA tile() {}
   LAMBDA void load(const T* p, i64 stride, i64 rows, i64 columns) {
-    if constexpr (sizeof(T) == 2) if (rows == TILE && columns == TILE) return transpose_tile(p, stride, data);
+    if constexpr (sizeof(T) == 2 || sizeof(T) == 4) if (rows == TILE && columns == TILE) return transpose_tile(p, stride, data);
     transpose(p, stride, data, TILE, rows, columns);
   }
   LAMBDA void store(T* p, i64 stride, i64 rows, i64 columns) const { transpose((const T*)data, TILE, p, stride, columns, rows); }
