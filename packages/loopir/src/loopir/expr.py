@@ -46,7 +46,7 @@ def _format(expr: sympy.Expr, strength: int) -> str:
     if isinstance(expr, sympy.Symbol):
         return expr.name
     if isinstance(expr, sympy.Integer):
-        return str(expr) if expr >= 0 or strength == 0 else f"({expr})"
+        return str(expr.p) if expr.p >= 0 or strength == 0 else f"({expr.p})"
     if isinstance(expr, sympy.Add):
         return _wrap(_format_sum(expr), strength > 0)
     if isinstance(expr, sympy.Mul):

@@ -55,16 +55,16 @@ class HostProgram:
     """What a program became. Calling it with the graph's inputs returns the list of its outputs.
 
     ``source`` is the text of the host function; ``kernel_count`` the kernels built, ``launch_count`` the launches per call,
-    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``planned_peak`` the bytes that a call
-    holds at most; ``program`` and ``sources`` are what it is made of. Called with one list of the inputs, a program with
+    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and
+    ``sources`` are what it is made of. Called with one list of the inputs, a program with
     donated inputs empties the list and lets go of them early (contract B5).
     """
 
     def __init__(
-        self, program: Program, sources: Sequence[KernelSource], source: str, function: Callable[..., list], planned_peak: int
+        self, program: Program, sources: Sequence[KernelSource], source: str, function: Callable[..., list], linked: Linked
     ) -> None:
         self.program = program
-        self.planned_peak = planned_peak
+        self._linked = linked
         self.sources = tuple(sources)
         self.source = source
         self._frees = bool(program.freed_inputs)
@@ -76,6 +76,11 @@ class HostProgram:
     def takes_list(self) -> bool:
         """Whether a call with one list of the inputs frees some of them early."""
         return self._frees and self.function is self._own
+
+    @property
+    def planned_peak(self) -> int:
+        """The bytes that a call with the example sizes holds at most, beyond inputs and constants."""
+        return peak_bytes(self.program, self._linked)
 
     @property
     def kernel_count(self) -> int:
@@ -135,7 +140,7 @@ def build_host(
     source = writer.write()
     names = {**writer.globals, **launchers}
     exec(compile(source, f"<host program {id(program):x}>", "exec"), names)
-    return HostProgram(program, sources, source, names["call"], peak_bytes(program, linked))
+    return HostProgram(program, sources, source, names["call"], linked)
 
 
 def _renumbered(run: Run, numbers: Mapping[int, int]) -> Run:

@@ -151,6 +151,8 @@ def _root(name: str, owner: dict[str, Slot]) -> str | None:
 def size_in_bytes(buffer: Buffer) -> sympy.Expr:
     """Memory of a buffer, rounded up to the alignment."""
     count = product((buffer.numel, sympy.Integer(buffer.dtype.itemsize)))
+    if count.is_Integer:
+        return sympy.Integer(-(-int(count) // ALIGNMENT) * ALIGNMENT)
     units: sympy.Expr = FloorDiv(count + ALIGNMENT - 1, sympy.Integer(ALIGNMENT))  # type: ignore[assignment]
     return units * ALIGNMENT
 
@@ -202,7 +204,11 @@ def peak_bytes(program: Program, linked: Linked) -> int:
     what it frees of its inputs is counted."""
 
     def value(expr: sympy.Expr) -> int:
-        return int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))  # type: ignore[arg-type]
+        return (
+            int(expr)
+            if expr.is_Integer
+            else int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))
+        )  # type: ignore[arg-type]
 
     sizes = {name: value(size_in_bytes(buffer)) for name, buffer in program.buffers.items()}
     held = {name: sizes[name] for name in program.freed_inputs}

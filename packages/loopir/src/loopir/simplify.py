@@ -22,7 +22,10 @@ def extents_of(*nests: Iterable[Range]) -> dict[sympy.Symbol, sympy.Expr]:
 
 def product(items: Iterable[sympy.Expr]) -> sympy.Expr:
     """The product, expanded."""
-    result = sympy.Mul(*items)
+    factors = tuple(items)
+    if all(factor.is_Integer for factor in factors):
+        return sympy.Integer(math.prod(map(int, factors)))
+    result = sympy.Mul(*factors)
     return result if result.is_Integer or result.is_Symbol else sympy.expand(result)
 
 
