@@ -1,4 +1,4 @@
-"""Memory-bound kernels on a CUDA device, next to torch.compile: share of the copy bandwidth and ratio of device times.
+"""Memory-bound kernels on a CUDA device, next to torch.compile: share of a copy's speed and ratio of device times.
 
 usage: python -m benchmarks.gpu_micro [--alone] [NAME...]     prints a row per kernel and dtype, writes results/gpu_micro.json
 (with --alone: not next to torch.compile, nothing written)
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,18 +22,65 @@ ROUNDS = 15
 CACHE = 50 << 20
 
 
+Tensors = Sequence[torch.Tensor]
+
+
 @dataclass(frozen=True)
 class Micro:
-    """A kernel: ``make(dtype)`` gives the function and its inputs; ``moved(inputs, results)`` the least bytes to move."""
+    """A kernel: ``make(dtype)`` gives the function and its inputs; ``moved(inputs, results)`` the least bytes that each pass
+    moves, which are copied for comparison; ``products(*inputs)`` makes the matrix products in it, that take the library's time
+    beside."""
 
     name: str
     make: Callable[[torch.dtype], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
+    moved: Callable[[Tensors, Tensors], list[int]]
     backward: bool = False
-    extra: int = 0
+    products: Callable[..., Any] | None = None
 
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def _all(inputs: Tensors, results: Tensors) -> list[int]:
+    """Each input read, each result written."""
+    return [sum(map(_bytes, (*inputs, *results)))]
+
+
+def _training(inputs: Tensors, results: Tensors, kept: int = 0) -> list[int]:
+    """Forward and backward of a function of the same size: backward reads the largest input and the tangent. ``kept``: bytes
+    that forward writes for backward, since the caller may write to its inputs or there is no other way to know them."""
+    large = max(map(_bytes, inputs))
+    return [sum(map(_bytes, inputs)) + large + kept, large + (kept or large) + sum(map(_bytes, results))]
+
+
+def _rms_norm_training(inputs: Tensors, results: Tensors) -> list[int]:
+    """In bfloat16 eager mode keeps its argument in float32, so that the argument may be written to."""
+    return _training(inputs, results, _bytes(inputs[0]) if inputs[0].dtype is torch.bfloat16 else 0)
+
+
+def _dropout_training(inputs: Tensors, results: Tensors) -> list[int]:
+    """Eager mode keeps the sum and the mask."""
+    return _training(inputs, results, _bytes(inputs[0]) + inputs[0].numel())
+
+
+def _bag(inputs: Tensors, results: Tensors) -> list[int]:
+    """The indices and a row for each."""
+    return [inputs[0].numel() * (8 + 64 * inputs[1].element_size())]
+
+
+def _added(inputs: Tensors, results: Tensors) -> list[int]:
+    """The rows that are added to are read and written, too."""
+    return [_all(inputs, results)[0] + 2 * _bytes(inputs[2])]
+
+
+def _nothing(inputs: Tensors, results: Tensors) -> list[int]:
+    return []
+
+
+def _logits(inputs: Tensors, results: Tensors) -> list[int]:
+    """The logits are read, read again by backward, and their gradient written."""
+    return [3 * inputs[0].shape[0] * inputs[1].shape[0] * inputs[0].element_size()]
 
 
 def _random(*shape: int, dtype: torch.dtype, grad: bool = False) -> torch.Tensor:
@@ -51,6 +98,10 @@ def _chain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     wide = x.float()
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
+
+
+def _gelu_bias(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x + bias)
 
 
 def _gelu_bias_dropout(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -79,6 +130,21 @@ def _cross_entropy(grad: bool) -> Callable[[torch.dtype], Any]:
     return make
 
 
+def _linear_loss(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(F.linear(x, weight), target)
+
+
+def _linear_cross_entropy(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+    x, weight = (_random(*shape, dtype=dtype, grad=True) for shape in ((8192, 768), (50304, 768)))
+    return _linear_loss, (x, weight, torch.randint(50304, (8192,), device="cuda"))
+
+
+def _linear_products(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> None:
+    logits = torch.mm(x, weight.t())
+    torch.mm(logits, weight)
+    torch.mm(logits.t(), x)
+
+
 def _matmul_gelu(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return F.gelu(F.linear(x, weight, bias))
@@ -105,28 +171,31 @@ def _index_add(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tens
 
 
 MICROS = [
-    Micro("pointwise", lambda dtype: (_chain, tuple(_random(8192, 8192, dtype=dtype) for _ in range(3)))),
-    Micro("softmax", _unary(lambda x: x.softmax(-1), 16384, 4096)),
-    Micro("softmax_wide", _unary(lambda x: x.softmax(-1), 2048, 50304)),
-    Micro("layer_norm", _norm(_layer_norm, False, 2)),
-    Micro("layer_norm_training", _norm(_layer_norm, True, 2), backward=True),
-    Micro("rms_norm", _norm(_rms_norm, False, 1)),
-    Micro("rms_norm_training", _norm(_rms_norm, True, 1), backward=True),
-    Micro("cross_entropy", _cross_entropy(False)),
-    Micro("cross_entropy_training", _cross_entropy(True), backward=True),
-    Micro("gelu_bias_dropout", _norm(_gelu_bias_dropout, False, 1)),
-    Micro("gelu_bias_dropout_training", _norm(_gelu_bias_dropout, True, 1), backward=True),
+    Micro("pointwise", lambda dtype: (_chain, tuple(_random(8192, 8192, dtype=dtype) for _ in range(3))), _all),
+    Micro("softmax", _unary(lambda x: x.softmax(-1), 16384, 4096), _all),
+    Micro("softmax_wide", _unary(lambda x: x.softmax(-1), 2048, 50304), _all),
+    Micro("layer_norm", _norm(_layer_norm, False, 2), _all),
+    Micro("layer_norm_training", _norm(_layer_norm, True, 2), _training, backward=True),
+    Micro("rms_norm", _norm(_rms_norm, False, 1), _all),
+    Micro("rms_norm_training", _norm(_rms_norm, True, 1), _rms_norm_training, backward=True),
+    Micro("cross_entropy", _cross_entropy(False), _all),
+    Micro("cross_entropy_training", _cross_entropy(True), _all, backward=True),
+    Micro("linear_cross_entropy_training", _linear_cross_entropy, _logits, backward=True, products=_linear_products),
+    Micro("gelu_bias", _norm(_gelu_bias, False, 1), _all),
+    Micro("gelu_bias_dropout", _norm(_gelu_bias_dropout, False, 1), _all),
+    Micro("gelu_bias_dropout_training", _norm(_gelu_bias_dropout, True, 1), _dropout_training, backward=True),
     Micro(
         "transpose_add",
         lambda dtype: (lambda a, b: a.t() + b, (_random(8192, 8192, dtype=dtype), _random(8192, 8192, dtype=dtype))),
+        _all,
     ),
-    Micro("sum_rows", _unary(lambda x: x.sum(1), 8192, 8192)),
-    Micro("sum_columns", _unary(lambda x: x.sum(0), 8192, 8192)),
-    Micro("sum_all", _unary(lambda x: x.sum(), 8192, 8192)),
-    Micro("cumsum", _unary(lambda x: x.cumsum(1), 8192, 8192)),
-    Micro("embedding_bag", _embedding_bag),
-    Micro("index_add", _index_add),
-    Micro("matmul_gelu", _matmul_gelu),
+    Micro("sum_rows", _unary(lambda x: x.sum(1), 8192, 8192), _all),
+    Micro("sum_columns", _unary(lambda x: x.sum(0), 8192, 8192), _all),
+    Micro("sum_all", _unary(lambda x: x.sum(), 8192, 8192), _all),
+    Micro("cumsum", _unary(lambda x: x.cumsum(1), 8192, 8192), _all),
+    Micro("embedding_bag", _embedding_bag, _bag),
+    Micro("index_add", _index_add, _added),
+    Micro("matmul_gelu", _matmul_gelu, _nothing, products=lambda x, weight, bias: torch.mm(x, weight.t())),
 ]
 
 
@@ -167,8 +236,19 @@ def _training_step(call: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor
     return torch.autograd.grad(call(*inputs), wanted, tangent)
 
 
-def run(micro: Micro, dtype: torch.dtype, timer: Timer, copy_rate: float, alone: bool) -> dict[str, Any]:
-    """One row: share of copy bandwidth, ratio over torch.compile and eager, the largest difference from eager."""
+def _copies(moved: Sequence[int]) -> Callable[[], None]:
+    """Copies that move as many bytes, one after the other."""
+    blocks = [torch.empty(2, count // 2, dtype=torch.int8, device="cuda") for count in moved]
+
+    def call() -> None:
+        for block in blocks:
+            block[0].copy_(block[1])
+
+    return call
+
+
+def run(micro: Micro, dtype: torch.dtype, timer: Timer, alone: bool) -> dict[str, Any]:
+    """One row: share of the speed of copies of as many bytes and of the library's products; times over ours."""
     torch.manual_seed(0)
     function, inputs = micro.make(dtype)
     calls = {"eager": function, "ours": torchstrata.compile(function)}
@@ -181,50 +261,41 @@ def run(micro: Micro, dtype: torch.dtype, timer: Timer, copy_rate: float, alone:
             steps[name] = lambda call=call, tangent=tangent: _training_step(call, inputs, tangent)
         else:
             steps[name] = lambda call=call: call(*inputs)
-    if micro.name == "matmul_gelu":
-        steps["library"] = lambda: torch.mm(inputs[0], inputs[1].t())
     results = steps["ours"]()
     results = results if isinstance(results, tuple) else (results,)
+    moved = micro.moved(inputs, results)
+    if moved:
+        steps["copies"] = _copies(moved)
+    if micro.products is not None:
+        detached = [value.detach() for value in inputs]
+        steps["products"] = lambda: micro.products(*detached)  # type: ignore[misc]
     times = timer.samples(steps, writes=sum(map(_bytes, results)) > CACHE)
-    tensors = [*inputs, *results]
-    moved = sum(map(_bytes, tensors))
-    if micro.backward:  # the saved input and the tangent are read again, the result of the forward is written
-        large = max(inputs, key=lambda tensor: tensor.numel())
-        moved += _bytes(large) * (1 if function is _loss else 3)
-    if micro.name == "embedding_bag":
-        moved = inputs[0].numel() * (8 + 64 * inputs[1].element_size())
-    if micro.name == "index_add":
-        moved += 2 * _bytes(inputs[2])
-    if "library" in times:
-        moved = times["library"] * 1e6 * copy_rate  # the share of the library's speed without bias and gelu
     return {
         "kernel": micro.name,
         "dtype": str(dtype).removeprefix("torch."),
         "us": round(times["ours"], 1),
-        "of_copy": round(moved / times["ours"] / 1e6 / copy_rate, 2),
+        "of_copy": round((times.get("copies", 0.0) + times.get("products", 0.0)) / times["ours"], 2),
         "over_torch_compile": round(times.get("torch.compile", 0.0) / times["ours"], 2),
         "over_eager": round(times["eager"] / times["ours"], 2),
     }
 
 
 def _copy_rate(timer: Timer) -> float:
-    """TB/s of a device copy, read and written bytes counted."""
-    block = torch.empty(1 << 30, dtype=torch.int8, device="cuda")
-    other = torch.empty_like(block)
-    return 2 * block.numel() / timer.samples({"copy": lambda: other.copy_(block)})["copy"] / 1e6
+    """TB/s of a long device copy, read and written bytes counted."""
+    moved = 2 << 30
+    return moved / timer.samples({"copy": _copies([moved])})["copy"] / 1e6
 
 
 def rows(names: list[str], alone: bool) -> Iterator[dict[str, Any]]:
     """All rows, the named kernels only if any are named."""
     timer = Timer()
-    copy_rate = _copy_rate(timer)
-    yield {"kernel": "copy", "dtype": "int8", "TB/s": round(copy_rate, 2)}
+    yield {"kernel": "copy", "dtype": "int8", "TB/s": round(_copy_rate(timer), 2)}
     for micro in MICROS:
         for dtype in (torch.bfloat16, torch.float32):
             if names and micro.name not in names:
                 continue
             try:
-                yield run(micro, dtype, timer, copy_rate, alone)
+                yield run(micro, dtype, timer, alone)
             except Exception as error:
                 yield {
                     "kernel": micro.name,

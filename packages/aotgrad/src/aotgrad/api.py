@@ -32,6 +32,8 @@ class Choices(TypedDict, total=False):
         activation_memory_budget: with ``"min_cut"``, the share of its saved bytes that may be kept, from 1 (default) to 0
             (recompute all that may be): below 1, heavy ops are repeated, and random ones from a kept seed.
         fallback_random: keeps every random op, used or not, so that eager's random sequence is reproduced exactly.
+        unit_gradients: whether forward may compute the gradients of a loss, which backward then multiplies by its tangent:
+            that rounds once more than eager.
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs and the runtime code.
     """
 
@@ -40,6 +42,7 @@ class Choices(TypedDict, total=False):
     partition: str | Partitioner
     activation_memory_budget: float
     fallback_random: bool
+    unit_gradients: bool
     on_artifact: Callable[[str, str], None] | None
 
 
@@ -111,6 +114,7 @@ def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Cho
         choices.get("fallback_random", False),
         choices.get("on_artifact"),
         budget < 1,
+        choices.get("unit_gradients", False),
     )
 
 

@@ -24,6 +24,7 @@ from .runtime import Runtime, build_inference, build_training
 from .seeded import restore_random, seed_random
 from .show import graph_text
 from .split import JointView, Split, extract_forward, split_joint
+from .unit import with_unit_gradients
 from .verify import check_functional
 from .views import view_root
 
@@ -40,6 +41,7 @@ class Options:
     fallback_random: bool
     on_artifact: Callable[[str, str], None] | None
     repeats_random: bool = False
+    unit_gradients: bool = False
 
     def report(self, name: str, text: Callable[[], str]) -> None:
         """Hands an artifact to the listener; texts nobody listens to are not made."""
@@ -103,6 +105,8 @@ def _partitioned(joint: Joint, options: Options) -> Split:
     seeded = seed_random(n for n in may_repeat if options.repeats_random or "recompute" in n.meta)
     view = JointView.of(joint)
     partition = options.partition(view)
+    if options.unit_gradients and not options.repeats_random:
+        view, partition = with_unit_gradients(view, partition)
     options.report("partition", lambda: str(partition))
     restore_random(n for n in seeded if n.name not in partition.recomputed and n.args[0] not in partition.saved)
     return split_joint(view, partition.saved)

@@ -114,6 +114,11 @@ def recompute_cost(node: torch.fx.Node) -> int:
     return moved if kind is Recompute.CHEAP else moved + _flops(node) // _FLOPS_PER_BYTE
 
 
+def is_product(node: torch.fx.Node) -> bool:
+    """Whether a node is a matrix product, convolution or attention."""
+    return isinstance(node.target, torch._ops.OpOverload) and _flops(node) > 0
+
+
 def _flops(node: torch.fx.Node) -> int:
     """Arithmetic of a matrix product, convolution or attention; 0 for others."""
     packet = node.target.overloadpacket  # type: ignore[union-attr]

@@ -16,8 +16,10 @@ from inductor_triton.indexing import merge_loops, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.library import DECORATOR, needed_functions
 from inductor_triton.online import OnlinePair, evictions, one_pass
+from inductor_triton.precision import with_gelu
 from inductor_triton.reductions import loop_reduction, online_reduction, persistent_reduction
 from inductor_triton.rewrite import simplified
+from inductor_triton.scaling import scaling_of, walking
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
 from inductor_triton.split import split_reduction
 from inductor_triton.tiling import choose_tiling, describe, narrowest
@@ -29,7 +31,7 @@ def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSou
     walk = _walk_over_rows(kernel, config)
     if walk is not None:
         return walk
-    simple = simplified(kernel)
+    simple = simplified(with_gelu(kernel))
     split = split_reduction(simple)
     if split is None:
         return replace(generate_source(simple, config), kernel=kernel)
@@ -59,8 +61,10 @@ def _walk_over_rows(kernel: Kernel, config: Config | None) -> KernelSource | Non
 def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSource:
     """The Triton source of ``kernel``; its metadata is ``(("launch", LaunchSpec),)``."""
     flat = merge_loops(kernel)
-    tiling = choose_tiling(flat, config)
-    emitter = Emitter(flat, tiling)
+    tiling, scaling = choose_tiling(flat, config), scaling_of(flat)
+    if scaling is not None and len(tiling.axes) == 1:
+        tiling = replace(tiling, config=walking(flat, tiling.config))
+    emitter = Emitter(flat, tiling, scaling)
     function = emit_function(emitter)
     text = assemble(kernel.origins, tiling.config, function)
     spec = LaunchSpec(

@@ -276,6 +276,18 @@ def interleave(a, b):
     return tl.interleave(a, b)
 
 
+def wide_product(a, b):
+    """Primitive; the low and the high word of the product of two words, in one instruction."""
+    return tl.inline_asm_elementwise(
+        "{ .reg .b64 wide; mul.wide.u32 wide, $2, $3; mov.b64 {$0, $1}, wide; }",
+        "=r,=r,r,r",
+        [a, b],
+        dtype=(tl.uint32, tl.uint32),
+        is_pure=True,
+        pack=1,
+    )
+
+
 def philox(seed, block):
     """The four words of Philox4x32-10 at a block number."""
     c0 = block.to(tl.uint32)
@@ -285,12 +297,12 @@ def philox(seed, block):
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
     for _ in tl.static_range(10):  # type: ignore[attr-defined]
-        d0 = tl.umulhi(c2, 0xCD9E8D57) ^ c1 ^ k0
-        d2 = tl.umulhi(c0, 0xD2511F53) ^ c3 ^ k1
-        c1 = c2 * 0xCD9E8D57
-        c3 = c0 * 0xD2511F53
-        c0 = d0
-        c2 = d2
+        low0, high0 = wide_product(c0, 0xD2511F53)
+        low2, high2 = wide_product(c2, 0xCD9E8D57)
+        c0 = high2 ^ c1 ^ k0
+        c2 = high0 ^ c3 ^ k1
+        c1 = low2
+        c3 = low0
         k0 = k0 + 0x9E3779B9
         k1 = k1 + 0xBB67AE85
     return c0, c1, c2, c3
@@ -336,6 +348,17 @@ def one_plus_erf16(x):
     p = p * a + 4.37381004e-06
     q = tl.exp2(p)
     return tl.where(x < 0.0, q, 2.0 - q)
+
+
+def gelu16(x):
+    """x/2 * (1 + erf(x/sqrt 2)); relative error 1.2e-4 down to -4, absolute 2e-5: enough where 16 bits are kept of it."""
+    a = tl.abs(x)
+    p = a * -0.000316854479 + 0.00581203401
+    p = p * a - 0.048290778
+    p = p * a - 0.463798314
+    p = p * a - 1.14958966
+    tail = tl.exp2(p * a - 1.0)
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - tl.abs(tl.minimum(x, 16.0)) * tail
 
 
 def uniform(seed, counter):

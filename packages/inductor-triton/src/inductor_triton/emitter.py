@@ -15,11 +15,27 @@ from inductor_triton.index_text import IndexPrinter
 from inductor_triton.indexing import bounds, flat_position, indices, integer, product, stride
 from inductor_triton.library import function_names
 from inductor_triton.ops import NO_PRODUCTS, TRITON_DTYPES
+from inductor_triton.precision import narrow_values
+from inductor_triton.scaling import Scaling
 from inductor_triton.spec import ERRORS, INDEX, INT32_LIMIT
 from inductor_triton.tiling import Axis, Tiling, steps
 
 RESERVED = frozenset(
-    [*keyword.kwlist, "tl", "triton", "libdevice", "range", "float", "program", "batch", "row", ERRORS, INDEX]
+    [
+        *keyword.kwlist,
+        "tl",
+        "triton",
+        "libdevice",
+        "range",
+        "float",
+        "program",
+        "batch",
+        "row",
+        "blocks",
+        "unchanged",
+        ERRORS,
+        INDEX,
+    ]
     + [f"{axis}{suffix}" for axis in "xyr" for suffix in ("index", "mask", "base")]
     + [f"{axis}BLOCK" for axis in "XYR"]
 )
@@ -46,9 +62,10 @@ class Term:
 class Emitter:
     """The state of one kernel's text: lines so far, the values in scope, and the expressions already computed."""
 
-    def __init__(self, kernel: Kernel, tiling: Tiling) -> None:
+    def __init__(self, kernel: Kernel, tiling: Tiling, scaling: Scaling | None = None) -> None:
         self.kernel = kernel
         self.tiling = tiling
+        self.scaling = scaling
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
         self.names: dict[str, str] = {}
         self.taken = set(RESERVED | function_names())
@@ -64,8 +81,7 @@ class Emitter:
         self.expressions: dict[str, sympy.Expr] = {}
         self.arguments_of_erf: dict[str, Term] = {}
         self.drawn: dict[str, str] = {}
-        kept = [buffer.dtype for buffer in kernel.buffers if buffer.role != "in" and buffer.dtype.is_floating_point]
-        self.keeps_16_bits = bool(kept) and all(dtype.itemsize <= 2 for dtype in kept)
+        self.narrow = narrow_values(list(steps(kernel)), {name: buffer.dtype for name, buffer in self.buffers.items()})
         self.versions: dict[str, int] = {}
         self.unsynchronised: set[str] = set()
         self.uses_errors = any(step.op == "indirect" for body in kernel.bodies for step in body.instructions)
@@ -119,8 +135,8 @@ class Emitter:
             self.symbols[size] = Term(self.name(size.name), NOTHING, torch.int64)
         reduction = self.tiling.reduction
         if self.tiling.config.grid:
-            assert reduction is not None
-            self._emit_axis(reduction, "")
+            if reduction is not None:
+                self._emit_axis(reduction, "")
             self._start_walk()
             return
         self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
@@ -133,7 +149,12 @@ class Emitter:
         """The loop over the blocks of rows of a program; what is written to ``walk`` comes before it."""
         (rows,) = self.tiling.program_axes
         self.walk = len(self.lines)
-        blocks = -(-(integer(rows.extent) or 0) // rows.block)
+        blocks = _blocks_text(self.index(rows.extent)[0], rows)
+        if self.scaling is not None:
+            result, source, factor = map(self.name, (self.scaling.result, self.scaling.source, self.scaling.factor))
+            self.line(f"unchanged = ({result}.to(tl.int64) == {source}.to(tl.int64)) & (tl.load({factor}) == 1.0)")
+            self.line(f"blocks = tl.where(unchanged, 0, {blocks})")
+            blocks = "blocks"
         stages = f"num_stages={WALK_STAGES}"
         self.line(f"for row in tl.range(tl.program_id(0), {blocks}, {self.tiling.config.grid}, {stages}):")
         self.indent += 1

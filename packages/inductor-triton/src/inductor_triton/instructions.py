@@ -189,7 +189,7 @@ def _add(emitter: Emitter, step: Instruction) -> Term:
     if not found or not _adds_one(emitter, step):
         return _elementwise(emitter, step)
     assert step.result is not None
-    bits = 16 if emitter.keeps_16_bits else 32
+    bits = 16 if step.result in emitter.narrow else 32
     return emitter.define(step.result, f"one_plus_erf{bits}({found[0].text})", found[0].dims, torch.float32)
 
 
@@ -198,7 +198,9 @@ def _adds_one(emitter: Emitter, step: Instruction) -> bool:
     adds = step.op == "add" and step.dtype is torch.float32
     constants = (other for other in steps(emitter.kernel) if other.op == "constant" and Value(str(other.result)) in step.args)
     return (
-        adds and any(other.args[0] == 1 for other in constants) and (emitter.keeps_16_bits or _only_multiplied(emitter, step))
+        adds
+        and any(other.args[0] == 1 for other in constants)
+        and (step.result in emitter.narrow or _only_multiplied(emitter, step))
     )
 
 
@@ -219,7 +221,7 @@ def _elementwise(emitter: Emitter, step: Instruction) -> Term:
         return emitter.define(step.result, f"{texts[0]} * {inverse.text}", dims, step.dtype)
     op = _rounded(emitter, step)
     texts = texts if op == step.op else [term.text for term in terms]
-    text = ops.elementwise(op, terms[-1].dtype, texts, emitter.keeps_16_bits)
+    text = ops.elementwise(op, terms[-1].dtype, texts, step.result in emitter.narrow)
     return emitter.define(step.result, text, dims, step.dtype)
 
 

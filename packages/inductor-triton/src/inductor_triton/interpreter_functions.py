@@ -35,6 +35,7 @@ def device_functions() -> dict[str, object]:
         "rcp32": _elementwise(lambda x: 1.0 / x),
         "fma32": _fma32,
         "interleave": _interleave,
+        "wide_product": _wide_product,
         "to_bfloat16": _to_bfloat16,
         "libdevice": SimpleNamespace(lgamma=_elementwise(_lgamma), **library),
     }
@@ -61,6 +62,11 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _interleave(a: Any, b: Any) -> Any:
     return _tensor(numpy.stack([a.handle.data, b.handle.data], axis=-1).ravel(), a)
+
+
+def _wide_product(a: Any, b: int) -> tuple[Any, Any]:
+    wide = a.handle.data.astype(numpy.uint64) * numpy.uint64(b)
+    return _tensor(wide.astype(numpy.uint32), a), _tensor((wide >> numpy.uint64(32)).astype(numpy.uint32), a)
 
 
 def _fma32(x: Any, y: Any, z: Any) -> Any:

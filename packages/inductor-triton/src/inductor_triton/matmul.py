@@ -20,6 +20,7 @@ from inductor_triton.heuristics import Config
 from inductor_triton.indexing import flat_position, integer, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.parts import PARTIALS, placed, sum_of_parts
+from inductor_triton.precision import fused_gelu
 from inductor_triton.product import Product, product_of
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence, launch_spec
 from inductor_triton.tiling import Axis, Tiling
@@ -258,6 +259,7 @@ class _Source:
 
     def _epilogue(self, accumulator: str, suffix: str, width: int, offset: str = "") -> None:
         steps, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
+        steps = fused_gelu(steps, {buffer.name: buffer.dtype for buffer in self.template.buffers})
         dims = (M, N)
         emitter = self._stage(self.template.epilogue.kernel, steps, dims, width)
         self._bind(emitter, self.template.epilogue.kernel.ranges, dims)

@@ -39,7 +39,7 @@ ROUNDED = {"add": "add_rn", "sub": "sub_rn"}
 """Forms that are not contracted with a product to one fused multiply-add."""
 NO_PRODUCTS = {
     "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "where", "add", "sub", "div", "abs", "sign",
-    "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum",
+    "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
 }  # fmt: skip
 """Operations whose last step is no product of floats."""
 FLOAT = SHARED | {
@@ -57,8 +57,8 @@ FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
     "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})", "fmod": "libdevice.fmod({0}, {1})",
     "remainder": "remainder_float(libdevice.fmod({0}, {1}), {1})",
 }  # fmt: skip
-FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})"}
-"""Where the kernel keeps no more than 16 bits of anything."""
+FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})", "gelu": "gelu16({0})"}
+"""Where the kernel keeps no more than 16 bits of the result."""
 FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE, *_LIBDEVICE_FLOAT64)} | {
     "add_rn": "add_rn64({0}, {1})", "sub_rn": "sub_rn64({0}, {1})",
     "floor": "floor64({0})", "ceil": "ceil64({0})", "trunc": "trunc64({0})", "round": "round64({0})",

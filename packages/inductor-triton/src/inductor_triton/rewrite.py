@@ -51,7 +51,10 @@ def _one_hot(
     """Instructions that compute ``step`` without the reduction; none where it is no sum of a one-hot row."""
     if step.op != "reduce" or step.args[0] != "sum":
         return []
-    chosen = _defined(step.args[1], inside)
+    chosen, casts = _defined(step.args[1], inside), []
+    while chosen is not None and chosen.op == "cast":
+        casts.append(chosen.dtype)
+        chosen = _defined(chosen.args[0], inside)
     test = _defined(chosen.args[0], inside) if chosen is not None and chosen.op == "where" else None
     if chosen is None or test is None or test.op != "eq" or not _is_zero(chosen.args[2], outside | inside):
         return []
@@ -71,16 +74,12 @@ def _one_hot(
             Instruction(f"{name}_to", "lt", (target, Value(f"{name}_end")), torch.bool),
             Instruction(f"{name}_in", "and", (Value(f"{name}_from"), Value(f"{name}_to")), torch.bool),
         ]
-        none = Instruction(
-            f"{name}_none", "constant", (0.0 if step.dtype is None or step.dtype.is_floating_point else 0,), step.dtype
-        )
-        return [
-            low,
-            high,
-            *tests,
-            none,
-            replace(step, op="where", args=(Value(f"{name}_in"), chosen.args[1], Value(f"{name}_none"))),
-        ]
+        dtype = chosen.dtype
+        none = Instruction(f"{name}_none", "constant", (0.0 if dtype is None or dtype.is_floating_point else 0,), dtype)
+        names = [f"{name}_picked{number}" for number in range(len(casts))] + [name]
+        picked = Instruction(names[0], "where", (Value(f"{name}_in"), chosen.args[1], Value(f"{name}_none")), dtype)
+        wider = [Instruction(new, "cast", (Value(old),), to) for old, new, to in zip(names, names[1:], reversed(casts))]
+        return [low, high, *tests, none, picked, *wider]
     return []
 
 

@@ -17,7 +17,7 @@ from inductor_triton.online import OnlinePair, one_pass
 
 LONG = {
     "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
-    "lgamma", "pow", "atan2", "fmod", "remainder", "uniform",
+    "lgamma", "pow", "atan2", "fmod", "remainder", "uniform", "gelu",
 }  # fmt: skip
 """Operations of many instructions."""
 DEFAULT_HINT = 1024

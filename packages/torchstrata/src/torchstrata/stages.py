@@ -158,6 +158,7 @@ def compile_captured(
         activation_memory_budget=config.activation_memory_budget,
         on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
         fallback_random=config.fallback_random,
+        unit_gradients=config.numerics == "fast",
     )
     try:
         return backend(graph, example_inputs)

@@ -1,0 +1,97 @@
+"""What a kernel keeps 16 bits of: such values are computed to that precision, gelu as one function of its argument."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from loopir import Body, Instruction, Kernel, Value
+
+INVERSE_SQRT2 = 0.7071067811865476
+GELU = "gelu"
+"""The operation ``x/2 * (1 + erf(x/sqrt 2))``, of this package only."""
+Dtypes = Mapping[str, torch.dtype]
+
+
+def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str]:
+    """The values of which every path to memory rounds to at most 16 bits. ``dtypes``: those of the buffers; one that is not
+    among them is a matrix operand of 16 bits."""
+    wide: set[str] = set()
+    for step in reversed(steps):
+        if step.op == "cast" and step.dtype is not None and is_narrow(step.dtype):
+            continue
+        stores_narrow = step.op == "store" and is_narrow(dtypes.get(str(step.args[0]), torch.float16))
+        if step.op == "indirect" or (step.op == "store" and not stores_narrow) or step.result in wide:
+            wide |= {arg.name for arg in step.args if isinstance(arg, Value)}
+    return frozenset(step.result for step in steps if step.result is not None) - wide
+
+
+def is_narrow(dtype: torch.dtype) -> bool:
+    """Whether a type is a float of at most 16 bits."""
+    return dtype.is_floating_point and dtype.itemsize <= 2
+
+
+def with_gelu(kernel: Kernel) -> Kernel:
+    """``kernel`` with its narrow gelus as one operation each."""
+    steps = [step for body in kernel.bodies for step in body.instructions]
+    fused = fused_gelu(steps, {buffer.name: buffer.dtype for buffer in kernel.buffers})
+    if fused is steps:
+        return kernel
+    kept = {step.result: step for step in fused if step.result is not None}
+    bodies = (
+        Body(body.inner, tuple(kept.get(s.result, s) for s in body.instructions if s.result is None or s.result in kept))
+        for body in kernel.bodies
+    )
+    return replace(kernel, bodies=tuple(body for body in bodies if body.instructions))
+
+
+def fused_gelu(steps: list[Instruction], dtypes: Dtypes) -> list[Instruction]:
+    """``steps`` with narrow gelus as one operation each, without what only they used; ``steps`` itself where there are none."""
+    known = {step.result: step for step in steps if step.result is not None}
+    found = {step.result: x for step in steps if (x := _argument_of_gelu(step, known)) is not None}
+    if not found or not found.keys() & narrow_values(steps, dtypes):
+        return steps
+    narrow = narrow_values(steps, dtypes)
+    steps = [
+        replace(step, op=GELU, args=(found[step.result],)) if step.result in found and step.result in narrow else step
+        for step in steps
+    ]
+    parts = {"mul", "add", "erf", "constant"}
+    uses = Counter(arg.name for step in steps for arg in step.args if isinstance(arg, Value))
+    kept: list[Instruction] = []
+    for step in reversed(steps):
+        if step.op in parts and step.result is not None and not uses[step.result]:
+            uses.subtract(arg.name for arg in step.args if isinstance(arg, Value))
+        else:
+            kept.append(step)
+    return kept[::-1]
+
+
+def _argument_of_gelu(step: Instruction, known: Mapping[str, Instruction]) -> Value | None:
+    """x where a float32 step is ``x/2 * (1 + erf(x/sqrt 2))``, in any order of operands."""
+    if step.op != "mul" or step.dtype is not torch.float32:
+        return None
+    for half, total in (step.args, step.args[::-1]):
+        x, grown = _scaled(half, 0.5, known), _with_constant(total, "add", 1.0, known)
+        erf = known.get(str(grown))
+        if x is not None and erf is not None and erf.op == "erf" and _scaled(erf.args[0], INVERSE_SQRT2, known) == x:
+            return x
+    return None
+
+
+def _scaled(operand: object, factor: float, known: Mapping[str, Instruction]) -> Value | None:
+    return _with_constant(operand, "mul", factor, known)
+
+
+def _with_constant(operand: object, op: str, number: float, known: Mapping[str, Instruction]) -> Value | None:
+    """The other operand where ``operand`` is ``op`` of it and a constant."""
+    step = known.get(str(operand))
+    if step is None or step.op != op:
+        return None
+    for constant, other in (step.args, step.args[::-1]):
+        found = known.get(str(constant))
+        if found is not None and found.op == "constant" and found.args[0] == number and isinstance(other, Value):
+            return other
+    return None
