@@ -39,25 +39,23 @@ def with_gelu(kernel: Kernel) -> Kernel:
     fused = fused_gelu(steps, {buffer.name: buffer.dtype for buffer in kernel.buffers})
     if fused is steps:
         return kernel
-    kept = {step.result: step for step in fused if step.result is not None}
-    bodies = (
-        Body(body.inner, tuple(kept.get(s.result, s) for s in body.instructions if s.result is None or s.result in kept))
-        for body in kernel.bodies
-    )
+    kept = {str(step.result): step for step in fused if step.result is not None}
+    bodies = []
+    for body in kernel.bodies:
+        found = (step if step.result is None else kept.get(step.result) for step in body.instructions)
+        bodies.append(Body(body.inner, tuple(step for step in found if step is not None)))
     return replace(kernel, bodies=tuple(body for body in bodies if body.instructions))
 
 
 def fused_gelu(steps: list[Instruction], dtypes: Dtypes) -> list[Instruction]:
     """``steps`` with narrow gelus as one operation each, without what only they used; ``steps`` itself where there are none."""
     known = {step.result: step for step in steps if step.result is not None}
-    found = {step.result: x for step in steps if (x := _argument_of_gelu(step, known)) is not None}
-    if not found or not found.keys() & narrow_values(steps, dtypes):
+    found = {str(step.result): x for step in steps if (x := _argument_of_gelu(step, known)) is not None}
+    narrow = narrow_values(steps, dtypes) if found else frozenset()
+    found = {name: x for name, x in found.items() if name in narrow}
+    if not found:
         return steps
-    narrow = narrow_values(steps, dtypes)
-    steps = [
-        replace(step, op=GELU, args=(found[step.result],)) if step.result in found and step.result in narrow else step
-        for step in steps
-    ]
+    steps = [replace(step, op=GELU, args=(found[str(step.result)],)) if str(step.result) in found else step for step in steps]
     parts = {"mul", "add", "erf", "constant"}
     uses = Counter(arg.name for step in steps for arg in step.args if isinstance(arg, Value))
     kept: list[Instruction] = []
