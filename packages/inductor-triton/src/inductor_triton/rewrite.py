@@ -24,8 +24,26 @@ def simplified(kernel: Kernel) -> Kernel:
     for place, body in enumerate(bodies):
         if body.inner and place and not bodies[place - 1].inner:
             bodies[place - 1], bodies[place] = _pick_one_hot(kernel, bodies[place - 1], body)
+    bodies = [_round_branches(body) if body.inner else body for body in bodies]
     kernel = replace(kernel, bodies=tuple(body for body in bodies if body.instructions))
     return _without_rows(kernel)
+
+
+def _round_branches(body: Body) -> Body:
+    """Casts of a selection between two values of the row, as selections between the cast values: once per row."""
+    known = {step.result: step for step in body.instructions if step.result is not None}
+    fixed = {name for name, step in known.items() if step.op == "constant"}
+    steps: list[Instruction] = []
+    for step in body.instructions:
+        chosen = _defined(step.args[0], known) if step.op == "cast" else None
+        if chosen is not None and chosen.op == "where" and all(str(a) in fixed or str(a) not in known for a in chosen.args[1:]):
+            names = [f"{step.result}_branch{number}" for number in range(2)]
+            steps += [replace(step, result=name, args=(arg,)) for name, arg in zip(names, chosen.args[1:])]
+            step = replace(step, op="where", args=(chosen.args[0], *map(Value, names)))
+            known |= {str(step.result): step} | {name: steps[-1] for name in names}
+            fixed |= {*names}
+        steps.append(step)
+    return Body(True, _used(steps)) if len(steps) > len(body.instructions) else body
 
 
 def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]:
