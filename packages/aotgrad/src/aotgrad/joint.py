@@ -164,12 +164,25 @@ def _run_backward(
     edges = {t.target.index: t.edge for t in traced.tensors}
     tracer.in_backward = True
     with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+        targets = [edges[i] for i in wanted]
         try:
-            return list(torch.autograd.grad(outs, [edges[i] for i in wanted], tangents, allow_unused=True)), ""
+            return list(torch.autograd.grad(outs, targets, tangents, retain_graph=True, allow_unused=True)), ""
         except RuntimeError as error:
-            if "modified by an inplace operation" not in str(error):
+            used_up = "through the graph a second time" in str(error) and _none_arrives(outs, targets, tangents)
+            if not used_up and "modified by an inplace operation" not in str(error):
                 raise
             return [None] * len(wanted), str(error)
+
+
+def _none_arrives(outs: list[Any], targets: list[Any], tangents: list[Any]) -> bool:
+    """Whether no output has a gradient left to hand on: the program itself has gone backward through all of them."""
+    for out, tangent in zip(outs, tangents):
+        try:
+            if any(g is not None for g in torch.autograd.grad([out], targets, [tangent], retain_graph=True, allow_unused=True)):
+                return False
+        except RuntimeError:
+            pass
+    return True
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:

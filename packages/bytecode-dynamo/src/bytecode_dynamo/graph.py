@@ -74,6 +74,8 @@ class GraphBuilder:
 
     def add_call(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
         """A ``call_function`` or ``call_method`` node with its fake result."""
+        if target is operator.pow and isinstance(val, torch.Tensor) and isinstance(args[0], (int, float)) and args[0] < 0:
+            target = torch.pow  # what the tensor's __rpow__ calls; FX writes -2 ** x, which is another thing
         node = self.graph.create_node(op, target, args, kwargs)
         if not all(self.sees(used) for used in node.all_input_nodes):
             self.graph.erase_node(node)
@@ -110,6 +112,10 @@ class GraphBuilder:
     def bind_unbacked(self, symbol: sympy.Symbol, node: Node) -> None:
         """The node whose value is a fresh unbacked symbol."""
         self._symbols[symbol] = node
+
+    def node_of(self, symbol: sympy.Symbol) -> Node:
+        """The node that stands for a symbol."""
+        return self._symbols[symbol]
 
     def knows(self, symbol: sympy.Symbol) -> bool:
         """Whether a node stands for a symbol."""

@@ -20,7 +20,7 @@ from loopir.errors import ExternError, LoopIRError
 from loopir.expr import format_expr
 from loopir.kernel import Kernel
 from loopir.lowering import restride
-from loopir.node import ExternNode, Symbolic, View
+from loopir.node import ExternNode, Item, Symbolic, View
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
 from loopir.runs import Linked, RunStep, cut_runs, peak_bytes
 from loopir.schedule.memory import LIBRARIES
@@ -367,6 +367,8 @@ class _HostWriter:
         return name
 
     def _output(self, output: object) -> str:
+        if isinstance(output, Item):
+            return f"{self._strided(output)}.item()"
         if isinstance(output, View):
             buffer = self.program.buffers[output.buffer]
             if output.offset == 0 and output.shape == buffer.shape and output.stride == buffer.stride:

@@ -48,6 +48,11 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Item(View):
+    """The only element of a view, as a Python number: an output that sizes and the caller's floats determine."""
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """A load of a loop node."""
 
@@ -133,7 +138,7 @@ Node: TypeAlias = LoopNode | ExternNode
 @dataclass(slots=True)
 class LoweredGraph:
     """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None: unused kind);
-    ``outputs`` views, sizes, numbers or None; ``constants`` maps buffer names to tensors; the
+    ``outputs`` views, items, sizes, numbers or None; ``constants`` maps buffer names to tensors; the
     caller gives up the memory of inputs in ``donated``; inputs in ``numbers`` are Python floats, in memory as float64."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)

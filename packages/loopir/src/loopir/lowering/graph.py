@@ -20,8 +20,9 @@ from loopir.lowering.elementwise import is_tensor
 from loopir.lowering.extern import lower_extern
 from loopir.lowering.placement import follow_readers
 from loopir.lowering.registry import LoweringTable, user_line
+from loopir.lowering.scalar import symbolic
 from loopir.lowering.tensor import Lazy, Strided, Tensor, same_strides
-from loopir.node import Buffer, LoweredGraph, View, contiguous_strides
+from loopir.node import Buffer, Item, LoweredGraph, Symbolic, View, contiguous_strides
 from loopir.options import Options
 from loopir.simplify import ZERO, product
 
@@ -271,6 +272,8 @@ class _GraphLowering:
 
     def _output(self, node: Any, meta: Any) -> Any:
         value = self.env[node] if isinstance(node, torch.fx.Node) else node
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            return self._number(value)
         if not is_tensor(value):
             return self.ctx.expr(value) if isinstance(value, torch.SymInt) else value
         stride = self.ctx.shape(meta.stride()) if hasattr(meta, "stride") else contiguous_strides(value.shape)
@@ -278,3 +281,13 @@ class _GraphLowering:
         # Sizes 1 fit any stride; the caller gets the one that the graph says.
         stride = tuple(s if size == 1 else r for size, r, s in zip(result.shape, result.stride, stride, strict=True))
         return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))
+
+    def _number(self, value: torch.SymFloat | torch.SymBool) -> Symbolic | Item:
+        """A number of Python's, computed by the host where all that it depends on are sizes."""
+        expr = symbolic(value, self.ctx)
+        if all(free.is_integer for free in expr.free_symbols):
+            return Symbolic(expr)
+        dtype = torch.float64 if isinstance(value, torch.SymFloat) else torch.bool
+        made = creation.lower_full(self.ctx, None, shape=(), value=value, dtype=dtype, device="cpu")
+        result = self.ctx.realize(made)
+        return Item(result.buffer, result.shape, result.stride, result.offset)

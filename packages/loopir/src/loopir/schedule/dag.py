@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+
+import sympy
 
 from loopir.errors import ScheduleError
-from loopir.node import ExternNode, LoopNode, LoweredGraph
+from loopir.expr import symbols_of
+from loopir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Symbolic, View
 from loopir.schedule.group import Group, group_of
 
 WINDOW = 16
@@ -23,6 +26,7 @@ class Dag:
         self.writers: dict[str, list[str]] = {}
         self.readers: dict[str, list[str]] = {}
         self.positions = {id(node): position for position, node in enumerate(graph.nodes)}
+        self.binders: dict[sympy.Symbol, str] = {}
         last_random: str | None = None
         for position, node in enumerate(graph.nodes):
             group = group_of(node, position)
@@ -30,6 +34,11 @@ class Dag:
             self.groups[group.name] = group
             self.successors[group.name], self.predecessors[group.name] = set(), set()
             self._connect(group, node)
+            if self.binders:
+                for size in sizes_of(node, graph.buffers) & self.binders.keys():
+                    self._edge(self.binders[size], group.name)
+            if isinstance(node, ExternNode):
+                self.binders |= {bind.symbol: group.name for bind in node.binds}
             if isinstance(node, ExternNode) and is_random(node):
                 if last_random is not None:
                     self._edge(last_random, group.name)
@@ -191,6 +200,29 @@ class Dag:
 
 def _renamed(names: Iterable[str], old: str, new: str) -> list[str]:
     return list(dict.fromkeys(new if name == old else name for name in names))
+
+
+def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]:
+    """The symbols whose values a node needs, its loops' own among them."""
+    if isinstance(node, LoopNode):
+        made = buffers[node.buffer]
+        exprs = [*made.shape, *made.stride, node.store_index, *(access.index for access in node.reads)]
+        exprs += [item.extent for item in (*node.ranges, *node.reduction)]
+        exprs += [arg for step in (*node.program, *node.epilogue) for arg in step.args if isinstance(arg, sympy.Expr)]
+        return set().union(*(symbols_of(expr) for expr in exprs))
+    found: set[sympy.Symbol] = set()
+    todo: list[object] = [node.args, dict(node.kwargs)]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, tuple | list):
+            todo += item
+        elif isinstance(item, dict):
+            todo += item.values()
+        elif isinstance(item, View):
+            found.update(*(symbols_of(expr) for expr in (*item.shape, *item.stride, item.offset)))
+        elif isinstance(item, Symbolic):
+            found |= symbols_of(item.expr)
+    return found
 
 
 def is_random(node: ExternNode) -> bool:
