@@ -94,3 +94,18 @@ def test_adafactor_steps():
         return torch.stack([call(torch.randn(5, 3)) for _ in range(4)])
 
     torch.testing.assert_close(losses(torchstrata.compile), losses(lambda f: f))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_numbers_that_nobody_reads_are_drawn(requires_grad):
+    def last(x):
+        torch.rand(3), torch.empty(2).normal_(), torch.nn.functional.dropout(x)
+        return torch.rand(3) + x
+
+    x = torch.zeros(3, requires_grad=requires_grad)
+    compiled = torchstrata.compile(last, fullgraph=True, options={"fallback_random": True})
+    results = []
+    for call in (last, compiled):
+        torch.manual_seed(0)
+        results.append((call(x), torch.rand(1)))
+    torch.testing.assert_close(*results)

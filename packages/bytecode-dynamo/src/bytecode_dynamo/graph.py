@@ -52,6 +52,8 @@ class GraphBuilder:
         self.attributes: dict[str, Any] = {}
         self.tags: dict[str, Any] = {}
         """Metadata for the nodes that are made now."""
+        self.order = 0
+        """How many derivatives deep: 1 in the backward of a function, 2 in that of one which this calls."""
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -239,6 +241,7 @@ class NestedGraph(GraphBuilder):
         super().__init__(outer._stack_trace)
         self.outer = outer
         self.tags = outer.tags
+        self.order = outer.order
         self._symbols = ChainMap({}, outer._symbols)  # pyright: ignore[reportAttributeAccessIssue]
 
     def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:

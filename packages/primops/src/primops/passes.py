@@ -226,8 +226,9 @@ class _Pass:
         args = tuple(self.laid_out(value, given) for value, given in zip(args, node.args))
         kwargs = {name: self.laid_out(value, node.kwargs[name]) for name, value in kwargs.items()}
         value = self.builder.call(op, args, kwargs, meta)
-        binds = isinstance(meta, SYMBOLIC) or torch.Tag.dynamic_output_shape in op.tags
-        if binds or not op._schema.returns:
+        # One binds sizes; random numbers come in eager's sequence.
+        kept = (torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
+        if isinstance(meta, SYMBOLIC) or any(tag in op.tags for tag in kept) or not op._schema.returns:
             self.builder.pinned.append(value)
         return meta if isinstance(meta, SYMBOLIC) else value
 

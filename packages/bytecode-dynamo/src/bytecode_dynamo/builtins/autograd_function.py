@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _APPLY: Any = Function.apply
 _ONCE = once_differentiable(lambda ctx: None).__code__
 MOST_OPTIONAL = 3
+HIGHEST_ORDER = 4
+"""Functions that call each other in their backwards have derivatives without end."""
 Backwards = dict[tuple[bool, ...], tuple[GraphModule, list[int]]]
 _LISTS = {"save_for_backward": "saved", "mark_dirty": "dirty", "mark_non_differentiable": "constant"}
 
@@ -96,7 +98,10 @@ class _Capture:
         self.args = args
         self.tensors = [arg for arg in args if isinstance(arg, TensorVariable)]
         needs = tuple(isinstance(arg, TensorVariable) and arg.fake.requires_grad for arg in args)
-        self.differentiable = any(needs) and ctx.modes.grad_enabled(ctx)
+        # Whether a backward is differentiated is only known when it runs.
+        in_backward = 0 < ctx.graph.order < HIGHEST_ORDER
+        needs = tuple(isinstance(arg, TensorVariable) and is_differentiable(arg.fake) for arg in args) if in_backward else needs
+        self.differentiable = any(needs) and (in_backward or ctx.modes.grad_enabled(ctx))
         self.function = FunctionContextVariable(Identity(FunctionCtx), needs if self.differentiable else (False,) * len(args))
 
     def run(self) -> VariableTracker:
@@ -164,6 +169,7 @@ class _Capture:
     def _backward(self, outputs: list[VariableTracker], defined: tuple[bool, ...]) -> tuple[GraphModule, list[Node]]:
         ctx = self.ctx
         with without_effects(ctx, f"{self.cls.describe()}.backward"), nested_graph(ctx) as graph:
+            graph.order += 1
             grads: list[VariableTracker] = []
             for out, given in zip(outputs, defined):
                 with ctx.mode:
@@ -183,6 +189,11 @@ class _Capture:
             return found if isinstance(outputs[0], TensorVariable) else result
         tensors = iter(found.unpack(self.ctx))
         return self.ctx.create_tuple([next(tensors) if isinstance(out, TensorVariable) else out for out in outputs])
+
+
+def is_differentiable(fake: torch.Tensor) -> bool:
+    """Whether its dtype has gradients."""
+    return fake.is_floating_point() or fake.is_complex()
 
 
 def _is_none(value: VariableTracker) -> bool:
@@ -239,6 +250,8 @@ def run_backward(plan: Plan, ctx: Any, *grads: Any) -> Any:
     """Backward of a captured function."""
     saved = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors, ctx.others)]
     defined = [grad for grad in grads if grad is not None]
+    if not plan.backward:
+        raise RuntimeError(f"{plan.name}: derivatives of an order above {HIGHEST_ORDER} are not captured; call it uncompiled")
     module, needed = plan.backward[tuple(grad is not None for grad in grads)]
     found = module(*defined, *(saved[place] for place in needed))
     return (*found, *(None,) * (ctx.inputs - len(found)))

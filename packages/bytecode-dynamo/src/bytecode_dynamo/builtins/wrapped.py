@@ -84,6 +84,8 @@ def original_of(function: types.FunctionType) -> types.FunctionType | None:
 
 
 def _make_parameter(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    if torch._is_functional_tensor(data):  # of a tracer, which does not see what the constructor does
+        return data.detach().requires_grad_(requires_grad)
     return torch.nn.Parameter(data, requires_grad)
 
 

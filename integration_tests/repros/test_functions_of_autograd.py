@@ -1,0 +1,88 @@
+"""Functions of autograd that call each other, and parameters made by the program, in compiled code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+from torch.autograd import Function, grad
+
+
+class Sine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return Cosine.apply(x) * gradient
+
+
+class Cosine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.cos()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return -Sine.apply(x) * gradient
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    torchstrata.reset()
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_a_backward_that_calls_functions_is_differentiated(backend):
+    def slope(x):
+        return grad(Sine.apply(x).sum(), x, create_graph=True)[0]
+
+    compiled = torchstrata.compile(slope, backend=backend, fullgraph=True)
+    results = []
+    for call in (slope, compiled):
+        x = torch.linspace(-1, 1, 5, requires_grad=True)
+        first = call(x)
+        results.append((first, *grad(first.square().sum(), x)))
+    torch.testing.assert_close(*results)
+
+
+def test_functions_without_end_say_where_they_end():
+    compiled = torchstrata.compile(lambda x: Sine.apply(x), backend="eager", fullgraph=True)
+    x = torch.ones(3, requires_grad=True)
+    result = compiled(x)
+    with pytest.raises(RuntimeError, match="derivatives of an order above"):
+        for _ in range(9):
+            (result,) = grad(result.sum(), x, create_graph=True)
+
+
+def test_parameters_made_inside_are_replaced():
+    def call(x):
+        layer = torch.nn.Linear(3, 2)
+        weights = {name: torch.ones_like(value) for name, value in layer.named_parameters()}
+        return torch.func.functional_call(layer, weights, (x,))
+
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(torchstrata.compile(call, fullgraph=True)(x), call(x))
+
+
+def test_the_loss_of_a_step_that_goes_backward():
+    def step(x, w):
+        loss = (x @ w).square().sum()
+        loss.backward()
+        return loss
+
+    compiled = torchstrata.compile(step, fullgraph=True)
+    results = []
+    for call in (step, compiled):
+        w = torch.ones(3, 2, requires_grad=True)
+        loss = call(torch.ones(2, 3), w)
+        with pytest.raises(RuntimeError, match="a second time"):
+            loss.backward()
+        results.append((loss.detach(), w.grad))
+    torch.testing.assert_close(*results)
