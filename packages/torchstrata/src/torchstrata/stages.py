@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from torchstrata.config import Config
 from torchstrata.counters import counters
 from torchstrata.dump import Dump
 from torchstrata.errors import CompileError
+from torchstrata.pieces import compile_pieces, is_branching
 
 MACHINE_ERRORS = (loopir.BuildError, loopir.StoreError)
 """No compiler, no place for artifacts: the machine's fault, not the graph's. They are raised, never turned into a fallback."""
@@ -143,6 +145,8 @@ def compile_captured(
     config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls). Raises CompileError."""
+    if is_branching(graph):
+        return compile_pieces(graph, example_inputs, partial(compile_captured, config))
     ctx = Context(config, open_store(config.cache_dir), code_generators(config), Dump.for_graph(config.dump))
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))

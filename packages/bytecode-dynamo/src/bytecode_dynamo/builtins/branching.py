@@ -34,14 +34,23 @@ def cond(
     branches = [_captured(ctx, function, given, "a branch of torch.cond") for function in (true_fn, false_fn)]
     _require_alike(ctx, branches[0].outputs, branches[1].outputs, "the branches of torch.cond")
     count, split = len(given), len(branches[0].lifted)
+    read = [*pytree.tree_leaves([arg.as_fake(ctx) for arg in given]), *(n.meta["val"] for b in branches for n in b.lifted)]
+    tracked = ctx.modes.grad_enabled(ctx) and any(getattr(value, "requires_grad", False) for value in read)
 
     def run(chosen: Any, *values: Any) -> Any:
         args, lifted = values[:count], values[count:]
-        if chosen:
-            return branches[0].bind(lifted[:split])(*args)
-        return branches[1].bind(lifted[split:])(*args)
+        branch, own = (branches[0], lifted[:split]) if chosen else (branches[1], lifted[split:])
+        result = branch.bind(own)(*args)
+        return pytree.tree_map(_in_history, result) if tracked and torch.is_grad_enabled() else result
 
-    return _record(ctx, "cond", run, [pred, *given], branches, branches[0].outputs)
+    return _record(ctx, "cond", run, [pred, *given], branches, branches[0].outputs, tracked)
+
+
+def _in_history(leaf: Any) -> Any:
+    """A result as that of an operator on tensors that require gradients, whether the branch reads them or not."""
+    if not isinstance(leaf, torch.Tensor) or leaf.requires_grad or not (leaf.is_floating_point() or leaf.is_complex()):
+        return leaf
+    return leaf.detach().requires_grad_().view_as(leaf)
 
 
 @evaluates_call(control_flow.while_loop)
@@ -52,7 +61,8 @@ def while_loop(
     if not all(isinstance(value, TensorVariable) for value in carried):
         return ctx.polyfill(control_flow.while_loop, [cond_fn, body_fn, carried_inputs], {})
     graphs = [_captured(ctx, function, carried, "a function of while_loop") for function in (cond_fn, body_fn)]
-    _require_alike(ctx, tuple(value.as_proxy(ctx) for value in carried), graphs[1].outputs, "what while_loop carries")
+    state = tuple(value.as_proxy(ctx) for value in carried)
+    _require_alike(ctx, state, graphs[1].outputs, "what while_loop carries", ("requires_grad",))
     count, split = len(carried), len(graphs[0].lifted)
 
     def run(*values: Any) -> Any:
@@ -82,10 +92,10 @@ def _like(ctx: Context, value: Any) -> Any:
         return value.detach().requires_grad_(value.requires_grad)
 
 
-def _require_alike(ctx: Context, left: Any, right: Any, what: str) -> None:
+def _require_alike(ctx: Context, left: Any, right: Any, what: str, further: tuple[str, ...] = ()) -> None:
     def fact(leaf: Any) -> Any:
         value = leaf.meta["val"] if isinstance(leaf, torch.fx.Node) else leaf
-        return (value.dtype, value.requires_grad, value.dim()) if isinstance(value, torch.Tensor) else value
+        return [getattr(value, name) for name in ("dtype", "ndim", *further)] if isinstance(value, torch.Tensor) else value
 
     (a, spec), (b, other) = pytree.tree_flatten(left), pytree.tree_flatten(right)
     if spec != other or [fact(leaf) for leaf in a] != [fact(leaf) for leaf in b]:
@@ -98,8 +108,9 @@ def _require_alike(ctx: Context, left: Any, right: Any, what: str) -> None:
 
 
 def _record(
-    ctx: Context, name: str, run: Callable[..., Any], args: list[VariableTracker], graphs: list[Subgraph], outputs: Any
-) -> VariableTracker:
+    ctx: Context, name: str, run: Callable[..., Any], args: list[VariableTracker], graphs: list[Subgraph], outputs: Any,
+    tracked: bool = False,
+) -> VariableTracker:  # fmt: skip
     """A call whose results are like ``outputs``: which function makes them is known when it runs."""
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
     target.branches = True
@@ -107,18 +118,19 @@ def _record(
     if any(not isinstance(node.meta["val"], torch.Tensor) for node in lifted):
         raise GraphBreak("BD018", f"a symbolic size inside of {name}")
     with ctx.mode:
-        result = pytree.tree_map(lambda leaf: _result_like(leaf), outputs)
+        result = pytree.tree_map(lambda leaf: _result_like(leaf, tracked), outputs)
     node = ctx.graph.add_call("call_function", target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result)
     return torch_functions.wrap_result(ctx, node, result)
 
 
-def _result_like(leaf: Any) -> Any:
+def _result_like(leaf: Any, tracked: bool) -> Any:
     if not isinstance(leaf, torch.fx.Node):
         return leaf
     value = leaf.meta["val"]
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
     with torch.enable_grad():
-        return made.requires_grad_().view_as(made) if value.requires_grad else made
+        tracked = tracked and (value.is_floating_point() or value.is_complex())
+        return made.requires_grad_().view_as(made) if value.requires_grad or tracked else made
 
 
 __all__ = ["cond", "while_loop"]

@@ -288,6 +288,6 @@ class _GraphLowering:
         if all(free.is_integer for free in expr.free_symbols):
             return Symbolic(expr)
         dtype = torch.float64 if isinstance(value, torch.SymFloat) else torch.bool
-        made = creation.lower_full(self.ctx, None, shape=(), value=value, dtype=dtype, device="cpu")
+        made: Any = creation.lower_full(self.ctx, None, shape=(), value=value, dtype=dtype, device="cpu")
         result = self.ctx.realize(made)
         return Item(result.buffer, result.shape, result.stride, result.offset)
