@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import sympy
 from symshapes import FloorDiv, Mod
@@ -20,9 +20,10 @@ def substitute(expr: sympy.Expr, changes: Mapping[sympy.Symbol, sympy.Expr]) -> 
     return expr.xreplace(changes) if changes else expr  # type: ignore[return-value]
 
 
-def symbols_of(expr: sympy.Expr) -> set[sympy.Symbol]:
+@lru_cache(1 << 16)
+def symbols_of(expr: sympy.Expr) -> frozenset[sympy.Symbol]:
     """The free symbols."""
-    return expr.free_symbols  # type: ignore[return-value]
+    return frozenset(expr.free_symbols)  # type: ignore[arg-type]
 
 
 def operands(expr: sympy.Expr) -> tuple[sympy.Expr, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import sympy
 
@@ -70,6 +73,10 @@ class Facts:
         """Whether the strides are those of a contiguous tensor with its dims permuted."""
         dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]
         dims.sort(key=lambda d: (self.hint(d[1]), self.hint(d[0])))
+        if all(size.is_Integer and step.is_Integer for size, step in dims):
+            numbers = [(int(size), int(step)) for size, step in dims]
+            products = itertools.accumulate((size for size, _ in numbers), operator.mul, initial=1)
+            return all(step == expected for (_, step), expected in zip(numbers, products))
         expected = ONE
         for size, step in dims:
             if sympy.expand(step - expected) != 0:
@@ -213,11 +220,18 @@ def _rejoin(expr: sympy.Expr) -> sympy.Expr:
 
 def linear_parts(expr: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dict[sympy.Symbol, sympy.Expr], sympy.Expr] | None:
     """``(coefficients, rest)`` with ``expr == sum(c*s) + rest``, both free of ``symbols``; None when it isn't affine."""
-    wanted = set(symbols)
+    parts = _linear_parts(expr, frozenset(symbols))
+    return parts and (dict(parts[0]), parts[1])
+
+
+@lru_cache(1 << 14)
+def _linear_parts(
+    expr: sympy.Expr, wanted: frozenset[sympy.Symbol]
+) -> tuple[dict[sympy.Symbol, sympy.Expr], sympy.Expr] | None:
     coefficients: dict[sympy.Symbol, sympy.Expr] = {}
     rest: list[sympy.Expr] = []
     for term in sympy.Add.make_args(expr):
-        used = symbols_of(term) & wanted  # type: ignore[arg-type]
+        used = symbols_of(term) & wanted
         if not used:
             rest.append(term)
             continue
@@ -227,7 +241,7 @@ def linear_parts(expr: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dic
             return None
         factors.remove(symbol)
         cofactor = sympy.Mul(*factors)
-        if cofactor.free_symbols & wanted:
+        if symbols_of(cofactor) & wanted:
             return None
         coefficients[symbol] = coefficients.get(symbol, ZERO) + cofactor
     return coefficients, sympy.Add(*rest)
