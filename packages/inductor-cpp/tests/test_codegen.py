@@ -50,6 +50,39 @@ def kernel1(in0: In('int64', 64), in1: In('float32', 640), in2: In('float32', 10
 """
 
 
+BIASED_ROWS = """
+@kernel(device='cpu', vector='r0')
+def kernel2(in0: In('float32', 490), in1: In('int64', 49), in2: In('float32', 16), out0: Out('float32', 490)):
+    for p0 in range(10):
+        for r0 in reduce(49):
+            x = load(in0, [49*p0 + r0], 'float32')
+            i = load(in1, [r0], 'int64')
+            t = indirect(i, 16)
+            b = load(in2, [t], 'float32')
+            y = add(x, b)
+            m = reduce('max', y, 'float32')
+        for r0 in reduce(49):
+            x1 = load(in0, [49*p0 + r0], 'float32')
+            i1 = load(in1, [r0], 'int64')
+            t1 = indirect(i1, 16)
+            b1 = load(in2, [t1], 'float32')
+            y1 = add(x1, b1)
+            d = sub(y1, m)
+            store(out0, [49*p0 + r0], d)
+"""
+
+
+def test_a_gather_is_kept_for_the_next_pass(harness):
+    text = kernel_text(parse_kernel(BIASED_ROWS))
+    assert text.count("gather<") == text.count("INDEX_OUT_OF_RANGE") == 1
+    index = torch.arange(49) % 16
+    harness.add(BIASED_ROWS, torch.randn(490), index, torch.randn(16), torch.zeros(490))
+    harness.compare()
+    (launch,) = harness.build(parse_kernel(BIASED_ROWS))
+    with pytest.raises(IndexError):
+        launch(torch.randn(490), index + 1, torch.randn(16), torch.zeros(490))
+
+
 def test_softmax_text(golden):
     golden(kernel_text(parse_kernel(SOFTMAX)))
 

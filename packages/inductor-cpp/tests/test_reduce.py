@@ -118,6 +118,19 @@ def test_long_sums_stay_as_accurate_as_eager(harness, layout):
         assert (out.double() - exact).abs().max() <= bound
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_float64_sums_are_rounded_once(harness, layout):
+    from loopir import parse_kernel
+
+    n, points = 1000, int(LAYOUTS[layout][0])
+    terms = torch.tensor([1e16, 3.0, -1e16, 1.25]).double().repeat(n // 4)
+    data = terms.repeat(points) if layout != "column" else terms.repeat_interleave(points)
+    (launch,) = harness.build(parse_kernel(reduction_text("sum", "float64", layout, n)))
+    out = torch.zeros(points, dtype=torch.float64)
+    launch(data, out)
+    assert (out == 4.25 * n / 4).all()
+
+
 def test_reduction_over_two_axes_with_epilogue(harness):
     text = """
 @kernel(device='cpu', vector='r1')

@@ -42,10 +42,11 @@ def emit_reduce(e: Emitter, step: Instruction) -> None:
             text = f"cast<{c_type(step.dtype)}>({text})"
         outside.add(f"{_accumulator_type(e, kind, step.dtype, width)} {accumulator};")
         e.levels[-1].add(f"{accumulator}.add({text}, {count});")
-        if _needs_cascade(e, kind, step.dtype):
+        cascade = _needs_cascade(e, kind, step.dtype)
+        if cascade:
             e.cascades.append(accumulator)
-            if not row:
-                e.epilogue.append(f"{accumulator}.finish();")
+        if not row and (cascade or _is_precise(kind, step.dtype)):
+            e.epilogue.append(f"{accumulator}.finish();")
     result_vector = vector and not row
     declared = "auto" if result_vector else c_type(step.dtype)
     e.epilogue.append(f"const {declared} {name} = {accumulator}.{'total()' if row else 'lanes'};")
@@ -54,6 +55,8 @@ def emit_reduce(e: Emitter, step: Instruction) -> None:
 
 
 def _accumulator_type(e: Emitter, kind: str, dtype: torch.dtype, width: str) -> str:
+    if _is_precise(kind, dtype):
+        return f"precise<{width}>"
     if _needs_cascade(e, kind, dtype):
         deep = "" if _most_additions(e) > PLAIN_ADDITIONS**2 else ", false"
         return f"cascade<{c_type(dtype)}, {width}{deep}>"
@@ -62,7 +65,12 @@ def _accumulator_type(e: Emitter, kind: str, dtype: torch.dtype, width: str) -> 
 
 def _needs_cascade(e: Emitter, kind: str, dtype: torch.dtype) -> bool:
     """Whether a lane may add up so many floats that rounding errors would pile up."""
-    return kind == "sum" and dtype.is_floating_point and not e.plan.columns and _most_additions(e) > PLAIN_ADDITIONS
+    return kind == "sum" and dtype is torch.float32 and not e.plan.columns and _most_additions(e) > PLAIN_ADDITIONS
+
+
+def _is_precise(kind: str, dtype: torch.dtype) -> bool:
+    """Whether rounding errors are added up beside: nothing wider could take the sum."""
+    return kind == "sum" and dtype is torch.float64
 
 
 def _most_additions(e: Emitter) -> float:

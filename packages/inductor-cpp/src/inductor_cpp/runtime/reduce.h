@@ -81,6 +81,26 @@ template <class T, int W, bool deep = true> struct cascade {
   LAMBDA void finish() { lanes = cast<T>(exact()); }
   LAMBDA T total() const { return (T)combine<plus, f64, W>::all(exact()); }
 };
+// Sums of float64, which nothing wider holds: what each addition rounds away is added up beside.
+template <int W> struct precise {
+  typedef vec<f64, W> V;
+  V sum, lost, lanes;
+  LAMBDA precise() : sum(splat<W>(0.)), lost(sum) {}
+  LAMBDA void add(V v, full) {
+    V next = sum + v, kept = next - sum;
+    lost = lost + ((sum - (next - kept)) + (v - kept));
+    sum = next;
+  }
+  LAMBDA void add(V v, part n) { add(where(present<W>(n), v, splat<W>(0.)), full{}); }
+  LAMBDA V exact() const { return sum + where(eq(lost, lost), lost, splat<W>(0.)); }
+  LAMBDA void finish() { lanes = exact(); }
+  LAMBDA f64 total() const {
+    lane_array<f64, W> s(sum), l(lost);
+    precise<1> all;
+    for (int i = 0; i < W; i++) { all.add(s.item[i], full{}); all.lost += l.item[i]; }
+    return all.exact();
+  }
+};
 // One running result per column of a block, while rows go by in groups of GROUP, few enough that each is a stream of its own for the
 // processor. A group's result is added to `near`; sums of floats move on to `row`, in float64, after BLOCK groups.
 const i64 GROUP = 4;

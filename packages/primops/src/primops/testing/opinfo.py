@@ -52,7 +52,12 @@ HALF_CANCELS = ("error", "terms that cancel: eager rounds both to the same numbe
 KNOWN: dict[str, tuple[str, str]] = {
     "masked.prod": ("NaN at other places", "prod_backward divides 0 by 0 in eager; traced, it takes the path without division"),
     "float64:nn.functional.layer_norm": CANCELS,
+    "float64:nn.functional.softmin": CANCELS,
+    "float64:nn.functional.softmin.with_dtype": CANCELS,
+    "float64:__rdiv__": CANCELS,
+    "float32:signal.windows.nuttall": CANCELS,
     "float32:masked.softmax": CANCELS,
+    "float32:nn.functional.normalize": ("error", "the gradient is zero but for rounding: normalised over one element"),
     "bfloat16:nn.functional.normalize": HALF_CANCELS,
     "float16:nn.functional.normalize": HALF_CANCELS,
     "complex64:cov": ("error", "a product of complex matrices whose strides the graph keeps and eager's autograd does not"),
