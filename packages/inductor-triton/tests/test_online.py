@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from inductor_triton import Config, generate_source
+from inductor_triton import Config, generate_source, tiling
 from loopir import parse_kernel
 
 LONG = Config(x=2, r=16, persistent=False)
@@ -81,3 +81,35 @@ def test_a_store_between_the_passes_comes_after(run):
     between = between.replace("        store(top, [i], m)\n        store(out", "        store(out")
     assert between.count("store(top") == 1
     assert "online_sum" in run(between, torch.randn(500), torch.zeros(5), torch.zeros(5), config=LONG, ulps=64)
+
+
+@pytest.mark.parametrize("length", [100, 96, 131])
+@pytest.mark.parametrize("softmax", [True, False])
+def test_the_end_of_a_row_stays_in_registers(run, monkeypatch, length: int, softmax: bool):
+    monkeypatch.setattr(tiling, "HELD_ELEMENTS", 1)
+    text = f"""
+@kernel(device='cuda', vector='r')
+def rows(x: In('bfloat16', {5 * length}), out: Out('float32', {5 * length})):
+    for i in range(5):
+        for r in reduce({length}):
+            a = load(x, [{length}*i + r], 'bfloat16')
+            b = cast(a, 'float32')
+            m = reduce('max', b, 'float32')
+        for r in reduce({length}):
+            a2 = load(x, [{length}*i + r], 'bfloat16')
+            b2 = cast(a2, 'float32')
+            c = sub(b2, m)
+            d = exp(c)
+            s = reduce('{"sum" if softmax else "min"}', d, 'float32')
+        for r in reduce({length}):
+            a3 = load(x, [{length}*i + r], 'bfloat16')
+            b3 = cast(a3, 'float32')
+            e = sub(b3, m)
+            f = exp(e)
+            g = div(f, s)
+            store(out, [{length}*i + r], g)
+"""
+    x = torch.randn(5 * length).bfloat16()
+    source = run(text, x, torch.zeros(5 * length), ulps=20, config=Config(x=1, r=16, num_warps=1), ptx=(90,))
+    assert source.count("held") >= 4
+    assert source.count("tl.load(x") < 3 * (-(-length // 16))

@@ -22,7 +22,7 @@ from inductor_triton.rewrite import simplified
 from inductor_triton.scaling import scaling_of, walking
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence
 from inductor_triton.split import split_reduction
-from inductor_triton.tiling import choose_tiling, describe, narrowest
+from inductor_triton.tiling import choose_tiling, describe, held_blocks, narrowest
 
 
 def generate_sequence(kernel: Kernel, config: Config | None = None) -> KernelSource:
@@ -86,6 +86,7 @@ def emit_function(emitter: Emitter) -> str:
     emitter.emit_axes()
     persistent = emitter.tiling.config.persistent
     parts = list(emitter.kernel.bodies) if persistent else one_pass(emitter.kernel.bodies)
+    emitter.hold = 0 if persistent else held_blocks(emitter.kernel, emitter.tiling)
     for number, part in enumerate(parts):
         emitter.eviction = {} if persistent else evictions(parts, number)
         inner = isinstance(part, OnlinePair) or part.inner

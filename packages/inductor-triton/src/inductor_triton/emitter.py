@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -90,6 +90,10 @@ class Emitter:
         self.walk: int | None = None
         self.shares: list[tuple[str, str, str]] = []
         self.eviction: dict[str, str] = {}
+        self.hold = 0
+        self.rest: int | None = None
+        self.held: dict[int, dict[object, Term]] = {}
+        self.position_of_block = 0
         self.at_least_one: set[str] = set()
         self.shared_products = _shared_products(kernel)
         self.known = _symbol_bounds(kernel)
@@ -218,7 +222,23 @@ class Emitter:
         """Defines the reduction's symbols, for the block of that number from ``rbase`` on."""
         axis = self.tiling.reduction
         assert axis is not None
+        if self.hold and self.rest is not None:
+            self.position_of_block = self.rest + block * axis.block
+            is_full = self.position_of_block + axis.block <= (integer(axis.extent) or 0)
+            self.unmasked = frozenset("r") if is_full else frozenset()
+            self.computed |= self.held.get(self.position_of_block, {})
         self._emit_axis(axis, f"rbase + {block * axis.block} + " if block else "rbase + ")
+
+    def leave_block(self) -> None:
+        """Keeps what a block at the end of the row has loaded, for the passes to come."""
+        if not self.hold or self.rest is None or self.position_of_block in self.held:
+            return
+        kept = self.held[self.position_of_block] = {}
+        for key, term in list(self.computed.items()):
+            if isinstance(key, tuple) and key[0] == "load" and term.dims >= {"x", "r"}:
+                name = self.fresh("held")
+                self.line(f"{name} = {term.text}")
+                kept[key] = replace(term, text=name)
 
     def _mark(self, axis: Axis) -> None:
         for item in axis.loops:

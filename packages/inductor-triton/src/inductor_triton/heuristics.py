@@ -103,7 +103,7 @@ def _row_reduction(work: Workload) -> Config:
         elif work.passes == 1:
             warps, each = (4, 16 // work.itemsize) if work.long_arithmetic else (_clamp(length // 512, 4, 16), 8)
         else:  # more warps per row mean fewer rows at a time, which a second pass finds in the cache
-            warps, each = 32 if work.itemsize > 2 else 16, max(4, 16 // work.itemsize)
+            warps, each = 32 if work.itemsize > 2 else 16, 8 if work.static else max(4, 16 // work.itemsize)
         block = max(min(length, warps * 32 * each), 16)
         return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
     rows = 1

@@ -45,6 +45,7 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
     arguments += [f"mask={' & '.join(masks)}"] if masks else []
     arguments += [f"other={ops.format_constant(other, step.dtype)}"] if mask is not None else []
     evict = emitter.eviction.get(buffer, "") if wanted >= {"x", "r"} and not indirect else ""
+    evict = "evict_first" if evict and emitter.hold and emitter.rest is not None else evict
     key = ("load", *arguments, emitter.versions.get(buffer, 0))
     if key not in emitter.computed:
         _synchronise(emitter, buffer)

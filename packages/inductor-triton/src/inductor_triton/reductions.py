@@ -47,18 +47,22 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
     before: list[str] = []
     pending: dict[str, tuple[Instruction, str, str, str]] = {}
 
-    def block(_: int) -> None:
-        emitter.reduction_header()
-        for step in body.instructions:
-            if step.op == "reduce":
-                _accumulate(emitter, step, before, pending)
-            elif step.op == "scan":
-                _scan(emitter, step, before, pending)
-            else:
-                emit_instruction(emitter, step)
+    def blocks(count: int) -> None:
+        outside = emitter.computed
+        for number in range(count):
+            emitter.computed = dict(outside)
+            emitter.reduction_header(number)
+            for step in body.instructions:
+                if step.op == "reduce":
+                    _accumulate(emitter, step, before, pending)
+                elif step.op == "scan":
+                    _scan(emitter, step, before, pending)
+                else:
+                    emit_instruction(emitter, step)
+            emitter.leave_block()
 
     unroll = 1 if sum(map(weight, body.instructions)) > LONG_COLUMNS else UNROLL
-    lines = _loops(emitter, block, unroll=unroll)
+    lines = _loops(emitter, blocks, unroll=unroll)
     for text in before:
         emitter.line(text)
     emitter.lines += lines
@@ -71,9 +75,24 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, u
     axis = emitter.tiling.reduction
     assert axis is not None
     outside, computed, indent = emitter.lines, emitter.computed, emitter.indent
-    extent, step = integer(axis.extent), axis.block * together
-    whole = None if extent is None else extent // step * step
+    extent, hold = integer(axis.extent), emitter.hold
+    full = None if extent is None else extent // axis.block - hold
+    while hold and full is not None and full % together:
+        together -= 1
+    step = axis.block * together
+    whole = None if full is None else full // together * step
     emitter.lines = []
+
+    def rest() -> None:
+        if whole is not None and extent is not None and whole < extent:
+            emitter.computed, emitter.rest = dict(computed), whole
+            emitter.line(f"rbase = {whole}")
+            blocks(-(-(extent - whole) // axis.block))
+            emitter.unmasked, emitter.rest = frozenset(), None
+
+    again = bool(emitter.held)
+    if again:
+        rest()
     if whole != 0 or extent == 0:
         end, stride = emitter.index(axis.extent)[0] if whole is None else whole, axis.block if together == 1 else step
         unroll = min(unroll, unroll if whole is None else whole // step)
@@ -83,10 +102,8 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, u
         emitter.unmasked = frozenset() if whole is None else frozenset("r")
         blocks(together)
         emitter.indent, emitter.unmasked = indent, frozenset()
-    if whole is not None and extent is not None and whole < extent:
-        emitter.computed = dict(computed)
-        emitter.line(f"rbase = {whole}")
-        blocks(-(-(extent - whole) // axis.block))
+    if not again:
+        rest()
     lines, emitter.lines, emitter.computed = emitter.lines, outside, computed
     return lines
 
@@ -108,6 +125,7 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
             for step in pair.operand:
                 emit_instruction(emitter, step)
             emitter.line(f"{name} = {_masked(emitter, pair.maximum)[1]}")
+            emitter.leave_block()
         emitter.line(f"{grown} = {reduce(lambda a, b: f'larger({a}, {b})', [largest, *names])}")
         terms = " + ".join(f"exp_difference({name}, {grown})" for name in names)
         emitter.line(f"{total} = {total} * exp_difference({largest}, {grown}) + ({terms})")

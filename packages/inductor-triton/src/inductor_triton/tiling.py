@@ -22,6 +22,8 @@ LONG = {
 """Operations of many instructions."""
 DEFAULT_HINT = 1024
 SMALLEST_TILE = 16
+HELD_ELEMENTS = 32
+"""Elements of a row per thread that stay in registers between two passes."""
 SMALL_SHARE = 8
 """A buffer of less than one element for so many points does not decide how many a thread takes."""
 
@@ -158,6 +160,17 @@ def _bytes_along(kernel: Kernel, loop: Range) -> int:
     moves = [step for step in steps(kernel) if step.op in ("load", "store")]
     found = {step.args[0] for step in moves if stride(index_of(step) or sympy.Integer(0), loop.symbol) == 1}
     return sum(sizes[str(name)] for name in found)
+
+
+def held_blocks(kernel: Kernel, tiling: Tiling) -> int:
+    """Blocks at the end of a long row that stay in registers from its first pass to its last."""
+    axis, work = tiling.reduction, describe(kernel)
+    if axis is None or not work.static or work.passes < 2 or work.scans or work.adds or not work.inner_contiguous:
+        return 0
+    first = next(body for body in kernel.bodies if body.inner)
+    read = {step.args[0] for step in first.instructions if step.op == "load"}
+    held = HELD_ELEMENTS * 32 * tiling.config.num_warps // (axis.block * tiling.config.x * max(1, len(read)))
+    return held if 0 < held < work.reduction // axis.block else 0
 
 
 def _passes(kernel: Kernel) -> int:
