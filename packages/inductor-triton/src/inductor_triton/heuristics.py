@@ -13,6 +13,7 @@ LONG_ARITHMETIC, LONG_COLUMNS = 15, 30
 PERSISTENT_BYTES = 32768
 STREAM_BYTES = 8192
 REREAD_BLOCK = 4096
+HELD_ROW = 40960
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
 SHORT_COLUMN = 1024
@@ -103,7 +104,8 @@ def _row_reduction(work: Workload) -> Config:
         elif work.passes == 1:
             warps, each = (4, 16 // work.itemsize) if work.long_arithmetic else (_clamp(length // 512, 4, 16), 8)
         else:  # more warps per row mean fewer rows at a time, which a second pass finds in the cache
-            warps, each = 32 if work.itemsize > 2 else 16, 8 if work.static else max(4, 16 // work.itemsize)
+            is_held = work.static and work.reduction >= HELD_ROW  # its end then stays in registers
+            warps, each = 32 if work.itemsize > 2 else 16, 8 if is_held else max(4, 16 // work.itemsize)
         block = max(min(length, warps * 32 * each), 16)
         return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
     rows = 1

@@ -185,8 +185,9 @@ def _equal(emitter: Emitter, step: Instruction) -> Term:
             within = f"({terms[1].text} >= 0) & ({terms[1].text} <= {INT32_LIMIT})"
             text = f"tl.where({within}, {terms[1].text}, -1).to(tl.int32)"
             narrowed = emitter.define(f"{other}_place", text, terms[1].dims, torch.int32, key=text)
-            dims = terms[0].dims | terms[1].dims
-            return emitter.define(step.result, f"({emitter.index(expr)[0]}) == {narrowed.text}", dims, torch.bool)
+            dims, place_text = terms[0].dims | terms[1].dims, emitter.index(expr)[0]
+            place_text = place_text if place_text.isidentifier() else f"({place_text})"
+            return emitter.define(step.result, f"{place_text} == {narrowed.text}", dims, torch.bool)
     return _elementwise(emitter, step)
 
 
