@@ -70,8 +70,9 @@ def _bag(inputs: Tensors, results: Tensors) -> list[int]:
 
 
 def _added(inputs: Tensors, results: Tensors) -> list[int]:
-    """The rows that are added to are read and written, too."""
-    return [_all(inputs, results)[0] + 2 * _bytes(inputs[2])]
+    """The rows that are added to are read and written, too. Sums are taken in float32: those of bfloat16 are made and read."""
+    sums = 8 * inputs[0].numel() if inputs[0].dtype is torch.bfloat16 else 0
+    return [_all(inputs, results)[0] + 8 * inputs[2].numel() + sums]
 
 
 def _nothing(inputs: Tensors, results: Tensors) -> list[int]:
