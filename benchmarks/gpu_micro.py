@@ -239,7 +239,7 @@ def _training_step(call: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor
 
 def _copies(moved: Sequence[int]) -> Callable[[], None]:
     """Copies that move as many bytes, one after the other."""
-    blocks = [torch.empty(2, count // 2, dtype=torch.int8, device="cuda") for count in moved]
+    blocks = [torch.empty(2, count // 1024 * 512, dtype=torch.int8, device="cuda") for count in moved]
 
     def call() -> None:
         for block in blocks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MULTIPROCESSORS = 132
-LONG_ARITHMETIC, LONG_COLUMNS = 15, 30
+LONG_ARITHMETIC, LONG_COLUMNS, LONG_ROWS = 28, 30, 40
 PERSISTENT_BYTES = 32768
 STREAM_BYTES = 8192
 REREAD_BLOCK = 4096
@@ -105,8 +105,11 @@ def _row_reduction(work: Workload) -> Config:
             warps, each = (4, 16 // work.itemsize) if work.long_arithmetic else (_clamp(length // 512, 4, 16), 8)
         else:  # more warps per row mean fewer rows at a time, which a second pass finds in the cache
             is_held = work.static and work.reduction >= HELD_ROW  # its end then stays in registers
-            warps, each = 32 if work.itemsize > 2 else 16, 8 if is_held else max(4, 16 // work.itemsize)
+            half = 8 if is_held and work.operations > LONG_ROWS else 16
+            warps, each = 32 if work.itemsize > 2 else half, 8 if is_held else max(4, 16 // work.itemsize)
         block = max(min(length, warps * 32 * each), 16)
+        if work.passes == 1 and work.static and work.reduction == 2 * block and warps == 16:
+            block *= 2
         return Config(x=1, r=block, num_warps=_clamp(block // 32, 1, warps))
     rows = 1
     if work.reduction < 512:

@@ -14,12 +14,14 @@ from inductor_triton.heuristics import LONG_COLUMNS
 from inductor_triton.indexing import integer
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.online import OnlinePair
-from inductor_triton.tiling import weight
+from inductor_triton.tiling import bytes_per_thread, weight
 
 BOOLEAN = {"any": "any", "all": "all", "max": "any", "min": "all"}
 LAST_POSITION = 2**31 - 1
 UNROLL = 4
 """Blocks of a row whose loads are in flight together, while each lane keeps one accumulator per element of a block."""
+WIDEST_UNROLLED = 16
+"""Bytes per thread of a block, beyond which a loop is not unrolled beside the end of the row in registers."""
 TOGETHER = 4
 """Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per element and one per block."""
 LOWEST = "-3.4028234663852886e38"
@@ -62,6 +64,8 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
             emitter.leave_block()
 
     unroll = 1 if sum(map(weight, body.instructions)) > LONG_COLUMNS else UNROLL
+    if emitter.hold and bytes_per_thread(emitter.kernel, emitter.tiling) > WIDEST_UNROLLED:
+        unroll = 1
     lines = _loops(emitter, blocks, unroll=unroll)
     for text in before:
         emitter.line(text)

@@ -136,7 +136,7 @@ def describe(kernel: Kernel) -> Workload:
 
 def weight(step: Instruction) -> int:
     """The machine instructions of a step, roughly."""
-    return 8 if step.op in LONG else 1
+    return 24 if step.op == "uniform" else 8 if step.op in LONG else 1
 
 
 def _moved(kernel: Kernel, points: int) -> set[str]:
@@ -171,6 +171,12 @@ def held_blocks(kernel: Kernel, tiling: Tiling) -> int:
     read = {step.args[0] for step in first.instructions if step.op == "load"}
     held = HELD_ELEMENTS * 32 * tiling.config.num_warps // (axis.block * tiling.config.x * max(1, len(read)))
     return held if 0 < held < work.reduction // axis.block else 0
+
+
+def bytes_per_thread(kernel: Kernel, tiling: Tiling) -> int:
+    """Bytes of a block of the reduction in the widest type that is moved along it."""
+    axis = tiling.reduction
+    return max(1, (axis.block if axis else 1) * describe(kernel).itemsize // (32 * tiling.config.num_warps))
 
 
 def _passes(kernel: Kernel) -> int:
