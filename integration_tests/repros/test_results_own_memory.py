@@ -28,3 +28,13 @@ def test_dropout_that_drops_nothing_is_its_input(tmp_path) -> None:
     for function in (lambda x: torch.dropout(x, 0.0, True), lambda x: torch.dropout(x, 0.5, False)):
         (result,) = compiled(function, (x,), tmp_path)(x)
         assert result.data_ptr() == x.data_ptr()
+
+
+def test_literals_are_made_at_each_call():
+    import torchstrata
+
+    compiled = torchstrata.compile(lambda x: (torch.tensor([1.0, 2.0]), x + torch.tensor([1.0, 2.0])))
+    for _ in range(2):
+        literal, total = compiled(torch.ones(2))
+        assert torch.equal(literal, torch.tensor([1.0, 2.0])) and torch.equal(total, torch.tensor([2.0, 3.0]))
+        literal.add_(5)

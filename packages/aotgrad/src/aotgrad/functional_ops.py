@@ -71,6 +71,17 @@ def call_functional(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
     return own[0] if len(own) == 1 else own
 
 
+def fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """``torch._fused_adam_`` and its kin by their functional forms: torch's functionalisation takes no empty lists there."""
+    results = getattr(torch.ops.aten, name[:-1])(*args, **kwargs)
+    scaled = kwargs.get("grad_scale") is not None
+    with torch.no_grad():
+        for place, (olds, news) in enumerate(zip(args, results)):
+            if place != 1 or scaled:  # the gradients
+                for old, new in zip(olds, news):
+                    old.copy_(new)
+
+
 @cache
 def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.OpOverload:
     """``aotgrad::<namespace>_<name>_<copies>``: works on copies of the tensors that ``base`` writes to, of which there are

@@ -89,6 +89,9 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return RUN_ONCE
     if under_selective_checkpoint():
         return RUN_ONCE
+    if torch._C._are_functorch_transforms_active():  # type: ignore[attr-defined]
+        counters["fallbacks"] += 1
+        return RUN_ONCE
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)
     if len(region.entries(code)) >= config.recompile_limit:

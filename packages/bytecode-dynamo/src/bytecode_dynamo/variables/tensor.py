@@ -259,7 +259,10 @@ class TensorVariable(VariableTracker):
         if rule is not None:
             return rule(ctx, self, *args, **kwargs)
         if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
-            raise GraphBreak("BD020", f"{self.describe()}.requires_grad_(): it changes an input of the graph")
+            if not self.fake.is_leaf:
+                raise GraphBreak("BD011", f"{self.describe()}.requires_grad_(): it is no leaf")
+            ctx.graph.keep_metadata(self.fake)
+            ctx.runs_once = True
         if name in ("is_conj", "is_neg") and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
             raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
         if name in ("storage_offset", "is_inference", "is_shared", "is_pinned"):

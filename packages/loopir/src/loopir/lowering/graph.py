@@ -278,6 +278,8 @@ class _GraphLowering:
             return self.ctx.expr(value) if isinstance(value, torch.SymInt) else value
         stride = self.ctx.shape(meta.stride()) if hasattr(meta, "stride") else contiguous_strides(value.shape)
         result = self._realize_output(value, stride)
+        if result.buffer in self.ctx.graph.constants:  # which a caller that writes to its result must not change
+            result = self.ctx.copy(result, stride)
         # Sizes 1 fit any stride; the caller gets the one that the graph says.
         stride = tuple(s if size == 1 else r for size, r, s in zip(result.shape, result.stride, stride, strict=True))
         return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))

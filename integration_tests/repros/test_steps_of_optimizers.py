@@ -1,0 +1,75 @@
+"""Fused steps of optimizers, and flags that a program sets on its inputs, in one graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    torchstrata.reset()
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+
+
+OPTIMIZERS = {
+    "adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True, amsgrad=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fused_steps(name):
+    results = []
+    for wrap in (lambda f: f, lambda f: torchstrata.compile(f, fullgraph=True)):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 4)
+        optimizer = OPTIMIZERS[name](layer.parameters())
+
+        @wrap
+        def step(x, layer=layer, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = layer(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        results.append(([step(torch.randn(5, 3)) for _ in range(3)], [*layer.parameters()]))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_an_input_begins_to_require_gradients(backend):
+    def slope(x):
+        before = x * 2
+        x.requires_grad_()
+        loss = (x**3).sum()
+        loss.backward()
+        return before, x.grad, x * 5
+
+    compiled = torchstrata.compile(slope, backend=backend, fullgraph=True)
+    results = []
+    for call in (slope, compiled):
+        x = torch.arange(3.0)
+        before, gradient, after = call(x)
+        assert x.requires_grad and after.requires_grad and not before.requires_grad
+        results.append((before, gradient, after))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_parameters_are_frozen_inside(backend):
+    def frozen(layer, x):
+        for parameter in layer.parameters():
+            parameter.requires_grad_(False)
+        return layer(x).sum()
+
+    compiled, layer = torchstrata.compile(frozen, backend=backend, fullgraph=True), torch.nn.Linear(3, 2)
+    x = torch.ones(4, 3, requires_grad=True)
+    compiled(layer, x).backward()
+    assert not any(p.requires_grad or p.grad is not None for p in layer.parameters())
+    torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(4, 3))
