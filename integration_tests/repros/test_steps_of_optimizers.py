@@ -16,9 +16,6 @@ def _strict(monkeypatch):
 OPTIMIZERS = {
     "adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True, amsgrad=True),
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, fused=True),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),
 }
 
 

@@ -47,11 +47,13 @@ def is_mutable_custom(func: Any) -> bool:
     )
 
 
-def call_functional(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a mutable custom op by its functional form, then write the new values to its operands. Its own results.
+def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a mutable op by its functional form, then write the new values to its operands. Its own results.
 
-    Eager's default for such an op is to leave gradients as if it were not there.
+    Eager's default for a custom one is to leave gradients as if it were not there.
     """
+    if not isinstance(func, torch._ops.OpOverload):
+        return _fused_step(func.__name__, args, kwargs)
     schema = func._schema
     values = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     values |= dict(zip((a.name for a in schema.arguments), args)) | kwargs
@@ -71,8 +73,12 @@ def call_functional(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
     return own[0] if len(own) == 1 else own
 
 
-def fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """``torch._fused_adam_`` and its kin by their functional forms: torch's functionalisation takes no empty lists there."""
+def is_fused_step(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether it is ``torch._fused_adam_`` or of its kin, with an empty list, which torch's functionalisation refuses there."""
+    return name.startswith("_fused_") and name.endswith("_") and any(isinstance(arg, list) and not arg for arg in args)
+
+
+def _fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     results = getattr(torch.ops.aten, name[:-1])(*args, **kwargs)
     scaled = kwargs.get("grad_scale") is not None
     with torch.no_grad():

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from .effects import TracedTensor
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
-from .functional_ops import call_functional, fused_step, is_mutable_custom
+from .functional_ops import call_functional, is_fused_step, is_mutable_custom
 from .history import OuterPaths, history_of
 
 
@@ -96,7 +96,7 @@ class WriteRules(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         target = args[0] if args else None
-        if is_mutable_custom(func):
+        if is_mutable_custom(func) or is_fused_step(name, args):
             return call_functional(func, args, kwargs)
         self._check(func, name, target)
         if name == "backward" and self._not_leaves(kwargs.get("tensors", target)):
@@ -105,8 +105,6 @@ class WriteRules(TorchFunctionMode):
             self._differentiates(*args, **kwargs)
         if id(target) in self._given and (_is_write(name) or name == "__set__"):
             self.lines[id(target)] = self._user_line()
-        if name.startswith("_fused_") and name.endswith("_") and [] in args:
-            return fused_step(name, args, kwargs)
         if name.startswith("_foreach_") and name.endswith("_"):
             out = func(*args, **kwargs)
             _count_writes(target)

@@ -30,6 +30,13 @@ def under_selective_checkpoint() -> bool:
     return any(isinstance(mode, kinds) for mode in _get_current_dispatch_mode_stack())
 
 
+def under_transform() -> bool:
+    """Whether a transform of ``torch.func`` wraps the tensors, which no graph is captured for."""
+    active: bool = torch._C._are_functorch_transforms_active()  # type: ignore[attr-defined]
+    counters["fallbacks"] += active
+    return active
+
+
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
     """Under "fail_on_recompile": an error for a frame that would be compiled, eager mode for one without tensors."""
     code = view.code
