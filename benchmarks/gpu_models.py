@@ -1,10 +1,10 @@
 """Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile time, memory, accuracy.
 
-usage: python -m benchmarks.gpu_models [--alone] [--again] [--jobs N] [--timeout SECONDS] [NAME[:inference|:training]...]
+usage: python -m benchmarks.gpu_models [--alone] [--again] [--gpus N] [--jobs N] [--timeout S] [NAME[:inference|:training]...]
 
 A row per model and mode in results/gpu_models.json, each from a process of its own; rows that are there are kept (``--again``:
-measured anew). ``--jobs``: processes that compile at once; measuring waits until nobody does. ``--alone``: not next to
-torch.compile, nothing written.
+measured anew). ``--gpus``: rows are spread over so many devices, each with its share of the cores. ``--jobs``: processes per
+device that compile at once; measuring waits until nobody does there. ``--alone``: not next to torch.compile, nothing written.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -146,11 +148,11 @@ def _alternate(steps: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _memory() -> tuple[int, int]:
-    """Bytes allocated, and held from the device once nothing unused is kept: recorded graphs keep theirs."""
+def _held_memory() -> int:
+    """Bytes held from the device once nothing unused is kept: recorded graphs keep theirs."""
     gc.collect()
     torch.cuda.empty_cache()
-    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    return torch.cuda.memory_reserved()
 
 
 def _relative_error(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], training: bool) -> float:
@@ -188,18 +190,20 @@ def _turn(exclusive: bool) -> Iterator[None]:
 
 
 def _first_steps(step: Callable[[], object], nets: list[nn.Module]) -> tuple[float, int]:
-    """Seconds of the first call, and the most memory of later ones: allocated, or held from the device afterwards."""
+    """Seconds of the first call, and the most memory that later ones hold from the device: what the allocator keeps free
+    inside, for its own reasons or a recorded graph's, is counted for everybody."""
     torch.manual_seed(0)
-    base = _memory()
+    base = _held_memory()
     cold = _seconds(step)
-    for _ in range(WARM_STEPS):
-        torch.cuda.reset_peak_memory_stats()
-        step()
+    _repeat(step, WARM_STEPS)
+    _held_memory()
+    torch.cuda.reset_peak_memory_stats()
+    _repeat(step, 2)
     torch.cuda.synchronize()
-    working = torch.cuda.max_memory_allocated() - base[0]
+    most = torch.cuda.max_memory_reserved() - base
     for net in nets:
         net.zero_grad(set_to_none=True)
-    return cold, max(working, _memory()[1] - base[1])
+    return cold, most
 
 
 def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
@@ -247,7 +251,7 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     return row
 
 
-def _row_of_own_process(name: str, mode: str, options: argparse.Namespace, lock: str) -> dict[str, Any]:
+def _row_of_own_process(name: str, mode: str, options: argparse.Namespace, place: Place) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
@@ -258,10 +262,20 @@ def _row_of_own_process(name: str, mode: str, options: argparse.Namespace, lock:
     ]
     with tempfile.TemporaryDirectory(prefix="gpu-models-") as caches:
         os.chmod(caches, 0o700)
-        own = {"STRATA_CACHE_DIR": f"{caches}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs", "GPU_MODELS_LOCK": lock}
+        own = {
+            "STRATA_CACHE_DIR": f"{caches}/ours",
+            "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs",
+            "GPU_MODELS_LOCK": place.lock,
+        }
+        own |= {"CUDA_VISIBLE_DEVICES": place.device} if place.device else {}
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=options.timeout, env={**os.environ, **own}, check=False
+                [*place.command(), *command],
+                capture_output=True,
+                text=True,
+                timeout=options.timeout,
+                env={**os.environ, **own},
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return {"model": name, "mode": mode, "failed": f"took more than {options.timeout} s"}
@@ -271,13 +285,55 @@ def _row_of_own_process(name: str, mode: str, options: argparse.Namespace, lock:
     return json.loads(lines[-1])
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where rows run: a device (empty: the current one), what measuring there takes, and cores."""
+
+    device: str
+    lock: str
+    cores: tuple[int, ...] = ()
+
+    def command(self) -> list[str]:
+        """What a command runs under."""
+        return ["taskset", "-c", ",".join(map(str, self.cores))] if self.cores else []
+
+
+def _places(gpus: int, directory: str) -> list[Place]:
+    if gpus == 1:
+        return [Place("", f"{directory}/lock")]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // gpus)
+    devices = enumerate(visible.split(",")[:gpus])
+    return [Place(device, f"{directory}/lock{i}", tuple(cores[share * i : share * (i + 1)])) for i, device in devices]
+
+
+def _rows(wanted: Sequence[tuple[str, str]], options: argparse.Namespace, directory: str) -> Iterator[dict[str, Any]]:
+    """The rows as they are done; a device that is free takes the next one."""
+    places = [place for _ in range(options.jobs) for place in _places(options.gpus, directory)]
+    free: SimpleQueue[Place] = SimpleQueue()
+    for place in places:
+        free.put(place)
+
+    def row(name: str, mode: str) -> dict[str, Any]:
+        place = free.get()
+        try:
+            return _row_of_own_process(name, mode, options, place)
+        finally:
+            free.put(place)
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        for future in as_completed([pool.submit(row, name, mode) for name, mode in wanted]):
+            yield future.result()
+
+
 def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
     asked = [entry.partition(":") for entry in options.names or MODELS]
     modes = [(name, mode) for name, _, only in asked for mode in ("inference", "training") if only in ("", mode)]
     known: set[tuple[str, str]] = set()
     if RESULTS.exists() and not options.again and not options.alone:
         known = {(row["model"], row["mode"]) for row in json.loads(RESULTS.read_text())["rows"] if "failed" not in row}
-    return [entry for entry in modes if entry not in known]
+    return sorted((entry for entry in modes if entry not in known), key=lambda entry: entry[1] == "inference")
 
 
 def _summarise(rows: list[dict[str, Any]]) -> None:
@@ -294,6 +350,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     for flag in ("--alone", "--again"):
         parser.add_argument(flag, action="store_true")
+    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=int, default=300)
     parser.add_argument("--row")
@@ -303,10 +360,8 @@ def main() -> None:
         print(json.dumps(run(name, mode == "training", options.alone)), flush=True)
         return
     print(*SHOWN)
-    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(options.jobs) as pool:
-        rows = [pool.submit(_row_of_own_process, name, mode, options, lock.name) for name, mode in _wanted(options)]
-        for future in as_completed(rows):
-            row = future.result()
+    with tempfile.TemporaryDirectory() as directory:
+        for row in _rows(_wanted(options), options, directory):
             print(*(row.get(key, "-") for key in SHOWN), row.get("failed", ""), flush=True)
             if not options.alone:
                 save_rows("gpu_models", environment(), [row], ("model", "mode"))

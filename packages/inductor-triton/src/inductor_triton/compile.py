@@ -111,6 +111,7 @@ def compile_all(requests: Sequence[tuple[KernelSource, Variant]], capability: in
     keys = [variant_key(store, source, variant, capability) for source, variant in requests]
     found = {key: _load(store, key) for key in dict.fromkeys(keys)}
     missing = {key: request for key, request in zip(keys, requests) if found[key] is None}
+    missing = dict(sorted(missing.items(), key=lambda item: -len(item[1][0].text)))  # the longest first: they are waited for
     tasks = [partial(compile_variant, source, variant, capability) for source, variant in missing.values()]
     for key, binary in zip(missing, run_all(tasks), strict=True):
         facts = {name: value for name, value in asdict(binary).items() if name not in ("image", "ptx")}
