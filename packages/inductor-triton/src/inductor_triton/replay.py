@@ -251,10 +251,13 @@ class Replay:
         results = self._function(*arguments)
         groups: dict[object, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for target, position in self._offer.writes:
-            tensor, value = arguments[target], results[position]
-            targets, values = groups.setdefault((tensor.dtype, value.dtype), ([], []))  # type: ignore[attr-defined]
-            targets.append(tensor.data)  # type: ignore[attr-defined]
-            values.append(value)  # type: ignore[arg-type]
+            tensor, value = arguments[target].data, results[position]  # type: ignore[attr-defined]
+            assert isinstance(value, torch.Tensor)
+            if tensor.dtype == value.dtype == torch.int64:  # of integers, torch copies each by itself
+                tensor, value = tensor.view(torch.float64), value.view(torch.float64)
+            targets, values = groups.setdefault((tensor.dtype, value.dtype), ([], []))
+            targets.append(tensor)
+            values.append(value)
         for targets, values in groups.values():
             torch._foreach_copy_(targets, values)
         return results

@@ -15,7 +15,7 @@ from loopir.lowering.record import SimplifyingRecorder, accesses, split_loops
 from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps, same_strides
 from loopir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Origin, Shape, Symbolic, View, contiguous_strides
 from loopir.options import Options
-from loopir.simplify import ONE, ZERO
+from loopir.simplify import ONE, ZERO, product
 
 LOOP_DTYPES = frozenset({
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -148,6 +148,21 @@ class LoweringContext:
         sizes = [tuple(map(Symbolic, each)) for each in (tensor.shape, wanted)]
         self.add_extern(ExternNode(restride, (view, *sizes), (), (buffer.name,), True, (), (self.origin,)))
         return result
+
+    def layout_like(self, tensor: Tensor, shape: Shape) -> Shape | None:
+        """Dense strides of ``shape`` with the dims in the order in which ``tensor`` has them in memory."""
+        if tensor.layout is None:
+            return None
+        hint = self.facts.hint
+        dims = sorted(
+            (hint(step), hint(size), -d) for d, (step, size) in enumerate(zip(tensor.layout, tensor.shape, strict=True))
+        )
+        if any(step < 1 and size != 1 for step, size, _ in dims):
+            return None
+        strides, step = list(shape), ONE
+        for *_, d in dims:
+            strides[-d], step = step, product((step, shape[-d]))
+        return tuple(strides)
 
     def is_dense(self, shape: Shape, stride: Shape) -> bool:
         """Whether the strides are those of a contiguous tensor with its dims permuted."""

@@ -27,11 +27,11 @@ LARGE = 1 << 24
 """Bytes of an operand of a concatenation that should not stay in memory until all are there."""
 
 
-def view_of(tensor: Tensor, shape: Shape, index_map: Callable[[Index], Index]) -> Lazy:
+def view_of(tensor: Tensor, shape: Shape, index_map: Callable[[Index], Index], layout: Shape | None = None) -> Lazy:
     """A lazy tensor that reads ``tensor`` at ``index_map(index)``."""
     cost = tensor.cost
     deeper = Cost(cost.reads, cost.weight, cost.depth + 1)
-    return Lazy(shape, tensor.dtype, tensor.device, lambda ops, index: tensor.load(ops, index_map(index)), deeper)
+    return Lazy(shape, tensor.dtype, tensor.device, lambda ops, index: tensor.load(ops, index_map(index)), deeper, layout)
 
 
 def strided(tensor: Strided, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr], offset: sympy.Expr = ZERO) -> Strided:
@@ -103,7 +103,9 @@ def lower_slice(ctx: LoweringContext, node: Any, a: Tensor, *, dim: int, start: 
     if isinstance(a, Strided):
         stride = [sympy.expand(s * pace) if d == dim else s for d, s in enumerate(a.stride)]
         return strided(a, shape, stride, begin * a.stride[dim])
-    return view_of(a, shape, lambda index: (*index[:dim], begin + index[dim] * pace, *index[dim + 1 :]))
+    return view_of(
+        a, shape, lambda index: (*index[:dim], begin + index[dim] * pace, *index[dim + 1 :]), ctx.layout_like(a, shape)
+    )
 
 
 @table.register("window")
@@ -152,7 +154,7 @@ def lower_pad(ctx: LoweringContext, node: Any, a: Tensor, *, low: Sequence, high
             mask = ops.and_(mask, condition)
         return masked_load(ops, mask, source, inside, value)
 
-    return Lazy(shape, a.dtype, a.device, function, combined_cost(a, weight=2))
+    return Lazy(shape, a.dtype, a.device, function, combined_cost(a, weight=2), ctx.layout_like(a, shape))
 
 
 @table.register("cat")

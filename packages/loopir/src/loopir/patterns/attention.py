@@ -22,6 +22,7 @@ COPIES = {"view", "_unsafe_view", "reshape", "clone", "expand", "alias", "contig
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 DEVICES = ("cpu", "cuda")
 MAX_STEPS = 12
+FEW_KEYS, MANY = 64, 1 << 20
 
 
 @dataclass(slots=True)
@@ -152,7 +153,7 @@ def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta
     q, k, v = meta_of(query), meta_of(key), meta_of(value)
     if q is None or k is None or v is None or len({q.dtype, k.dtype, v.dtype}) != 1 or len({q.device, k.device, v.device}) != 1:
         return False
-    if q.dtype not in FLOATS or q.device.type not in DEVICES:
+    if q.dtype not in FLOATS or q.device.type not in DEVICES or _has_short_rows(whole):
         return False
     # k is [..., depth, keys] here; v [..., keys, depth]
     return (
@@ -161,6 +162,13 @@ def _is_possible(query: fx.Node, key: fx.Node, value: fx.Node, whole: TensorMeta
         and same_shape(q.shape[-1:], v.shape[-1:])
         and same_shape((q.shape[-2], k.shape[-1]), whole.shape[-2:])
     )
+
+
+def _has_short_rows(whole: TensorMeta) -> bool:
+    """Whether there are many rows of few keys (windows of an image): a GPU's kernels for attention compute twice as many scores
+    then, and products with a softmax between them take two thirds of the time."""
+    keys, count = whole.shape[-1], _count(whole)
+    return whole.device.type == "cuda" and isinstance(keys, int) and keys < FEW_KEYS and isinstance(count, int) and count > MANY
 
 
 def _replace(output: fx.Node, found: Scores, operands: tuple[fx.Node, fx.Node, fx.Node], whole: TensorMeta) -> None:

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 ALIGNED = 8
 WORTH = 1 << 28
 """Multiplications below which the copies cost more than they save."""
-LARGEST = 1 << 26
+LARGEST = 1 << 25
 """Bytes of a padded result; a larger one that is returned is made and cut a run of rows at a time, since it would be in memory
 twice."""
 TURNS = {"t", "permute", "transpose"}

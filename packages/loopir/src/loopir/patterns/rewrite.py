@@ -9,6 +9,7 @@ from torch import fx
 from loopir.backend import CodeGenerator
 from loopir.options import Options
 from loopir.patterns.attention import fuse_attention
+from loopir.patterns.bias import part_biases
 from loopir.patterns.cleanup import clean_up
 from loopir.patterns.contraction import offer_contractions
 from loopir.patterns.fold import fold_batch_norms, fold_constants
@@ -26,6 +27,7 @@ def rewrite_patterns(
     Constants (``get_attr``) are folded; a batch norm with constant statistics goes into its convolution; attention in its usual
     spellings becomes one call; padding, concatenation and bias additions are simplified; generators are asked to replace
     convolutions and linear layers with what follows them; small convolutions and patches in training become matrix products;
+    biases of convolutions on CUDA devices go into the loops around them;
     sizes of 16-bit products on CUDA devices grow to multiples of 8; convolution nets run channels-last where that is faster.
     """
     options = options or Options()
@@ -41,6 +43,7 @@ def rewrite_patterns(
     if not options.inference:
         multiply_convolutions(gm)
     offer_contractions(gm, codegens or {}, options.inference)
+    part_biases(gm)
     pad_products(gm)
     choose_layouts(gm, options.inference)
     fold_constants(gm)

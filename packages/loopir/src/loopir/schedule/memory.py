@@ -32,7 +32,8 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
     """The steps with allocations before first writes and frees after last uses.
 
     A result takes over the memory of an operand that dies with the launch where each point reads that operand only where it
-    stores, else that of any dead buffer of its size.
+    stores, else that of any dead buffer of its size; on other devices than CPUs, where allocating costs nothing and waiting
+    memory may be what a larger buffer needs, only that of a donated input.
     """
     given = {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
     given |= {name for step in steps if isinstance(step, ExternCall) for name in step.node.results if name}
@@ -57,7 +58,7 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
             taken |= {before} if before is not None else set()
         placed.append(step)
         for name in dying.get(position, ()):
-            if name in dead and name not in taken:
+            if name in dead and name not in taken and (name in graph.donated or graph.buffers[name].device.type == "cpu"):
                 pool.setdefault(_memory_kind(graph, name), []).append(name)
             placed.append(Free(name))
     return _without_moved(placed)

@@ -281,11 +281,12 @@ def _better(best: Best, other: Best) -> Best:
     return prims.where(takes, other[0], best[0]), [prims.where(takes, b, a) for a, b in zip(best[1], other[1])]
 
 
-def maxima(wide: Tensor, dims: Sequence[int], taps: Callable[[Tensor, int, int, Any], list[tuple[Tensor, Tensor]]]) -> Best:
-    """Window maxima and their positions per dim. ``taps(a, number, dim, fill)`` cuts a tensor, with positions (vectors)."""
-    state: Best = (wide, [])
+def maxima(a: Tensor, dims: Sequence[int], taps: Callable[[Tensor, int, int, Any], list[tuple[Tensor, Tensor]]]) -> Best:
+    """Window maxima and their positions per dim. ``taps(a, number, dim, fill)`` cuts a tensor, with positions (vectors).
+    Between dims they have the dtype of ``a``, which is exact."""
+    state: Best = (a, [])
     for number, dim in reversed(list(enumerate(dims))):
-        values = taps(state[0], number, dim, lowest(wide.dtype))
+        values = [(widen(value), at) for value, at in taps(state[0], number, dim, lowest(a.dtype))]
         others = [taps(position, number, dim, 0) for position in state[1]]
         best: Best | None = None
         for k, (value, at) in enumerate(values):
@@ -293,19 +294,20 @@ def maxima(wide: Tensor, dims: Sequence[int], taps: Callable[[Tensor, int, int, 
             found: Best = (value, [*(other[k][0] for other in others), here])
             best = found if best is None else _better(best, found)
         assert best is not None
-        state = best
+        state = round_to(best[0], a.dtype), best[1]
     return state[0], state[1][::-1]
 
 
-def _max_pool(wide: Tensor, spatial: int, lengths: Sequence[Size], taps: Any) -> tuple[Tensor, Tensor]:
-    first = wide.ndim - spatial
-    value = wide
+def _max_pool(a: Tensor, spatial: int, lengths: Sequence[Size], taps: Any) -> tuple[Tensor, Tensor]:
+    first = a.ndim - spatial
+    value = a
     for number in reversed(range(spatial)):  # of its own, so that nothing but maxima is left where positions are not used
-        parts = taps(value, number, first + number, lowest(wide.dtype))
-        value = parts[0][0]
-        for part, _ in parts[1:]:
-            value = prims.maximum(value, part)
-    _, positions = maxima(wide, range(first, wide.ndim), taps)
+        parts = [widen(part) for part, _ in taps(value, number, first + number, lowest(a.dtype))]
+        most = parts[0]
+        for part in parts[1:]:
+            most = prims.maximum(most, part)
+        value = round_to(most, a.dtype)
+    _, positions = maxima(a, range(first, a.ndim), taps)
     at = positions[0]
     for position, length in zip(positions[1:], lengths[1:]):
         at = prims.add(prims.mul(at, length), position)
@@ -329,8 +331,7 @@ def _max_pool_with_indices(spatial: int) -> None:
             w = windows[number]
             return [(tap, w.positions(k, a.device)) for k, tap in enumerate(w.taps(a, dim, fill))]
 
-        value, at = _max_pool(widen(self), spatial, self.shape[self.ndim - spatial :], taps)
-        return round_to(value, self.dtype), at
+        return _max_pool(self, spatial, self.shape[self.ndim - spatial :], taps)
 
     def backward(
         grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool,
@@ -360,8 +361,7 @@ def _adaptive_max(spatial: int) -> None:
             at = [windows[number].tap(k) for k in range(windows[number].size)]
             return [(prims.index(a, positions, dims=(dim,)), positions) for positions in at]
 
-        value, at = _max_pool(widen(self), spatial, lengths, taps)
-        return round_to(value, self.dtype), at
+        return _max_pool(self, spatial, lengths, taps)
 
     rules.register(f"adaptive_max_pool{spatial}d")(forward)
     rules.register(f"adaptive_max_pool{spatial}d_backward")(
