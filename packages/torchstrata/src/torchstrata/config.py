@@ -28,7 +28,7 @@ class Config:
     activation_memory_budget: float = 1.0
     """The share of ``min_cut``'s saved bytes that backward may keep, 0 to 1; below 1, whole layers are computed again."""
     numerics: Numerics = "fast"
-    """Inside a kernel: keep float32 between bfloat16 operations, or round after each as eager does."""
+    """Keep float32 between bfloat16 operations in a kernel, and scale a loss's gradients last; or round as eager does."""
     freeze: bool = False
     """Under ``torch.no_grad()``: parameters and buffers are constants, folded and packed; later changes of them go unseen."""
     cuda_graphs: bool = True
