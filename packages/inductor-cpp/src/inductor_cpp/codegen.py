@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import sympy
 import torch
@@ -14,7 +15,7 @@ from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import SHARE, Plan, Role, make_plan
+from inductor_cpp.plan import SHARE, Plan, Role, make_plan, next_row
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
@@ -115,9 +116,11 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     rows.lines += [_row(emitter, row, dtype) for row, dtype in emitter.kept.dtypes.items()]
     if plan.role is Role.POINTS:
         _open_lanes(emitter, _open_tile(emitter, unit) if plan.tiled else _open_block(plan, unit))
+    passes = [body for body in kernel.bodies if body.inner]
     for body in kernel.bodies:
         if body.inner:
-            _write_inner(emitter, body)
+            asked = next_row(kernel, plan) if len(passes) > 1 and body is passes[-1] else ()
+            _write_inner(emitter, body, asked)
         else:
             for step in body.instructions:
                 emitter.emit(step)
@@ -196,8 +199,8 @@ def _lanes_call(name: str, extent: sympy.Expr) -> str:
     return f"{name}<W, {divisor}>" if divisor > 1 else f"{name}<W>"
 
 
-def _write_inner(emitter: Emitter, body: Body) -> None:
-    """One inner body: its reduction loops, with what does not depend on them hoisted out."""
+def _write_inner(emitter: Emitter, body: Body, asked: Iterable[tuple[str, sympy.Expr]] = ()) -> None:
+    """One inner body: its reduction loops, with what does not depend on them hoisted out. ``asked`` are places to fetch."""
     plan, base = emitter.plan, len(emitter.levels) - 1
     outer_levels, outer_count = list(emitter.levels), emitter.count
     emitter.inner, emitter.epilogue, emitter.cascades = True, [], []
@@ -208,6 +211,8 @@ def _write_inner(emitter: Emitter, body: Body) -> None:
     for number, item in enumerate(plan.inner):
         emitter.symbol_depth[item.symbol.name] = base + 1 + number
     emitter.guards = _guards(plan, base)
+    for buffer, place in asked:
+        loops[-1].add(f"ask_for_lanes<W>({identifier(buffer)} + {print_index(place)});")
     for step in body.instructions:
         emitter.emit_kept(step)
     nest = _close_loops(emitter, loops)

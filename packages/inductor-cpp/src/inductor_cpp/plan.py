@@ -199,3 +199,19 @@ def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, red
     if units >= ENOUGH_UNITS or (axis.extent.is_Integer and int(axis.extent) <= STEP):
         return None
     return str(STEP)
+
+
+def next_row(kernel: Kernel, plan: Plan) -> list[tuple[str, sympy.Expr]]:
+    """Where the next row will be read in order: the last of several passes over a row has time to fetch it."""
+    if plan.role is not Role.REDUCTION or plan.axis is None or not plan.outer:
+        return []
+    row, read = plan.outer[-1].symbol, {item.name for item in kernel.buffers if item.role == "in"}
+    known = {item.symbol for item in (*plan.outer, *plan.inner)} | set(kernel.sizes)
+    found = {}
+    for step, inner in accesses(kernel):
+        expr = as_expr(step.args[1])
+        if not inner or step.args[0] not in read or row not in expr.free_symbols or not expr.free_symbols <= known:
+            continue
+        if stride_along(expr, plan.axis.symbol) == 1:
+            found[str(step.args[0]), expr.xreplace({row: row + 1})] = None
+    return list(found)
