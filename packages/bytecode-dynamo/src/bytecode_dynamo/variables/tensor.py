@@ -259,8 +259,6 @@ class TensorVariable(VariableTracker):
         if rule is not None:
             return rule(ctx, self, *args, **kwargs)
         if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
-            if not self.fake.is_leaf:
-                raise GraphBreak("BD011", f"{self.describe()}.requires_grad_(): it is no leaf")
             ctx.graph.keep_metadata(self.fake)
             ctx.runs_once = True
         if name in ("is_conj", "is_neg") and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
