@@ -1,4 +1,4 @@
-"""Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile time, memory, accuracy.
+"""Models on a CUDA device in bfloat16: eager, ours and torch.compile in turns; time, cold compile time, accuracy.
 
 usage: python -m benchmarks.gpu_models [--alone] [--again] [--gpus N] [--jobs N] [--timeout S] [NAME[:inference|:training]...]
 
@@ -13,7 +13,6 @@ import argparse
 import copy
 import fcntl
 import functools
-import gc
 import json
 import os
 import statistics
@@ -38,8 +37,8 @@ from integration_tests.models.zoo import ZOO
 ROUNDS, SECONDS, WARM_STEPS = 7, 0.15, 7
 RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 SHOWN = (
-    "model", "mode", "ms", "eager", "tc", "reduce_overhead", "tc_reduce_overhead", "error", "cold_s", "cold_tc_s", "peak_mb",
-    "peak_tc", "counts", "replays",
+    "model", "mode", "ms", "eager", "tc", "reduce_overhead", "tc_reduce_overhead", "error", "cold_s", "cold_tc_s",
+    "counts", "replays",
 )  # fmt: skip
 Built = tuple[nn.Module, dict[str, torch.Tensor]]
 
@@ -116,7 +115,7 @@ def _call(model: Callable[..., Any], inputs: dict[str, torch.Tensor]) -> Any:
     )
 
 
-def _step(model: Any, net: nn.Module, inputs: dict[str, torch.Tensor], training: bool) -> torch.Tensor:
+def step_of(model: Any, net: nn.Module, inputs: dict[str, torch.Tensor], training: bool) -> torch.Tensor:
     if not training:
         with torch.no_grad():
             return _call(model, inputs)
@@ -126,14 +125,14 @@ def _step(model: Any, net: nn.Module, inputs: dict[str, torch.Tensor], training:
     return loss
 
 
-def _wake_libraries(net: nn.Module, inputs: dict[str, torch.Tensor], training: bool) -> None:
+def wake_libraries(net: nn.Module, inputs: dict[str, torch.Tensor], training: bool) -> None:
     """Eager steps in both layouts of images: what libraries choose and build at the first use of a shape, up to 25 s, would be
     charged to whoever compiles first."""
     images = {key: value.ndim == 4 and value.is_floating_point() for key, value in inputs.items()}
     for layout in (torch.contiguous_format, torch.channels_last) if any(images.values()) else (torch.contiguous_format,):
         own = copy.deepcopy(net).to(memory_format=layout)
         given = {key: value.contiguous(memory_format=layout) if images[key] else value for key, value in inputs.items()}
-        _step(own, own, given, training)
+        step_of(own, own, given, training)
     torch.cuda.synchronize()
 
 
@@ -157,13 +156,6 @@ def _alternate(steps: dict[str, Callable[[], object]]) -> dict[str, float]:
         for name, step in steps.items():
             times[name].append(_seconds(functools.partial(_repeat, step, repeats[name])) / repeats[name])
     return {name: statistics.median(values) for name, values in times.items()}
-
-
-def _held_memory() -> int:
-    """Bytes held from the device once nothing unused is kept: recorded graphs keep theirs."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    return torch.cuda.memory_reserved()
 
 
 def _relative_error(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], training: bool) -> float:
@@ -200,21 +192,22 @@ def _turn(exclusive: bool) -> Iterator[None]:
         yield
 
 
-def _first_steps(step: Callable[[], object], nets: list[nn.Module]) -> tuple[float, int]:
-    """Seconds of the first call, and the most memory that later ones hold from the device: what the allocator keeps free
-    inside, for its own reasons or a recorded graph's, is counted for everybody."""
+def _first_step(step: Callable[[], object], nets: list[nn.Module]) -> float:
+    """Seconds of the first call; a few more follow."""
     torch.manual_seed(0)
-    base = _held_memory()
     cold = _seconds(step)
     _repeat(step, WARM_STEPS)
-    _held_memory()
-    torch.cuda.reset_peak_memory_stats()
-    _repeat(step, 2)
-    torch.cuda.synchronize()
-    most = torch.cuda.max_memory_reserved() - base
     for net in nets:
         net.zero_grad(set_to_none=True)
-    return cold, most
+    return cold
+
+
+def build(name: str, training: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A model on the device, with inputs."""
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        net, inputs = MODELS[name]()
+    return net.to("cuda", torch.bfloat16).train(training), inputs
 
 
 def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
@@ -222,10 +215,7 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     import inductor_triton
     import torchstrata
 
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        net, inputs = MODELS[name]()
-    net = net.to("cuda", torch.bfloat16).train(training)
+    net, inputs = build(name, training)
     compilers: dict[str, Callable[[nn.Module], Any]] = {
         "eager": lambda net: net,
         "ours": torchstrata.compile,
@@ -233,14 +223,14 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     }
     if not alone:
         compilers |= {"tc": torch.compile, "tc_reduce_overhead": functools.partial(torch.compile, mode="reduce-overhead")}
-    _wake_libraries(net, inputs, training)
+    wake_libraries(net, inputs, training)
     nets = {key: copy.deepcopy(net) for key in compilers}
     calls = {key: compilers[key](nets[key]) for key in compilers}
-    steps = {key: lambda key=key: _step(calls[key], nets[key], inputs, training) for key in calls}
-    cold, peak = {}, {}
+    steps = {key: lambda key=key: step_of(calls[key], nets[key], inputs, training) for key in calls}
+    cold = {}
     with _turn(exclusive=False):
         for key, step in steps.items():
-            cold[key], peak[key] = _first_steps(step, list(nets.values()))
+            cold[key] = _first_step(step, list(nets.values()))
             if key == "ours":
                 counts = dict(torchstrata.counters)
     with _turn(exclusive=True):
@@ -253,48 +243,13 @@ def run(name: str, training: bool, alone: bool) -> dict[str, Any]:
     }
     with _turn(exclusive=False):
         row["error"] = round(_relative_error(nets["ours"], calls["ours"], inputs, training), 2)
-    row["cold_s"], row["peak_mb"] = round(cold["ours"], 1), peak["ours"] >> 20
-    row["peak_eager"] = round(peak["ours"] / max(peak["eager"], 1), 2)
+    row["cold_s"] = round(cold["ours"], 1)
     if not alone:
-        row["cold_tc_s"], row["peak_tc"] = round(cold["tc"], 1), round(peak["ours"] / max(peak["tc"], 1), 2)
+        row["cold_tc_s"] = round(cold["tc"], 1)
     shown = ("graphs", "graph_breaks", "fallbacks", "generated_kernels", "extern_calls", "cuda_graphs")
     row["counts"] = "/".join(str(counts[key]) for key in shown)
     row["replays"] = "/".join(str(inductor_triton.counters[key]) for key in ("recorded", "replayed", "ran", "held"))
     return row
-
-
-def _row_of_own_process(name: str, mode: str, options: argparse.Namespace, place: Place) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.gpu_models",
-        "--row",
-        f"{name}:{mode}",
-        *(["--alone"] if options.alone else []),
-    ]
-    with tempfile.TemporaryDirectory(prefix="gpu-models-") as caches:
-        os.chmod(caches, 0o700)
-        own = {
-            "STRATA_CACHE_DIR": f"{caches}/ours",
-            "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs",
-            "GPU_MODELS_LOCK": place.lock,
-        }
-        own |= {"CUDA_VISIBLE_DEVICES": place.device} if place.device else {}
-        try:
-            done = subprocess.run(
-                [*place.command(), *command],
-                capture_output=True,
-                text=True,
-                timeout=options.timeout,
-                env={**os.environ, **own},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return {"model": name, "mode": mode, "failed": f"took more than {options.timeout} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return {"model": name, "mode": mode, "failed": " ".join((done.stderr or done.stdout).split())[-300:]}
-    return json.loads(lines[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +265,30 @@ class Place:
         return ["taskset", "-c", ",".join(map(str, self.cores))] if self.cores else []
 
 
-def _places(gpus: int, directory: str) -> list[Place]:
+def own_process(arguments: Sequence[str], place: Place, timeout: float) -> dict[str, Any]:
+    """The object that ``python -m ARGUMENTS`` prints as JSON, run with caches of its own; ``failed`` says why there is none."""
+    with tempfile.TemporaryDirectory(prefix="gpu-models-") as caches:
+        os.chmod(caches, 0o700)
+        own = {
+            "STRATA_CACHE_DIR": f"{caches}/ours",
+            "TORCHINDUCTOR_CACHE_DIR": f"{caches}/theirs",
+            "GPU_MODELS_LOCK": place.lock,
+        }
+        own |= {"CUDA_VISIBLE_DEVICES": place.device} if place.device else {}
+        command = [*place.command(), sys.executable, "-m", *arguments]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **own}, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {"failed": f"took more than {timeout} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        return {"failed": " ".join((done.stderr or done.stdout).split())[-300:]}
+    return json.loads(lines[-1])
+
+
+def places_of(gpus: int, directory: str) -> list[Place]:
     if gpus == 1:
         return [Place("", f"{directory}/lock")]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
@@ -320,23 +298,28 @@ def _places(gpus: int, directory: str) -> list[Place]:
     return [Place(device, f"{directory}/lock{i}", tuple(cores[share * i : share * (i + 1)])) for i, device in devices]
 
 
-def _rows(wanted: Sequence[tuple[str, str]], options: argparse.Namespace, directory: str) -> Iterator[dict[str, Any]]:
-    """The rows as they are done; a device that is free takes the next one."""
-    places = [place for _ in range(options.jobs) for place in _places(options.gpus, directory)]
-    free: SimpleQueue[Place] = SimpleQueue()
-    for place in places:
-        free.put(place)
-
-    def row(name: str, mode: str) -> dict[str, Any]:
-        place = free.get()
-        try:
-            return _row_of_own_process(name, mode, options, place)
-        finally:
+def spread(tasks: Sequence[Sequence[str]], options: argparse.Namespace) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
+    """What ``own_process`` gives for each task, as they are done; a device that is free takes the next one."""
+    with tempfile.TemporaryDirectory() as directory:
+        places = [place for _ in range(options.jobs) for place in places_of(options.gpus, directory)]
+        free: SimpleQueue[Place] = SimpleQueue()
+        for place in places:
             free.put(place)
 
-    with ThreadPoolExecutor(len(places)) as pool:
-        for future in as_completed([pool.submit(row, name, mode) for name, mode in wanted]):
-            yield future.result()
+        def done(task: Sequence[str]) -> tuple[Sequence[str], dict[str, Any]]:
+            place = free.get()
+            try:
+                return task, own_process(task, place, options.timeout)
+            finally:
+                free.put(place)
+
+        with ThreadPoolExecutor(len(places)) as pool:
+            for future in as_completed([pool.submit(done, task) for task in tasks]):
+                yield future.result()
+
+
+def _task(name: str, mode: str, options: argparse.Namespace) -> list[str]:
+    return ["benchmarks.gpu_models", "--row", f"{name}:{mode}", *(["--alone"] if options.alone else [])]
 
 
 def _wanted(options: argparse.Namespace) -> list[tuple[str, str]]:
@@ -372,11 +355,12 @@ def main() -> None:
         print(json.dumps(run(name, mode == "training", options.alone)), flush=True)
         return
     print(*SHOWN)
-    with tempfile.TemporaryDirectory() as directory:
-        for row in _rows(_wanted(options), options, directory):
-            print(*(row.get(key, "-") for key in SHOWN), row.get("failed", ""), flush=True)
-            if not options.alone:
-                save_rows("gpu_models", environment(), [row], ("model", "mode"))
+    for task, found in spread([_task(name, mode, options) for name, mode in _wanted(options)], options):
+        name, _, mode = task[2].partition(":")
+        row = {"model": name, "mode": mode, **found}
+        print(*(row.get(key, "-") for key in SHOWN), row.get("failed", ""), flush=True)
+        if not options.alone:
+            save_rows("gpu_models", environment(), [row], ("model", "mode"))
     if RESULTS.exists() and not options.alone:
         _summarise(json.loads(RESULTS.read_text())["rows"])
 
