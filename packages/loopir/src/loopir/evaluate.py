@@ -180,7 +180,8 @@ class _Evaluation:
         assert step.result is not None
         result = self._compute(step, values, symbols, shape)
         if self.rounding is not None and step.op not in EXACT and result.dtype.is_floating_point:
-            result = self.rounding(result)
+            for _ in range(_roundings(step, shape[1])):
+                result = self.rounding(result)
         values[step.result] = result
         if step.op == "indirect":
             symbols[step.result] = result
@@ -255,13 +256,19 @@ class _Evaluation:
         return positions
 
 
+def _roundings(step: Instruction, terms: int) -> int:
+    """How often a result is rounded at least, in whatever order it is computed: a sum of ``n`` terms log2(n) times."""
+    adds_up = step.op == "reduce" and step.args[0] in ("sum", "prod")
+    return max(1, terms.bit_length() - 1) if adds_up else 1
+
+
 def evaluate_kernel(
     kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = (), rounding: Rounding | None = None
 ) -> None:
     """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel would.
 
-    ``rounding`` is applied to the floating result of every operation that rounds, and to the terms of sums and products: with
-    one that errs by an ULP, results differ by what any order of operations may.
+    ``rounding`` is applied to the floating result of every operation, as often as it rounds at least, and to the terms of sums
+    and products: with one that errs by an ULP, results differ by what any order of operations may.
     Raises IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out of bounds.
     """
     _Evaluation(kernel, tensors, sizes, rounding).run()
