@@ -46,7 +46,8 @@ def page(micro: Row, models: Row) -> str:
         f"medians of runs in turns in one process on {made.get('device', '')}, torch {made.get('torch', '')}.",
         "Ratios are times over ours:",
         "above 1, ours is faster. The first call is measured after eager calls in both layouts of images, which libraries may",
-        "need seconds for; the peak is what later calls hold from the device at most, recorded graphs included.",
+        "need seconds for; the peak, by `benchmarks.gpu_memory`, is what later calls hold from the device at most, recorded",
+        "graphs included, each compiler in a process of its own.",
         "", "## Models, bfloat16", "",
     ]  # fmt: skip
     for mode in ("inference", "training"):
