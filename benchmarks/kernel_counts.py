@@ -385,6 +385,9 @@ def main() -> None:
     if not arguments.table:
         import os
 
+        from integration_tests.models.vision import import_torchvision
+
+        import_torchvision()  # transformers and timm import it
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp())
         incumbent = Incumbent()
         for name, mode in cases[index::count]:
