@@ -136,3 +136,22 @@ def test_a_file_of_another_form_is_a_miss(compiled, store):
     host, made = compiled(lambda x: x.exp(), x)
     assert made == 1 and torch.equal(host(x)[0], x.exp())
     assert compiled(lambda x: x.exp(), x)[1] == 0
+
+
+def test_only_the_generators_of_the_graphs_devices_are_asked(compiled):
+    class Elsewhere(Reproducible):
+        def identity(self):
+            raise AssertionError("this wakes a device's driver")
+
+    x = torch.ones(11)
+    for made in (1, 0):
+        assert compiled(lambda x: x.cos(), x, codegens={"cpu": Reproducible(), "cuda": Elsewhere("cuda")})[1] == made
+
+
+def test_what_a_generator_says_of_the_machine_counts(compiled, monkeypatch):
+    x = torch.ones(13)
+    assert compiled(lambda x: x.sin(), x)[1] == 1
+    monkeypatch.setattr(Reproducible, "identity", lambda self: ("another processor",))
+    assert compiled(lambda x: x.sin(), x)[1] == 1
+    monkeypatch.undo()
+    assert compiled(lambda x: x.sin(), x)[1] == 0

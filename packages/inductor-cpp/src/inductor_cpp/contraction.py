@@ -52,6 +52,11 @@ def offer_contraction(contraction: Contraction) -> Offer | None:
     return _offer_linear(contraction, x, weight) if contraction.kind == "linear" else None
 
 
+def processor_identity() -> tuple[str, ...]:
+    """All that offers depend on beyond the contraction and torch's settings."""
+    return (*(str(dtype) for dtype in (torch.bfloat16, torch.float16) if _is_supported(dtype)), f"intel {is_intel()}")
+
+
 def _is_supported(dtype: torch.dtype) -> bool:
     if dtype is torch.bfloat16:
         return bool(mkldnn._is_mkldnn_bf16_supported())

@@ -10,7 +10,7 @@ from loopir import ArtifactStore, Contraction, HostProgram, Kernel, KernelSource
 
 from inductor_cpp.build import build_kernels
 from inductor_cpp.codegen import kernel_text
-from inductor_cpp.contraction import offer_contraction
+from inductor_cpp.contraction import offer_contraction, processor_identity
 from inductor_cpp.heap import keep_freed_memory
 from inductor_cpp.link import link_runs
 from inductor_cpp.toolchain import Toolchain, find_toolchain
@@ -32,8 +32,8 @@ class CppCodeGenerator:
         return self._toolchain
 
     def identity(self) -> tuple[str, ...]:
-        """Nothing but what loopir knows of the process: sources are the same on every machine."""
-        return ()
+        """What offers depend on: sources are the same on every machine."""
+        return processor_identity()
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """C++ text of ``kernel``; the same on every machine, since the lane count is the header's."""

@@ -38,8 +38,8 @@ def compile_graph(
 ) -> HostProgram:
     """Compiles a functional ATen graph (C2) or a prim graph (C3). ``codegens`` maps a device type to its code generator.
 
-    A graph that ``store`` knows is only built.
-    ``on_artifact(name, text)`` receives the loops, the kernels' sources and the host program as they are made.
+    A graph that ``store`` knows is only built. ``on_artifact(name, text)`` receives the loops, the kernels' sources and the
+    host program as they are made, and has all of them made.
     """
     show, options, store = on_artifact or (lambda name, text: None), options or Options(), store or ArtifactStore()
     recall = None if on_artifact or options.check or options.freeze else Recall.of(gm, codegens, store, options)

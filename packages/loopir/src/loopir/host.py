@@ -55,9 +55,9 @@ class HostProgram:
     """What a program became. Calling it with the graph's inputs returns the list of its outputs.
 
     ``source`` is the text of the host function; ``kernel_count`` the kernels built, ``launch_count`` the launches per call,
-    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and
-    ``sources`` are what it is made of. Called with one list of the inputs, a program with
-    donated inputs empties the list and lets go of them early (contract B5).
+    ``extern_count`` and ``extern_ops`` the extern calls per call and their names; ``program`` and ``sources`` are what it is
+    made of. Called with one list of the inputs, a program with donated inputs empties the list and lets go of them early
+    (contract B5).
     """
 
     def __init__(

@@ -59,10 +59,12 @@ class Recall:
         """None where nothing can be kept. ``settings``: the caller's, plain values or dataclasses of them."""
         try:
             constants = dict(_constants(gm))
-            identities = [(device, type(codegen), _identity(codegen)) for device, codegen in codegens.items()]
+            devices = _devices(gm)
+            used = {device: codegen for device, codegen in codegens.items() if device in devices}
+            identities = [(device, type(codegen), _identity(codegen)) for device, codegen in used.items()]
             lines = list(dict.fromkeys(map(user_line, gm.graph.nodes)))
             graph = _graph_text(gm, constants, lines)
-            around = _text((_machine(), _versions(*map(type, codegens.values())), identities, settings))
+            around = _text((_machine(), _versions(*map(type, used.values())), identities, settings))
         except Undescribed:
             return None
         return Recall(store, store.key("loopir.recall", around, graph), constants, lines)
@@ -117,6 +119,20 @@ class _Loader(pickle.Unpickler):
         if kind == "op":
             return functools.reduce(getattr, (name, *names), torch.ops)
         return {"prim": primops.OPSET, "constant": self.recall.constants, "line": self.recall.lines}[kind][name]
+
+
+def _devices(gm: torch.fx.GraphModule) -> set[str]:
+    """Types of the devices of a graph's values: no other generator is asked, for that may wake its device's driver."""
+    values = [node.meta.get("val") for node in gm.graph.nodes]
+    return {item.device.type for value in values for item in _flat(value) if hasattr(item, "device")}
+
+
+def _flat(value: object) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
 
 
 def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:

@@ -204,11 +204,9 @@ def peak_bytes(program: Program, linked: Linked) -> int:
     what it frees of its inputs is counted."""
 
     def value(expr: sympy.Expr) -> int:
-        return (
-            int(expr)
-            if expr.is_Integer
-            else int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))
-        )  # type: ignore[arg-type]
+        if expr.is_Integer:
+            return int(expr)
+        return int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))
 
     sizes = {name: value(size_in_bytes(buffer)) for name, buffer in program.buffers.items()}
     held = {name: sizes[name] for name in program.freed_inputs}
