@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import networkx
 import pytest
 import torch
 import torch.nn.functional as F
@@ -144,6 +145,19 @@ def test_minimum_cut_equals_brute_force(seed):
     best = min(map(cost, sides))
     assert cost(late) == best
     assert sum(late) == min(sum(s) for s in sides if cost(s) == best)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_minimum_cut_equals_networkx(seed):
+    rng = random.Random(seed)
+    size = 60
+    pairs = [(a, b) for a in range(size) for b in range(size) if a < b < a + 9 and rng.random() < 0.5]
+    edges = [(a, b, None if a and b < size - 1 and rng.random() < 0.3 else rng.randint(0, 1 << 40)) for a, b in pairs]
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((0, size - 1))
+    for a, b, capacity in edges:
+        graph.add_edge(a, b, **({} if capacity is None else {"capacity": capacity}))
+    assert sink_side(edges, 0, size - 1) == networkx.minimum_cut(graph, 0, size - 1)[1][1]
 
 
 def test_a_network_without_a_finite_cut_is_an_error():

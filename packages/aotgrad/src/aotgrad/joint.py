@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode
+from symshapes import FakeTensorMode, LazyGraphModule
 from torch.utils import _pytree as pytree
 
 from .attention import AttentionMasks
@@ -90,7 +90,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         gradients, error = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], "")
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
-    gm = torch.fx.GraphModule(tracer.root, tracer.graph, "Joint")
+    gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
     return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec, error, traced.outer_paths)
 
 
@@ -107,7 +107,7 @@ def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeT
             if node is not tracer.node_of(t.before):
                 results.append(node)
     tracer.graph.output(tuple(results))
-    return torch.fx.GraphModule(tracer.root, tracer.graph, "Functional")
+    return LazyGraphModule(tracer.root, tracer.graph, "Functional")
 
 
 def _fake(value: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Minimum cuts of directed graphs."""
+"""Minimum cuts of directed graphs, by the maximum flow of Dinic (1970)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import inf
 
 Edge = tuple[int, int, int | None]
 
@@ -11,22 +12,75 @@ def sink_side(edges: Iterable[Edge], source: int, sink: int) -> set[int]:
     """The nodes behind a minimum cut; of all minimum cuts the one nearest to the sink, which is unique.
 
     Args:
-        edges: (tail, head, capacity), one at most per pair of nodes; an edge of capacity None is never cut.
+        edges: (tail, head, capacity); an edge of capacity None is never cut.
         source: where flow starts.
         sink: where it ends.
 
     Raises ValueError when no finite cut exists.
     """
-    # networkx takes longer to import than all of aotgrad, and programs without backward never get here
-    import networkx as nx  # noqa: PLC0415
-    from networkx.algorithms.flow import boykov_kolmogorov  # noqa: PLC0415
+    network = _Network(edges, source, sink)
+    while source in (distance := network.distances()):
+        network.saturate(distance)
+    return set(distance)
 
-    graph = nx.DiGraph()
-    graph.add_nodes_from((source, sink))
-    for tail, head, capacity in edges:
-        graph.add_edge(tail, head, **({} if capacity is None else {"capacity": capacity}))
-    try:
-        _, (_, behind) = nx.minimum_cut(graph, source, sink, flow_func=boykov_kolmogorov)
-    except nx.NetworkXUnbounded as error:
-        raise ValueError("every cut passes an edge that must not be cut") from error
-    return behind
+
+class _Network:
+    """Residual capacities. Arc ``e`` ends at ``heads[e]``; ``e ^ 1`` is its reverse."""
+
+    def __init__(self, edges: Iterable[Edge], source: int, sink: int) -> None:
+        self.source, self.sink = source, sink
+        self.heads: list[int] = []
+        self.residual: list[float] = []  # whole numbers, or infinite
+        self.arcs: dict[int, list[int]] = {source: [], sink: []}
+        for tail, head, capacity in edges:
+            for start, end, room in ((tail, head, inf if capacity is None else capacity), (head, tail, 0)):
+                self.arcs.setdefault(start, []).append(len(self.heads))
+                self.heads.append(end)
+                self.residual.append(room)
+
+    def distances(self) -> dict[int, int]:
+        """Arcs to the sink, of each node from which more can flow there."""
+        heads, residual, distance = self.heads, self.residual, {self.sink: 0}
+        queue = [self.sink]
+        for node in queue:
+            for arc in self.arcs[node]:
+                tail = heads[arc]
+                if tail not in distance and residual[arc ^ 1]:
+                    distance[tail] = distance[node] + 1
+                    queue.append(tail)
+        return distance
+
+    def saturate(self, distance: Mapping[int, int]) -> None:
+        """Sends flow along shortest paths until each has a full arc."""
+        heads, residual = self.heads, self.residual
+        tried = dict.fromkeys(distance, 0)  # arcs of a node that lead nowhere
+        path: list[int] = []
+        node = self.source
+        while True:
+            if node == self.sink:
+                full = self._send(path)
+                node = heads[path[full] ^ 1]
+                del path[full:]
+            arcs, nearer = self.arcs[node], distance[node] - 1
+            while tried[node] < len(arcs):
+                arc = arcs[tried[node]]
+                if residual[arc] and distance.get(heads[arc]) == nearer:
+                    path.append(arc)
+                    node = heads[arc]
+                    break
+                tried[node] += 1
+            else:
+                if not path:
+                    return
+                node = heads[path.pop() ^ 1]
+                tried[node] += 1
+
+    def _send(self, path: list[int]) -> int:
+        """Sends what a path has room for; the place of its first arc that is full then."""
+        flow = min(self.residual[arc] for arc in path)
+        if flow == inf:
+            raise ValueError("every cut passes an edge that must not be cut")
+        for arc in path:
+            self.residual[arc] -= flow
+            self.residual[arc ^ 1] += flow
+        return next(place for place, arc in enumerate(path) if not self.residual[arc])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from symshapes import expr_of, is_symbolic
+from symshapes import LazyGraphModule, expr_of, is_symbolic
 
 from .cost import Recompute, recompute_class
 from .donation import donated_among, own_among
@@ -278,7 +278,7 @@ def extract_forward(
             out.meta["val"] = node.meta["val"]
         outputs.append(out)
     graph.output(tuple(outputs))
-    return torch.fx.GraphModule(joint.gm, graph, "Forward")
+    return LazyGraphModule(joint.gm, graph, "Forward")
 
 
 def _extract_backward(
@@ -299,4 +299,4 @@ def _extract_backward(
         substitute = view.substitutes.get(node)
         env[node] = graph.node_copy(node, env.__getitem__) if substitute is None else env[substitute]
     graph.output(tuple(env[g] for g in gradients))
-    return torch.fx.GraphModule(view.joint.gm, graph, "Backward")
+    return LazyGraphModule(view.joint.gm, graph, "Backward")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import linecache
 import operator
 import re
-import weakref
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +11,8 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import FakeTensor
-from torch.fx import Graph, GraphModule, Node, graph_module
+from symshapes import FakeTensor, LazyGraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from .errors import GraphBreak, InvariantError
 from .source import Source
@@ -195,8 +193,7 @@ class GraphBuilder:
         root = torch.nn.Module()
         for name, value in self.attributes.items():
             setattr(root, name, value)
-        module = GraphModule(root, graph, "CapturedGraph")
-        weakref.finalize(module, _forget_source, module.forward.__code__.co_filename)
+        module = LazyGraphModule(root, graph, "CapturedGraph")
         return module, [self.inputs[node] for node in graph.nodes if node.op == "placeholder"]
 
     def _merge_equal_sizes(self) -> None:
@@ -226,12 +223,6 @@ class GraphBuilder:
         for node in placeholders:
             if isinstance(node.meta["val"], (torch.SymInt, torch.SymFloat)) and node is not first and first is not None:
                 first.prepend(node)
-
-
-def _forget_source(name: str) -> None:
-    """Drop the text of a module that is gone, which torch.fx keeps for tracebacks for ever."""
-    linecache.cache.pop(name, None)
-    getattr(graph_module._loader, "eval_cache", {}).pop(name, None)
 
 
 class NestedGraph(GraphBuilder):
@@ -280,7 +271,7 @@ class NestedGraph(GraphBuilder):
                         lifted[used] = self.add_parameter(used.meta["val"], f"outer_{used.name}")
                     node.replace_input_with(used, lifted[used])
         self.graph.erase_node(self._end_of_inputs)
-        return GraphModule(torch.nn.Module(), self.graph, "NestedGraph"), list(lifted)
+        return LazyGraphModule(torch.nn.Module(), self.graph, "NestedGraph"), list(lifted)
 
 
 def free_symbols(val: Any) -> set[sympy.Symbol]:

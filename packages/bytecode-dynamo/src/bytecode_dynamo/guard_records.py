@@ -155,7 +155,7 @@ class Guards:
 
     def __init__(self) -> None:
         self._records: list[GuardRecord] = []
-        self._known: dict[tuple[Source, GuardKind], list[Any]] = {}
+        self._known: dict[tuple[Source, GuardKind, str], list[Any]] = {}
 
     def require(self, source: Source, kind: GuardKind, expected: Any, reason: str = "") -> None:
         """Add a guard unless the same one is there."""
@@ -163,7 +163,7 @@ class Guards:
             return  # it is what it is
         if kind is GuardKind.FUNCTION_CODE and isinstance(expected, FunctionType):
             expected = FunctionFacts.of(expected)
-        known = self._known.setdefault((source, kind), [])
+        known = self._known.setdefault(_slot(source, kind, expected), [])
         if any(same_expectation(kind, old, expected) for old in known):
             return
         known.append(expected)
@@ -176,7 +176,7 @@ class Guards:
     def truncate(self, length: int) -> None:
         """Forget the records added since there were ``length`` of them."""
         for record in self._records[length:]:
-            known = self._known[record.source, record.kind]
+            known = self._known[_slot(record.source, record.kind, record.expected)]
             known[:] = [expected for expected in known if expected is not record.expected]
         del self._records[length:]
 
@@ -185,6 +185,11 @@ class Guards:
 
     def __iter__(self) -> Iterator[GuardRecord]:
         return iter(self._records)
+
+
+def _slot(source: Source, kind: GuardKind, expected: Any) -> tuple[Source, GuardKind, str]:
+    """Guards that may be the same are found together; a class has one for each attribute."""
+    return source, kind, expected[0] if kind is GuardKind.CLASS_ATTR else ""
 
 
 def same_expectation(kind: GuardKind, a: Any, b: Any) -> bool:

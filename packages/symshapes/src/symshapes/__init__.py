@@ -4,6 +4,7 @@ from .env import ShapeEnv
 from .errors import DataDependentError, FakeTensorError, FrozenEnvError, GuardOnDataDependent, SymbolicError
 from .expr import Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc
 from .fake import FakeTensor, FakeTensorMode
+from .graph_module import LazyGraphModule
 from .guards import SizeGuard, current_user_line, python_text
 from .node import SymNode
 from .quiet import quiet
@@ -22,6 +23,7 @@ __all__ = [
     "FrozenEnvError",
     "GuardOnDataDependent",
     "Interval",
+    "LazyGraphModule",
     "Mod",
     "Round",
     "ShapeEnv",

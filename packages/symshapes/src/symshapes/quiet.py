@@ -66,7 +66,7 @@ class _Quiet:
     def _look_around(self) -> None:
         """Only modules around torch that were loaded since can have made new wrappers."""
         self._modules_seen = len(sys.modules)
-        around = {name for name in sys.modules if name.startswith("torch")}
+        around = {name for name in sys.modules if name.startswith("torch") and not name.startswith("torchstrata")}
         if not around <= self._around:
             self._scan()
         self._around = around

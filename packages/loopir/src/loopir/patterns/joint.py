@@ -10,6 +10,7 @@ import operator
 from typing import Any
 
 import torch
+from symshapes import LazyGraphModule
 from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
@@ -67,7 +68,7 @@ class _Layouts:
                     return None
             elif not self._take(node):
                 return None
-        made = fx.GraphModule(self.gm, self.graph, self.gm.__class__.__name__)
+        made = LazyGraphModule(self.gm, self.graph, self.gm.__class__.__name__)
         made.meta.update(self.gm.meta)
         return made
 

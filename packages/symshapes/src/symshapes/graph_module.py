@@ -1,0 +1,54 @@
+"""A ``GraphModule`` that generates its Python code when somebody asks for it."""
+
+from __future__ import annotations
+
+import linecache
+import weakref
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, graph_module
+
+
+class LazyGraphModule(GraphModule):
+    """Generating code costs several times what building the graph does, and compilers never run it.
+
+    Args:
+        root: where constants come from.
+        graph: taken over.
+        class_name: of the module, in messages.
+    """
+
+    def __init__(self, root: torch.nn.Module, graph: Graph, class_name: str = "GraphModule") -> None:
+        self.__dict__["_is_new"] = True
+        super().__init__(root, graph, class_name)
+
+    def recompile(self) -> Any:
+        """Generates the code; put off when called by the constructor."""
+        if self.__dict__.pop("_is_new", False):
+            return None
+        made = super().recompile()
+        weakref.finalize(self, _forget_source, self.forward.__code__.co_filename)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_code":
+            self.recompile()
+            return self._code
+        return super().__getattr__(name)
+
+    def __reduce__(self) -> Any:
+        assert self.code  # what is pickled
+        return super().__reduce__()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the graph."""
+        if "_code" not in self.__dict__:
+            self.recompile()  # puts another `forward` into this instance's class
+        return type(self).forward(self, *args, **kwargs)
+
+
+def _forget_source(name: str) -> None:
+    """Drops the text of a module that is gone, which torch.fx keeps for tracebacks for ever."""
+    linecache.cache.pop(name, None)
+    getattr(graph_module._loader, "eval_cache", {}).pop(name, None)
