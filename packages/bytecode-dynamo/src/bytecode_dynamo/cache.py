@@ -28,8 +28,3 @@ class CacheReport:
 def report(region: Region) -> list[CacheReport]:
     """One report for each code object that the region has met, in no particular order."""
     return [CacheReport(code, region.entries(code), region.is_skipped(code)) for code in region.codes()]
-
-
-def entry_count(region: Region, code: CodeType) -> int:
-    """How many entries a code object has in a region: a recompile limit compares this."""
-    return len(region.entries(code))

@@ -157,7 +157,3 @@ class Context(Creation, Calls):
         erased = self.graph.rollback(graph)
         self.modes.resync(self)
         return any(map(is_in_place, erased))
-
-    def root_value(self, value: VariableTracker) -> VariableTracker:
-        """The tracker to build after the graph."""
-        return value

@@ -145,10 +145,6 @@ class UnsoundAssumption(Exception):
     """Capture the frame again without assumptions on data: a graph that has found one wrong could not be undone."""
 
 
-class SkipFrame(Exception):
-    """The frame runs as it is: there is nothing to capture, or capturing it would not pay."""
-
-
 class NotConstant(Exception):
     """A tracker has no value known while capturing."""
 

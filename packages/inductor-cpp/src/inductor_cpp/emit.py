@@ -100,10 +100,6 @@ class Emitter:
         """The value in all lanes."""
         return binding.text if binding.vector or not self.lanes_open else f"splat<W>({binding.text})"
 
-    def vector_type(self, dtype: torch.dtype) -> str:
-        """The type of a vector of ``dtype``."""
-        return f"vec<{c_type(dtype)}, W>"
-
     def index(self, expr: object, lane: str | None = None) -> str:
         """An index as text: of lane 0, or of the lane named ``lane``."""
         symbols = {s.name: s for s in as_expr(expr).free_symbols if isinstance(s, sympy.Symbol)}

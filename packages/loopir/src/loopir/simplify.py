@@ -65,10 +65,6 @@ class Facts:
                 return False
         return True
 
-    def is_at_least(self, a: sympy.Expr, b: sympy.Expr) -> bool:
-        """Whether ``a >= b`` is known."""
-        return self.is_nonnegative(a - b)
-
     def is_dense(self, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr]) -> bool:
         """Whether the strides are those of a contiguous tensor with its dims permuted."""
         dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]

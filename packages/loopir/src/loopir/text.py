@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from loopir.expr import format_expr
-from loopir.kernel import Instruction, Kernel, KernelBuffer, Value
+from loopir.kernel import Instruction, Kernel, KernelBuffer
 from loopir.ops import OPS, DtypeRule
 
 INDENT = "    "
@@ -99,8 +99,3 @@ def _index(expr: object) -> str:
     if not isinstance(expr, sympy.Expr | int):
         raise TypeError(f"not an index expression: {expr!r}")
     return format_expr(expr)
-
-
-def value_operands(instruction: Instruction) -> tuple[Value, ...]:
-    """The SSA values an instruction reads, in order."""
-    return tuple(arg for arg in instruction.args if isinstance(arg, Value))

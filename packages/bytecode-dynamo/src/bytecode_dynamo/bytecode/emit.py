@@ -67,10 +67,6 @@ class Emitter:
         """Push a local variable that is bound."""
         self.emit(Op.LOAD_FAST, name)
 
-    def load_fast_check(self, name: str) -> None:
-        """Push a local variable, or raise UnboundLocalError."""
-        self.emit(Op.LOAD_FAST_CHECK, name)
-
     def store_fast(self, name: str) -> None:
         """Pop into a local variable."""
         self.emit(Op.STORE_FAST, name)
@@ -87,10 +83,6 @@ class Emitter:
         """Pop into a cell or free variable."""
         self.emit(Op.STORE_DEREF, name)
 
-    def delete_deref(self, name: str) -> None:
-        """Empty a cell or free variable."""
-        self.emit(Op.DELETE_DEREF, name)
-
     def load_closure(self, name: str) -> None:
         """Push the cell itself of a cell or free variable."""
         self.emit(Op.LOAD_CLOSURE, name)
@@ -98,14 +90,6 @@ class Emitter:
     def load_global(self, name: str) -> None:
         """Push a global (or built-in) of the running function."""
         self.emit(Op.LOAD_GLOBAL, Global(name))
-
-    def store_global(self, name: str) -> None:
-        """Pop into a global of the running function."""
-        self.emit(Op.STORE_GLOBAL, name)
-
-    def delete_global(self, name: str) -> None:
-        """Delete a global of the running function."""
-        self.emit(Op.DELETE_GLOBAL, name)
 
     # Attributes and items.
 
@@ -125,18 +109,6 @@ class Emitter:
         """Container -> its item under a constant key."""
         self.load_const(key)
         self.emit(Op.BINARY_SUBSCR)
-
-    def subscript(self) -> None:
-        """Container, key -> item."""
-        self.emit(Op.BINARY_SUBSCR)
-
-    def store_subscript(self) -> None:
-        """Value, container, key -> nothing."""
-        self.emit(Op.STORE_SUBSCR)
-
-    def delete_subscript(self) -> None:
-        """Container, key -> nothing."""
-        self.emit(Op.DELETE_SUBSCR)
 
     # Stack.
 
@@ -225,11 +197,6 @@ class Emitter:
     def jump(self, label: Label) -> None:
         """Go to a label."""
         self.emit(Op.JUMP, label)
-
-    def pop_jump_if(self, truth: bool, label: Label) -> None:
-        """Pop a value and go to a label if its truth is this one."""
-        self.emit(Op.TO_BOOL)
-        self.emit(Op.POP_JUMP_IF_TRUE if truth else Op.POP_JUMP_IF_FALSE, label)
 
     def return_value(self) -> None:
         """Return the top entry."""

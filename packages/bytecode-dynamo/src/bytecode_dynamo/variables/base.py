@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.source import Source
@@ -196,8 +196,3 @@ def no_keywords(kwargs: Kwargs, what: str) -> None:
     """Break the graph when a rule without keyword parameters got some."""
     if kwargs:
         raise GraphBreak("BD007", f"{what} with keyword arguments")
-
-
-def unreachable(message: str) -> NoReturn:
-    """A state that the rules of evaluation exclude."""
-    raise AssertionError(message)

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 
-def new_iterator_key(cls: type) -> Identity:
-    """The identity of an iterator made while evaluating."""
-    return Identity(cls)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class IteratorVariable(VariableTracker):
     """Base of iterators; subclasses say how to advance."""
