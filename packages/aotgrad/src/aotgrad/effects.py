@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from .errors import Unsupported
 from .functional import current_value, is_functional, storage_id
 from .history import OuterPaths
-from .plan import Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View, ViewMode
+from .plan import Assertion, Constant, EffectPlan, Mutation, Output, SameAs, Slot, Target, View, ViewMode
 from .tracer import Tracer
 from .views import steps_between, view_chain, view_root
 
@@ -67,7 +67,8 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
         i for i, v in enumerate(planner.values) if is_functional(v) and v.requires_grad and i in planner.tracked
     )
     retaining = tuple(i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad)
-    return EffectPlan(outputs, mutations, differentiable, retaining), planner.values
+    assertions = tuple(Assertion(planner.slot(value, tracked=False), *how) for value, *how in tracer.assertions)
+    return EffectPlan(outputs, mutations, differentiable, retaining, assertions), planner.values
 
 
 class _Planner:

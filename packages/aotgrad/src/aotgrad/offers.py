@@ -58,6 +58,8 @@ def saved_values(ctx: Any, first: int, count: int) -> Sequence[torch.Tensor]:
 
 def write_backs(joint: Joint, results: Sequence[torch.fx.Node]) -> tuple[tuple[int, int], ...]:
     """Write-backs that are copies and nothing else: (input, position among ``results``)."""
+    if joint.plan.assertions:  # they come before anything is written
+        return ()
     place = {node: i for i, node in enumerate(results)}
     values: Any = joint.gm.graph.output_node().args[0]
     pairs = []

@@ -117,6 +117,15 @@ class Mutation:
 
 
 @dataclass(frozen=True, slots=True)
+class Assertion:
+    """Value ``slot`` must be true. Where ``waits``, nothing goes on before that is known, on any device."""
+
+    slot: Slot
+    message: str | None
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EffectPlan:
     """Everything the epilogue of a call does.
 
@@ -125,9 +134,11 @@ class EffectPlan:
         mutations: in any order; no two have one target.
         differentiable: slots that autograd must see, in tangent order.
         retaining: the outputs that retain their gradient.
+        assertions: what is looked at before anything is written.
     """
 
     outputs: tuple[Output, ...]
     mutations: tuple[Mutation, ...]
     differentiable: tuple[int, ...]
     retaining: tuple[int, ...] = ()
+    assertions: tuple[Assertion, ...] = ()

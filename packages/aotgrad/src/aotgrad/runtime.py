@@ -244,9 +244,19 @@ def _done(joint: Joint, results: Sequence[torch.fx.Node], forward: Compiled) -> 
 
 def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozenset[int]) -> None:
     writer = EffectWriter(out, run.joint, values, grad_enabled=run.grad_enabled or run.joint.has_backward)
+    for found in run.joint.plan.assertions:
+        check = out.name("wait_for", wait_for) if found.waits else out.name("assert_async", torch._assert_async)
+        message = "" if found.message is None else f", {found.message!r}"
+        out(f"{check}({values[found.slot.index]}{message})")
     writer.mutations(done)
     out(f"return {tuple_text(writer.outputs())}")
     out.leave()
+
+
+def wait_for(value: torch.Tensor, message: str = "a value that the graph was made for is another one") -> None:
+    """Raises RuntimeError unless the tensor is true."""
+    if not value:
+        raise RuntimeError(message)
 
 
 def _value_nodes(joint: Joint) -> tuple[Any, ...]:

@@ -63,6 +63,7 @@ class Tracer(TorchDispatchMode):
         origins: tells it of programs that are not captured.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward node.
         position: counts the nodes recorded forward; a trace of the same program counts the same.
+        assertions: what has to be true: the value, a message, and whether to wait for it.
         region: the checkpointed region being run, which recorded nodes belong to; ``num_regions`` counts them.
     """
 
@@ -78,6 +79,7 @@ class Tracer(TorchDispatchMode):
         self.position = 0
         self.region: int | None = None
         self.num_regions = 0
+        self.assertions: list[tuple[FakeTensor, str | None, bool]] = []
         self.forward_by_sequence: dict[int, torch.fx.Node] = {}
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a fake
         self._alive: list[Any] = []  # keeps those ids from being reused
@@ -164,8 +166,11 @@ class Tracer(TorchDispatchMode):
             args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
-        if self.origin is not None and self.origin.target in _ASSERTIONS:  # what torch asserts inside an operator is left out
-            raise Unsupported("AG033", "an assertion on values has no result that a graph could keep", line=self.user_line())
+        if func in _ASSERTIONS:
+            stated = None if self.origin is None else getattr(self.origin.target, "__name__", "").partition(".")[0]
+            if stated in ("_assert_async", "assume"):  # what torch asserts inside an operator is left out
+                self.assertions.append((args[0], *(args[1:] or [None]), stated == "assume"))
+            return None
         if func is aten._linalg_check_errors.default:
             return self._check_factors(*args, **kwargs)
         func = _RENAMED.get(func, func)
@@ -283,7 +288,7 @@ def _origin_in(node: torch.fx.Node) -> dict[str, Any]:
     return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if node.meta.get(key)}
 
 
-_ASSERTIONS = (torch._assert_async, aten._assert_async.default, aten._assert_async.msg)
+_ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
 def _has_results(out: Any) -> bool:

@@ -85,6 +85,12 @@ class GraphBuilder:
         self.calls += 1
         return node
 
+    def add_host_call(self, target: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, val: Any = None) -> Node:
+        """A call that means something only on real tensors, in its place (C1.9)."""
+        node = self.add_call("call_function", target, args, kwargs or {}, val)
+        node.meta["host"] = True
+        return node
+
     def keep_metadata(self, val: Any) -> None:
         """Let the nodes of a fake tensor, which is about to get another layout in place, keep the one that it has now."""
         nodes = [node for node in self.graph.nodes if node.meta.get("val") is val] if isinstance(val, torch.Tensor) else ()

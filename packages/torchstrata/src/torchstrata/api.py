@@ -67,8 +67,6 @@ def compile_fx(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Ca
     return compile_captured(config, graph, example_inputs)
 
 
-compile_fx.host_effects = False  # type: ignore[attr-defined]  # kernels run in an order of their own
-
 
 def reset() -> None:
     """Forgets every compiled entry and counter."""
@@ -105,7 +103,6 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             warnings.warn(f"a graph runs eagerly: {error.summary}", FallbackWarning, stacklevel=2)
             return graph.forward
 
-    torchstrata.host_effects = False  # type: ignore[attr-defined]  # kernels run in an order of their own
     return torchstrata
 
 

@@ -1,7 +1,7 @@
-"""Graphs that call ``torch.cond`` or ``while_loop`` on tensors, in pieces.
+"""Graphs with calls that the host makes, in pieces: what lies between these calls is compiled, and autograd links the pieces.
 
-What lies between these calls, and the functions that they choose from, are compiled; the host looks at the data and calls one
-of them, as eager does. Autograd links the pieces."""
+The host chooses what ``torch.cond`` or ``while_loop`` runs (functions that are compiled, too), draws from generators of the
+program, makes leaves, registers hooks, and changes modes and settings (C1.9)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.amp import autocast_mode
+from torch.autograd import grad_mode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
@@ -18,13 +20,31 @@ from torchstrata.errors import CompileError
 
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[..., Sequence[Any]]]
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_MODES = ("_enter_autocast", "_exit_autocast", "_enter_inference_mode", "_exit_inference_mode")
+_ENTER = (autocast_mode._enter_autocast, grad_mode._enter_inference_mode)
+_LEAVE = (autocast_mode._exit_autocast, grad_mode._exit_inference_mode)
 _SET_GRAD = torch._C._set_grad_enabled
 
 
-def is_branching(graph: GraphModule) -> bool:
-    """Whether data decide which functions of the graph run."""
-    return any(getattr(node.target, "branches", False) for node in graph.graph.nodes)
+def has_host_calls(graph: GraphModule) -> bool:
+    """Whether a graph has calls that only mean something in their place, on real tensors."""
+    return any(_is_host_call(node) for node in graph.graph.nodes)
+
+
+def makes_leaves(graph: GraphModule) -> bool:
+    """Whether a graph makes tensors that require grad and have no history."""
+    return any(map(_is_leaf, graph.graph.nodes))
+
+
+def _is_host_call(node: Node) -> bool:
+    if node.op == "placeholder":
+        return isinstance(node.meta["val"], torch.Generator)
+    inside = getattr(node.target, "graphs", ())
+    return bool(node.meta.get("host") or getattr(node.target, "branches", False) or any(map(has_host_calls, inside)))
+
+
+def _is_leaf(node: Node) -> bool:
+    val = node.meta.get("val")
+    return node.op in ("call_function", "call_method") and isinstance(val, torch.Tensor) and val.requires_grad and val.is_leaf
 
 
 @dataclass(slots=True)
@@ -42,11 +62,16 @@ def compile_pieces(graph: GraphModule, examples: Sequence[Any], compile_graph: C
     """A callable like the graph. Raises CompileError for a graph that can't be cut."""
     cut = _Cut(graph, examples, compile_graph)
     with torch.set_grad_enabled(torch.is_grad_enabled()):
-        steps = cut.steps()
+        try:
+            steps = cut.steps()
+        finally:
+            for mode in reversed(cut.modes.values()):
+                mode.__exit__(None, None, None)
+    constants = {node: getattr(graph, str(node.target)) for node in graph.graph.find_nodes(op="get_attr")}
     inputs, result = cut.inputs, graph.graph.output_node().args[0]
 
     def run(*values: Any) -> tuple[Any, ...]:
-        known = dict(zip(inputs, values))
+        known = {**constants, **dict(zip(inputs, values))}
 
         def value(node: Node) -> Any:
             return known[node] if node in known else node.target(*map_arg(node.args, value))  # type: ignore[operator]
@@ -68,25 +93,24 @@ class _Cut:
         self.inputs = graph.graph.find_nodes(op="placeholder")
         self.examples = dict(zip(self.inputs, examples))
         self.compile_graph = compile_graph
+        self.modes: dict[Node, Any] = {}
+        """What entering a mode gave, as long as it is not left."""
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
 
     def steps(self) -> list[_Step]:
-        """The pieces and the calls between them, in order."""
+        """The pieces and the calls between them, in order. What follows a change of mode is compiled in that mode."""
         found: list[_Step] = []
         piece: list[Node] = []
         hosted: set[Node] = set()
         for node in self.graph.graph.nodes:
-            branches = getattr(node.target, "branches", False)
-            moded = node.target is _SET_GRAD
-            unpacked = node.target is operator.getitem and node.args[0] in hosted
-            if branches or unpacked or moded or node.op == "output":
+            host = self._is_hosted(node, hosted, bool(found))
+            if host or node.op == "output":
                 found += self._compiled(piece)
                 piece = []
-            if moded:
-                _SET_GRAD(*node.args)  # what follows is compiled in this mode
-            if branches or unpacked or moded:
+            if host:
                 hosted.add(node)
-                found.append(_Step(self._hosted(node), list(node.args), [node], True, []))
+                found.append(_Step(self._hosted(node), [list(node.args), dict(node.kwargs)], [node], True, []))
+                self._change_mode(node)
             elif node.op not in ("placeholder", "get_attr", "output") and not _is_number(node):
                 piece.append(node)
         last: dict[Node, _Step] = {}
@@ -95,14 +119,36 @@ class _Cut:
         for node in self._read(self.graph.graph.output_node()):
             last.pop(node, None)
         for node, step in last.items():
-            if node.op != "placeholder":
+            if node.op not in ("placeholder", "get_attr"):
                 step.dead.append(node)
         return found
 
+    def _is_hosted(self, node: Node, hosted: set[Node], later: bool) -> bool:
+        """Whether the host makes a call: also one that takes something apart, or differentiates what earlier pieces made."""
+        if node.op not in ("call_function", "call_method"):
+            return False
+        if _is_host_call(node) or _is_leaf(node) or node.target is _SET_GRAD or node.target in (*_ENTER, *_LEAVE):
+            return True
+        if later and node.target is torch.autograd.grad:
+            return True
+        read = [arg for arg in node.all_input_nodes if arg in hosted or arg.op == "placeholder"]
+        return any(not isinstance(arg.meta["val"], (torch.Tensor, int, float, *_NUMBERS)) for arg in read)
+
+    def _change_mode(self, node: Node) -> None:
+        if node.target is _SET_GRAD:
+            _SET_GRAD(*node.args)
+        elif node.target in _ENTER:
+            self.modes[node] = node.target(*node.args)  # type: ignore[operator]
+        elif node.target in _LEAVE:
+            node.target(self.modes.pop(node.args[0]))  # type: ignore[operator, index]
+
     def _hosted(self, node: Node) -> Callable[..., Any]:
-        for module in getattr(node.target, "graphs", ()):
-            module.forward = self._function(module)
-        return node.target  # type: ignore[return-value]
+        if getattr(node.target, "branches", False):
+            for module in node.target.graphs:  # type: ignore[union-attr]
+                module.forward = self._function(module)
+        if node.op == "call_method":
+            return lambda args, kwargs: getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        return lambda args, kwargs: node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _function(self, module: GraphModule) -> Callable[..., Any]:
         """One of the functions, which gets its sizes from its tensors."""
@@ -135,8 +181,6 @@ class _Cut:
     def _compiled(self, nodes: list[Node]) -> list[_Step]:
         inside = set(nodes)
         wanted = [node for node in nodes if any(self._reaches_out(user, inside) for user in node.users)]
-        if any(getattr(node.target, "__name__", "") in _MODES for node in nodes):
-            raise self._refusal("a change of grad mode, autocast or inference mode", nodes[0])
         if not nodes:
             return []
         read = dict.fromkeys(n for node in nodes for arg in node.all_input_nodes for n in self._read(arg) if n not in inside)
@@ -165,6 +209,8 @@ class _Cut:
 
     def _check(self, node: Node) -> None:
         val = node.meta["val"]
+        if getattr(self.examples.get(node), "requires_grad", None) is False and val.requires_grad:
+            raise self._refusal("an input that begins to require grad", node)
         known = {symbol.meta["val"].node.expr for symbol in self.symbols}
         sizes = (*val.shape, *val.stride()) if isinstance(val, torch.Tensor) else ()
         if any(isinstance(size, torch.SymInt) and size.node.expr.free_symbols - known for size in sizes):
@@ -173,7 +219,7 @@ class _Cut:
             raise self._refusal(f"a {type(val).__name__} that is read on both sides", node)
 
     def _refusal(self, what: str, node: Node) -> CompileError:
-        reason = NotImplementedError(f"{what} in a graph with torch.cond or while_loop")
+        reason = NotImplementedError(f"{what} in a graph with calls that the host makes")
         return CompileError("torchstrata", node.meta.get("stack_trace") or "", reason)
 
 

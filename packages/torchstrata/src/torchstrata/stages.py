@@ -24,7 +24,7 @@ from torchstrata.config import Config
 from torchstrata.counters import counters
 from torchstrata.dump import Dump
 from torchstrata.errors import CompileError
-from torchstrata.pieces import compile_pieces, is_branching
+from torchstrata.pieces import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.BuildError, loopir.StoreError)
 """No compiler, no place for artifacts: the machine's fault, not the graph's. They are raised, never turned into a fallback."""
@@ -145,8 +145,9 @@ def compile_captured(
     config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Sequence[object]]:
     """Compiles a captured graph (C1, or any FX graph of torch calls). Raises CompileError."""
-    if is_branching(graph):
-        return compile_pieces(graph, example_inputs, partial(compile_captured, config))
+    pieces = partial(compile_pieces, graph, example_inputs, partial(compile_captured, config))
+    if has_host_calls(graph):
+        return pieces()
     ctx = Context(config, open_store(config.cache_dir), code_generators(config), Dump.for_graph(config.dump))
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
@@ -170,6 +171,8 @@ def compile_captured(
         cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
         if isinstance(cause, (CompileError, *MACHINE_ERRORS)):
             raise cause from cause.__cause__
+        if isinstance(cause, aotgrad.Unsupported) and cause.id in ("AG023", "AG025") and makes_leaves(graph):
+            return pieces()
         raise CompileError("aotgrad", where, error) from error
 
 

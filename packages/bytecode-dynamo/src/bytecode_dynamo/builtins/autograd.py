@@ -257,7 +257,7 @@ def _register_as_it_is(ctx: Context, key: Identity, tensor: TensorVariable, hook
     function = real_function(ctx, hook, "a hook on a tensor")
     ctx.runs_once = True
     target = OpaqueCall(lambda value: value.register_hook(function), "register_hook")
-    node = ctx.graph.add_call("call_function", target, (tensor.node,), {}, None)
+    node = ctx.graph.add_host_call(target, (tensor.node,))
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 
 
@@ -275,7 +275,9 @@ def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
     """``tensor.retain_grad()``."""
     if not ctx.host_effects:
         raise GraphBreak("BD018", f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls")
-    return ctx.torch_call("call_method", "retain_grad", [tensor], {})
+    result = ctx.torch_call("call_method", "retain_grad", [tensor], {})
+    next(reversed(ctx.graph.graph.nodes)).meta["host"] = True  # what came before belongs to another program
+    return result
 
 
 TENSOR_METHODS["retain_grad"] = retain_grad

@@ -83,7 +83,7 @@ def _record(ctx: Context, target: Any, args: list[VariableTracker], state_size: 
     if target.__name__ in ("get_state", "get_rng_state"):
         with ctx.mode:
             val = torch.empty(state_size, dtype=torch.uint8)
-    node = ctx.graph.add_call("call_function", target, tuple(arg.as_proxy(ctx) for arg in args), {}, val)
+    node = ctx.graph.add_host_call(target, tuple(arg.as_proxy(ctx) for arg in args), val=val)
     return ctx.none if val is None else wrap_result(ctx, node, val)
 
 
@@ -103,14 +103,14 @@ def wrap_generator(ctx: Context, value: torch.Generator, source: Source) -> Vari
 def make_generator(ctx: Context, device: VariableTracker | None = None) -> VariableTracker:
     _require_support(ctx, "a torch.Generator")
     where = torch.device("cpu" if device is None else device.as_constant(ctx))
-    node = ctx.graph.add_call("call_function", MAKE, (where,), {}, None)
+    node = ctx.graph.add_host_call(MAKE, (where,))
     return GeneratorObjectVariable(Identity(torch.Generator), node, where)
 
 
 @evaluates_call(torch.manual_seed)
 def manual_seed(ctx: Context, seed: VariableTracker) -> VariableTracker:
     _require_support(ctx, "torch.manual_seed")
-    node = ctx.graph.add_call("call_function", torch.manual_seed, (seed.as_proxy(ctx),), {}, None)
+    node = ctx.graph.add_host_call(torch.manual_seed, (seed.as_proxy(ctx),))
     return GeneratorObjectVariable(Identity(torch.Generator), node, torch.device("cpu"))
 
 

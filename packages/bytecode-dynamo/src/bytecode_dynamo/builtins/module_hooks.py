@@ -50,7 +50,7 @@ class BackwardHookVariable(VariableTracker):
         fakes = value.as_fake(ctx)
         with ctx.mode:
             made = pytree.tree_map(lambda leaf: leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) else leaf, fakes)
-        node = ctx.graph.add_call("call_function", SET_UP[name], (self.node, value.as_proxy(ctx)), {}, made)
+        node = ctx.graph.add_host_call(SET_UP[name], (self.node, value.as_proxy(ctx)), val=made)
         return wrap_result(ctx, node, made)
 
 
@@ -66,4 +66,4 @@ def make_backward_hook(
     ctx.runs_once = True
     reference = weakref.ref(module.key.value)
     target = OpaqueCall(lambda: BackwardHook(reference(), *found), "backward_hook")
-    return BackwardHookVariable(ctx.graph.add_call("call_function", target, (), {}, None))
+    return BackwardHookVariable(ctx.graph.add_host_call(target))

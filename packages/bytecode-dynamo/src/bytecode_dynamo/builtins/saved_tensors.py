@@ -62,7 +62,7 @@ def _record(ctx: Context, target: OpaqueCall) -> None:
     if not ctx.host_effects:
         raise GraphBreak("BD018", f"{target.__name__}: compilers choose themselves what is saved for backward")
     ctx.runs_once = True
-    ctx.graph.add_call("call_function", target, (), {}, None)
+    ctx.graph.add_host_call(target)
 
 
 @evaluates_call(_autograd._push_saved_tensors_default_hooks)

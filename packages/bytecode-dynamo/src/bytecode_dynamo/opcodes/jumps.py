@@ -8,6 +8,7 @@ import torch
 
 from bytecode_dynamo.bytecode import EXITS, JUMPS, Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from bytecode_dynamo.variables.base import VariableTracker
 
 CONDITIONAL = (Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE)
+ASSUME = OpaqueCall(lambda value: torch._assert_async(value if torch._is_functional_tensor(value) else value.cpu()), "assume")
+"""An assertion that is waited for: a device does not go on after one of its own has failed."""
 MOST_INSTRUCTIONS = 80
 """Of a message that an exception is raised with."""
 
@@ -65,7 +68,8 @@ def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker)
         return None
     expected = (instruction.op is Op.POP_JUMP_IF_TRUE) is not raising[0]
     asserted = condition if expected else ctx.torch_call("call_function", torch.logical_not, [condition], {})
-    ctx.torch_call("call_function", torch._assert_async, [asserted], {})
+    on_host = condition.fake.fake_device.type == "cpu"
+    ctx.torch_call("call_function", torch._assert_async if on_host else ASSUME, [asserted], {})
     ctx.assumed = True
     return expected
 

@@ -231,7 +231,7 @@ class TensorVariable(VariableTracker):
                 self.fake.data = value.fake
         except RuntimeError as error:
             raise GraphBreak("BD020", f"assignment to 'data' of {self.describe()}: {error}") from None
-        ctx.graph.add_call("call_function", SET_DATA, (self.node, value.node), {}, None)
+        ctx.graph.add_host_call(SET_DATA, (self.node, value.node))
 
     def _check_gradient(self, ctx: Context, value: VariableTracker) -> None:
         """Eager mode says what is wrong with a gradient that does not fit."""
