@@ -38,7 +38,15 @@ from .context import Context
 from .control_flow import polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
-from .eager_frames import failed, has_tensors, limit_reached, refuse, under_selective_checkpoint, under_transform
+from .eager_frames import (
+    failed,
+    has_tensors,
+    in_dispatch_handler,
+    limit_reached,
+    refuse,
+    under_selective_checkpoint,
+    under_transform,
+)
 from .effects import owner
 from .errors import (
     BackendCompilerFailed,
@@ -85,7 +93,7 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
         return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
     stance = current_stance()
-    if stance == "eager_on_recompile" or under_selective_checkpoint() or under_transform():
+    if stance == "eager_on_recompile" or in_dispatch_handler() or under_selective_checkpoint() or under_transform():
         return RUN_ONCE
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)

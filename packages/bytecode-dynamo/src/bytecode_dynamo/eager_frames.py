@@ -37,6 +37,11 @@ def under_transform() -> bool:
     return active
 
 
+def in_dispatch_handler() -> bool:
+    """Whether torch has handed an operator over to Python: what runs now is below autograd and functionalisation."""
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Functionalize)  # type: ignore[attr-defined]
+
+
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
     """Under "fail_on_recompile": an error for a frame that would be compiled, eager mode for one without tensors."""
     code = view.code

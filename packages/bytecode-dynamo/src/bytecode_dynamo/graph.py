@@ -85,7 +85,9 @@ class GraphBuilder:
         self.calls += 1
         return node
 
-    def add_host_call(self, target: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, val: Any = None) -> Node:
+    def add_host_call(
+        self, target: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, val: Any = None
+    ) -> Node:
         """A call that means something only on real tensors, in its place (C1.9)."""
         node = self.add_call("call_function", target, args, kwargs or {}, val)
         node.meta["host"] = True

@@ -67,7 +67,6 @@ def compile_fx(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Ca
     return compile_captured(config, graph, example_inputs)
 
 
-
 def reset() -> None:
     """Forgets every compiled entry and counter."""
     bytecode_dynamo.reset()

@@ -5,7 +5,6 @@ program, makes leaves, registers hooks, and changes modes and settings (C1.9).""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

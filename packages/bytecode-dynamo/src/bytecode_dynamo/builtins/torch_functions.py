@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from bytecode_dynamo import control_flow
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall, as_target
 from bytecode_dynamo.source import ConstSource
@@ -350,7 +351,12 @@ def call(
     if name_of(target) in _RELAYOUTS or "out" in named:
         for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
             ctx.graph.keep_metadata(fake)
-    result = evaluate(ctx, op, target, fakes, named)
+    try:
+        result = evaluate(ctx, op, target, fakes, named)
+    except GraphBreak as error:
+        if error.id != "BD001" or target not in _INDEXED or not ctx.host_effects or isinstance(ctx.graph, NestedGraph):
+            raise
+        return _indexed_by_host(ctx, target, args, fakes)
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
         return ctx.create(result)
     if isinstance(target, torch.jit.ScriptFunction):
@@ -363,6 +369,16 @@ def call(
     return wrap_result(ctx, node, result)
 
 
+def _indexed_by_host(ctx: Context, target: Any, args: list[VariableTracker], fakes: list[Any]) -> VariableTracker:
+    """A call with a number in a tensor as an index: the host reads it, and what is there has the same sizes everywhere."""
+    fakes[1] = pytree.tree_map_only(FakeTensor, lambda index: index if index.dim() or index.dtype in _MASKS else 0, fakes[1])
+    val = evaluate(ctx, "call_function", target, fakes, {})
+    ctx.mode.events.append("refuse")
+    return wrap_result(ctx, ctx.graph.add_host_call(target, tuple(arg.as_proxy(ctx) for arg in args), val=val), val)
+
+
+_MASKS = (torch.bool, torch.uint8)
+_INDEXED = (operator.getitem, operator.setitem)
 # fmt: off
 _RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_",
                         "resize_as_"])
