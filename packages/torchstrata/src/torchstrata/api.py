@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import aotgrad
 import bytecode_dynamo
 import torch
 
@@ -27,6 +28,10 @@ MODES: dict[str, dict[str, object]] = {
 """Options that a mode sets. On the CPU all modes compile alike; the names are accepted so that programs need no change."""
 
 
+_OPTIONS = {"triton.cudagraphs": "cuda_graphs", "max_autotune": "tune", "freezing": "freeze"}
+"""Names of torch.compile for our options."""
+
+
 def compile(
     model: Any = None,
     *,
@@ -40,7 +45,8 @@ def compile(
 
     ``fullgraph`` makes a graph break an error that shows the user's line. ``dynamic``: None specialises sizes first and makes
     those that change symbolic, True makes them symbolic at once, False never. ``backend`` is a graph backend (contract B), the
-    name of one, or None for the whole stack. ``mode`` is one of MODES; ``options`` overrides fields of ``torchstrata.config``.
+    name of one, or None for the whole stack, which ``"inductor"`` is here, too. ``mode`` is one of MODES; ``options``
+    overrides fields of ``torchstrata.config``.
     A compiled module shares the original's state; what is returned has ``__wrapped__``.
 
     Raises UsageError for arguments that can't be, CompileError when a layer fails and either ``fullgraph`` or
@@ -52,7 +58,8 @@ def compile(
         raise UsageError(f"compile() takes a function or a torch.nn.Module, not {type(model).__name__}")
     if mode is not None and mode not in MODES:
         raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
-    settings = config.with_options({**MODES[mode or "default"], **(options or {})})
+    named = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
+    settings = config.with_options({**MODES[mode or "default"], **named})
     graph_backend = _graph_backend(backend, settings, fullgraph, options)
     optimize = capture(graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback)
     if isinstance(model, torch.nn.Module):
@@ -74,10 +81,12 @@ def reset() -> None:
 
 
 def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: bool, options: object) -> str | Backend:
-    if backend is None or backend == "torchstrata":
+    if backend in (None, "torchstrata", "inductor"):
         return _stack(settings, fullgraph)
     if options:
         raise UsageError(f"options belong to the backend 'torchstrata', not to {backend!r}")
+    if backend == "aot_eager":
+        return aotgrad.aot_backend(lambda graph, _: graph)
     if isinstance(backend, str):
         try:
             return bytecode_dynamo.lookup_backend(backend)

@@ -32,6 +32,11 @@ class CompiledModule:
         object.__setattr__(compiled, "__dict__", original.__dict__)
         return compiled
 
+    @property
+    def _orig_mod(self) -> torch.nn.Module:
+        """The original, under the name that programs for torch.compile look for."""
+        return self.__wrapped__
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _identity, (self.__wrapped__,)
 

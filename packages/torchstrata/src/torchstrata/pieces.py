@@ -36,7 +36,7 @@ def makes_leaves(graph: GraphModule) -> bool:
 
 def _is_host_call(node: Node) -> bool:
     if node.op == "placeholder":
-        return isinstance(node.meta["val"], torch.Generator)
+        return isinstance(node.meta.get("val"), torch.Generator)
     inside = getattr(node.target, "graphs", ())
     return bool(node.meta.get("host") or getattr(node.target, "branches", False) or any(map(has_host_calls, inside)))
 

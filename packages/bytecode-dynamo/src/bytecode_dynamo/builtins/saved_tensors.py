@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.base import LazyVariable, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _autograd: Any = torch._C._autograd  # pyright: ignore[reportAttributeAccessIssue]
 POP = OpaqueCall(_autograd._pop_saved_tensors_default_hooks, "pop_saved_tensors_hooks")
 _DISABLED = object()
+_CONTAINERS = (list, dict, set, collections.deque)
 
 
 def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
@@ -47,6 +49,10 @@ def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
 
 def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
     """What a cell holds: a constant, or an object that exists."""
+    held = ctx.effects.read(cell.key) if isinstance(cell, CellVariable) else None
+    if isinstance(held, LazyVariable) and isinstance(held.value, _CONTAINERS) and held.source is not None:
+        ctx.guards.require(held.source, GuardKind.IDENTITY, held.value)  # whatever is in it
+        return held.value
     value = cell.contents(ctx) if isinstance(cell, CellVariable) else None
     value = ctx.real(value) if value is not None else ctx.none
     key = value.identity()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONDITIONAL = (Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE)
 ASSUME = OpaqueCall(lambda value: torch._assert_async(value if torch._is_functional_tensor(value) else value.cpu()), "assume")
 """An assertion that is waited for: a device does not go on after one of its own has failed."""
-MOST_INSTRUCTIONS = 80
+MOST_INSTRUCTIONS = 400
 """Of a message that an exception is raised with."""
 
 
@@ -75,12 +75,22 @@ def _expected(ctx: Context, frame: Frame, jump: int, condition: VariableTracker)
 
 
 def _raises(frame: Frame, index: int) -> bool:
-    """Whether the instructions from here lead straight to a ``raise``."""
-    for instruction in frame.decoded.instructions[index : index + MOST_INSTRUCTIONS]:
-        if instruction.op is Op.RAISE_VARARGS:
+    """Whether the instructions from here lead to a ``raise``, whatever is decided on the way."""
+    instructions, places = frame.decoded.instructions, frame.decoded.places
+    starts, seen = [index], {index}
+    for _ in range(MOST_INSTRUCTIONS):
+        if not starts:
             return True
-        if instruction.op in JUMPS or instruction.op in EXITS:
+        place = starts.pop()
+        instruction = instructions[place]
+        if instruction.op is Op.RAISE_VARARGS:
+            continue
+        if instruction.op in EXITS:
             return False
+        following = set() if instruction.op in (Op.JUMP, Op.JUMP_NO_INTERRUPT) else {place + 1}
+        following |= {places[instruction.arg]} if instruction.op in JUMPS else set()
+        starts += following - seen
+        seen |= following
     return False
 
 

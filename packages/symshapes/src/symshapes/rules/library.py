@@ -52,6 +52,17 @@ def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 
 
 @RULES.register(
+    aten.fake_quantize_per_tensor_affine_cachemask.default,
+    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
+    aten.fake_quantize_per_channel_affine_cachemask.default,
+)
+def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """What lies on the grid, and where the values were in its range."""
+    x = args[0]
+    return tuple(mode.empty(x.shape, x.stride(), dtype=dtype, device=x.fake_device) for dtype in (x.dtype, torch.bool))
+
+
+@RULES.register(
     aten.max_unpool2d.default,
     aten.reflection_pad2d.default,
     aten.replication_pad2d.default,
