@@ -67,7 +67,7 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
         i for i, v in enumerate(planner.values) if is_functional(v) and v.requires_grad and i in planner.tracked
     )
     retaining = tuple(i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad)
-    assertions = tuple(Assertion(planner.slot(value, tracked=False), *how) for value, *how in tracer.assertions)
+    assertions = tuple(Assertion(planner.slot(value, tracked=False), *how) for value, how in tracer.assertions)
     return EffectPlan(outputs, mutations, differentiable, retaining, assertions), planner.values
 
 

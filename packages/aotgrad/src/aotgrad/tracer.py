@@ -63,7 +63,7 @@ class Tracer(TorchDispatchMode):
         origins: tells it of programs that are not captured.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward node.
         position: counts the nodes recorded forward; a trace of the same program counts the same.
-        assertions: what has to be true: the value, a message, and whether to wait for it.
+        assertions: what has to be true: the value, with a message and whether to wait for it.
         region: the checkpointed region being run, which recorded nodes belong to; ``num_regions`` counts them.
     """
 
@@ -79,7 +79,7 @@ class Tracer(TorchDispatchMode):
         self.position = 0
         self.region: int | None = None
         self.num_regions = 0
-        self.assertions: list[tuple[FakeTensor, str | None, bool]] = []
+        self.assertions: list[tuple[FakeTensor, tuple[str | None, bool]]] = []
         self.forward_by_sequence: dict[int, torch.fx.Node] = {}
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a fake
         self._alive: list[Any] = []  # keeps those ids from being reused
@@ -169,7 +169,7 @@ class Tracer(TorchDispatchMode):
         if func in _ASSERTIONS:
             stated = None if self.origin is None else getattr(self.origin.target, "__name__", "").partition(".")[0]
             if stated in ("_assert_async", "assume"):  # what torch asserts inside an operator is left out
-                self.assertions.append((args[0], *(args[1:] or [None]), stated == "assume"))
+                self.assertions.append((args[0], (args[1] if len(args) > 1 else None, stated == "assume")))
             return None
         if func is aten._linalg_check_errors.default:
             return self._check_factors(*args, **kwargs)

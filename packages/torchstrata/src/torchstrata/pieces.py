@@ -135,7 +135,7 @@ class _Cut:
 
     def _change_mode(self, node: Node) -> None:
         if node.target is _SET_GRAD:
-            _SET_GRAD(*node.args)
+            _SET_GRAD(bool(node.args[0]))
         elif node.target in _ENTER:
             self.modes[node] = node.target(*node.args)  # type: ignore[operator]
         elif node.target in _LEAVE:
