@@ -228,7 +228,7 @@ def judged(model: nn.Module, call: Callable[..., Any], inputs: tuple[Any, ...], 
         return {"output": first_tensor(call(*inputs))}
 
 
-def check_case(name: str, dtype: str, training: bool, draws: int = 12) -> dict[str, Any]:
+def check_case(name: str, dtype: str, training: bool, draws: int = 16) -> dict[str, Any]:
     """Whether our results follow the rule (``integration_tests/rule.py``); dropout is off, for its numbers are other ones."""
     from integration_tests.rule import assert_draws_by_rule, draw_errors, to_double
 

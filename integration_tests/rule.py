@@ -2,17 +2,19 @@
 
 One result (``assert_by_rule``): largest error <= 2 x eager's + 4 ULP of scale.
 
-Many results of a deep network (``assert_draws_by_rule``): the same bound for the root mean square, over draws of the inputs, of
-each tensor's largest error. Training steps amplify differences in the last place a hundred times, so a few elements of one draw
-scatter: eager without oneDNN breaks the rule against eager with it in 0.7 % of the tensors of an EfficientNet draw by draw, in
-0.3 % by the largest error of 12 draws, in 0.01 % by their root mean square. Errors made 2.5 times larger are found in 75 % of
-the tensors, by the largest in 67 %.
+Results of a deep network (``assert_draws_by_rule``): the same bound for the median, over draws of the inputs, of each tensor's
+largest error. One draw says little: a training step amplifies differences in the last place a hundred times in a smooth
+network, and a thousand times where a ReLU or a maximum goes the other way for one element, which happens to eager as often as
+to any other correct program. Judged by itself (16 draws, torch 2.13), eager without oneDNN against eager with it breaks the
+bound draw by draw in 9 % of a U-Net's tensors and in 0.7 % of an EfficientNet's; by the root mean square in 18 % and 0.000 %; by
+the median in 0.000 % and 0.003 %. Errors made 2.5 times larger are found by the median in every run, in 16 % and 76 % of the
+tensors.
 """
 
 from __future__ import annotations
 
 import copy
-import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,15 +75,15 @@ def draw_errors(compiled: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor
 
 
 def assert_draws_by_rule(draws: Sequence[tuple[float, float]], eps: float, what: str = "result") -> float:
-    """``draw_errors`` of several draws: root mean square of compiled's <= 2 x eager's + 4 ``eps``.
+    """``draw_errors`` of several draws: compiled's median <= 2 x eager's + 4 ``eps``.
 
-    No single draw may have more than 4 x eager's largest. Returns compiled's root mean square over eager's plus ``eps``.
+    In no draw more than 4 x eager's largest or a tenth of the scale. Returns compiled's median over eager's plus ``eps``.
     """
-    ours, own = (math.sqrt(sum(x * x for x in errors) / len(draws)) for errors in zip(*draws, strict=True))
+    ours, own = (statistics.median(errors) for errors in zip(*draws, strict=True))
     worst, largest = (max(errors) for errors in zip(*draws, strict=True))
     shown = f"{what}: over {len(draws)} draws, relative to scale"
-    assert ours <= 2 * own + 4 * eps, f"{shown}: error {ours:.3g} (root mean square), eager's {own:.3g}"
-    assert worst <= 4 * (largest + eps), f"{shown}: largest error {worst:.3g}, eager's {largest:.3g}"
+    assert ours <= 2 * own + 4 * eps, f"{shown}: median error {ours:.3g}, eager's {own:.3g}"
+    assert worst <= max(4 * (largest + eps), 0.1), f"{shown}: largest error {worst:.3g}, eager's {largest:.3g}"
     return ours / (own + eps)
 
 

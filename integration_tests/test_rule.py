@@ -10,7 +10,7 @@ from integration_tests.rule import assert_draws_by_rule, draw_errors
 EPS = torch.finfo(torch.float32).eps
 
 
-def scatter(seed: int, factor: float = 1.0, draws: int = 12, elements: int = 6) -> list[tuple[float, float]]:
+def scatter(seed: int, factor: float = 1.0, draws: int = 16, elements: int = 6) -> list[tuple[float, float]]:
     """Largest errors of a tensor of a few elements, compiled's ``factor`` times eager's spread."""
     found = 1e-5 * torch.randn(draws, 2, elements, generator=torch.Generator().manual_seed(seed)).abs().amax(-1)
     return [(factor * ours, own) for ours, own in found.tolist()]
@@ -32,10 +32,14 @@ def test_larger_errors_are_found() -> None:
     assert sum(map(found, range(500))) > 450
 
 
+def test_a_maximum_that_goes_the_other_way_passes() -> None:
+    draws = [(1000 * ours if i < 4 else ours, own) for i, (ours, own) in enumerate(scatter(0))]
+    assert_draws_by_rule(draws, EPS)
+
+
 def test_one_wrong_draw_is_found() -> None:
-    draws = scatter(0)
-    with pytest.raises(AssertionError, match="error"):
-        assert_draws_by_rule([(5 * max(own for _, own in draws), draws[0][1]), *((0.0, own) for _, own in draws[1:])], EPS)
+    with pytest.raises(AssertionError, match="largest error"):
+        assert_draws_by_rule([(0.2, 1e-5), *scatter(0)], EPS)
 
 
 def test_values_that_are_not_finite_are_found() -> None:

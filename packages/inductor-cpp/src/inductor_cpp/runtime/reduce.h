@@ -103,7 +103,7 @@ template <int W> struct precise {
 };
 // One running result per column of a block, while rows go by in groups of GROUP, few enough that each is a stream of its own for the
 // processor. A group's result is added to `near`; sums of floats move on to `row`, in float64, after BLOCK groups.
-const i64 GROUP = 4;
+const i64 GROUP = 8;
 template <class Op, class T> struct column_type { static const bool sums = false; typedef T type; };
 template <> struct column_type<plus, f32> { static const bool sums = true; typedef f64 type; };
 template <class Op, class T> struct columns {
