@@ -6,7 +6,7 @@ Results of a deep network (``assert_draws_by_rule``): the same bound for the med
 largest error. One draw says little: a training step amplifies differences in the last place a hundred times in a smooth
 network, and a thousand times where a ReLU or a maximum goes the other way for one element, which happens to eager as often as
 to any other correct program. Judged by itself (16 draws, torch 2.13), eager without oneDNN against eager with it breaks the
-bound draw by draw in 9 % of a U-Net's tensors and in 0.7 % of an EfficientNet's; by the root mean square in 18 % and 0.000 %; by
+bound draw by draw in 9 % of a U-Net's tensors and 0.7 % of an EfficientNet's; by the root mean square in 18 % and 0.000 %; by
 the median in 0.000 % and 0.003 %. Errors made 2.5 times larger are found by the median in every run, in 16 % and 76 % of the
 tensors.
 """

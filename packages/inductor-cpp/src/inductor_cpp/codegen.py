@@ -15,7 +15,7 @@ from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import SHARE, Plan, Role, make_plan, next_row
+from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, make_plan, next_row
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
@@ -36,16 +36,17 @@ def kernel_text(kernel: Kernel) -> str:
         *(f"i64 {identifier(size.name)}" for size in kernel.sizes),
     ]
     arguments = [identifier(item.name) for item in (*kernel.buffers, *kernel.sizes)]
-    share = [SHARE] if plan.owned else []
+    share = [SHARE] if plan.step == SHARE else []
     signature = ", ".join(["i64 first", "i64 last", "bool shared", *(f"i64 {name}" for name in share), *parameters])
     units = Block(header=f"static __attribute__((noinline)) int {name}_units({signature}) {{", footer="}")
     _write_units(kernel, plan, units)
     entry = Block(header=f'extern "C" int {name}({", ".join(parameters)}) {{', footer="}")
     call = ", ".join(["first", "last", "false" if plan.owned else "shared", *share, *arguments])
     work = print_index(plan.work)
-    if plan.owned:
+    if share:
         assert plan.axis is not None
-        entry.add(f"const i64 share = share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work});")
+        shared = f"share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work})"
+        entry.add(f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};")
     entry.add(f"const i64 units = {_unit_count(plan)}, work = {work};")
     entry.add(f"return parallel(units, work, [&](i64 first, i64 last, bool shared) LAMBDA {{ return {name}_units({call}); }});")
     return "\n".join([*_comments(kernel), *units.render(), *entry.render(), ""])

@@ -16,7 +16,7 @@ HINT = 64
 STEP = 4096
 TILE = 64
 LEAST_TILE = 16
-COLUMNS = 512
+COLUMNS = 1024
 LEAST_ROWS = 64
 ENOUGH_UNITS = 64
 SHARE = "share"
@@ -41,9 +41,9 @@ class Plan:
     """``outer`` are the loops over units, slowest first, without the vector axis; ``inner`` the reduction loops, axis last.
     ``width`` counts leaves of LANES elements. ``step`` cuts the vector axis of POINTS into units (None: one unit holds it all);
     ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile;
-    ``columns`` runs the reduction outside the lanes of a
-    unit, a group of rows at a time, with the columns' results so far in a scratch row; ``owned`` makes a unit a share of the
-    vector axis with all outer loops inside, so that no two threads add to the same place."""
+    ``columns`` runs the reduction outside the lanes of a unit, a group of rows at a time, with the columns' results so far in a
+    scratch row; ``owned`` makes a unit a share of the vector axis with all outer loops inside, so that no two threads add to
+    the same place. With step SHARE the entry cuts the vector axis by the number of threads."""
 
     role: Role
     axis: Range | None
@@ -75,7 +75,10 @@ def make_plan(kernel: Kernel) -> Plan:
         outer = (*(item for item in outer if item != transposed), transposed)
     width, reduces, columns = choose_width(kernel, axis), bool(kernel.reduction), _is_column_reduction(kernel, axis)
     tiled = transposed is not None and not reduces
-    step = str(COLUMNS) if columns else _step(kernel, axis, outer, width, reduces, tiled)
+    if columns:
+        step: str | None = str(COLUMNS) if outer else SHARE
+    else:
+        step = _step(kernel, axis, outer, width, reduces, tiled)
     block_first = transposed is not None and step is not None and not columns
     return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, total_work(kernel), tiled, columns)
 
