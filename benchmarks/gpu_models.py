@@ -106,8 +106,12 @@ MODELS: dict[str, Callable[[], Built]] = {
 }
 
 
+def _output(model: Callable[..., Any], inputs: dict[str, torch.Tensor]) -> Any:
+    return model(*inputs.values()) if "0" in inputs or "x" in inputs else model(**inputs)
+
+
 def _call(model: Callable[..., Any], inputs: dict[str, torch.Tensor]) -> Any:
-    result = model(*inputs.values()) if "0" in inputs or "x" in inputs else model(**inputs)
+    result = _output(model, inputs)
     return (
         result
         if isinstance(result, torch.Tensor)
@@ -158,9 +162,15 @@ def _alternate(steps: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def _result(model: Callable[..., Any], inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The logits where there are some: errors of a loss, one number, nearly cancel, which says nothing of who is closer."""
+    result = _output(model, inputs)
+    return result if isinstance(result, torch.Tensor) else getattr(result, "logits", result[0])
+
+
 def _relative_error(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], training: bool) -> float:
-    """Our error over eager's, both against float32: of the first result, or of all gradients, in evaluation mode; several
-    calls, so that replays count."""
+    """Our error over eager's, both against float32: of the logits or the first result, or of all gradients, in evaluation
+    mode; several calls, so that replays count."""
     net.eval()
     wide = {key: value.float() if value.is_floating_point() else value for key, value in inputs.items()}
     exact_net, eager_net = copy.deepcopy(net).float(), copy.deepcopy(net)
@@ -168,7 +178,7 @@ def _relative_error(net: nn.Module, ours: Any, inputs: dict[str, torch.Tensor], 
     def values(call: Any, owner: nn.Module, given: dict[str, torch.Tensor]) -> torch.Tensor:
         if not training:
             with torch.no_grad():
-                return _call(call, given).double().flatten()
+                return _result(call, given).double().flatten()
         owner.zero_grad(set_to_none=True)
         _call(call, given).float().square().mean().backward()
         return torch.cat([p.grad.double().flatten() for p in owner.parameters() if p.grad is not None])

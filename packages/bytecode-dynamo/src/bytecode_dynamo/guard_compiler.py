@@ -43,6 +43,7 @@ class _Builder:
         self.scope = scope
         self.paths = PathBuilder(code, scope)
         self.empty: list[int] = []  # registers of dictionaries without keys
+        self.distinct: dict[int, list[int]] = {}  # by register those with other objects
         self.last: list[tuple[Any, ...]] = []  # need more than one register
         self.python: list[GuardRecord] = []
         self.python_shapes: Callable[[Scope], bool] | None = None
@@ -76,6 +77,7 @@ class _Builder:
                 write(node, out)
         if self.empty:
             out.append((_hook.GUARD_OPS["EMPTY"], -1, -1, tuple(self.empty)))
+        out += [(_hook.GUARD_OPS["DISTINCT"], -1, register, tuple(others)) for register, others in self.distinct.items()]
         return out + self.last
 
     def python_check(self) -> Callable[..., bool] | None:
@@ -112,6 +114,10 @@ def write(node: Node, out: list[tuple[Any, ...]]) -> None:
     pending = [node]
     while pending:
         node = pending.pop()
+        if is_field(node):
+            assert node.op is not None
+            out.append((_hook.GUARD_OPS["FIELD_IS"], -1, node.op[2], node.tests[0][3], node.op[3]))
+            continue
         if node.op is not None:
             out.append(node.op)
         out.extend(test for test in node.tests if not is_implied(node, test))
@@ -119,6 +125,13 @@ def write(node: Node, out: list[tuple[Any, ...]]) -> None:
             rows = tuple((use.key, use.target, use.test, use.expected) for use in node.keys.values())
             out.append((_hook.GUARD_OPS["DICT"], -1, node.register, rows))
         pending.extend(reversed(node.children))
+
+
+def is_field(node: Node) -> bool:
+    """Whether a register is a field of a function that is only compared with an object."""
+    field, identity = _hook.GUARD_OPS["FUNCTION_FIELD"], _hook.GUARD_OPS["IDENTITY"]
+    read = node.op is not None and node.op[0] == field and not node.keys and not node.children
+    return read and not node.compared and [test[0] for test in node.tests] == [identity]
 
 
 def is_implied(node: Node, test: tuple[Any, ...]) -> bool:
@@ -221,14 +234,20 @@ def _tensor(builder: _Builder, record: GuardRecord) -> None:
     builder.test(node, "TENSOR", example, facts.sizes, facts.strides)
 
 
-def _aliased(builder: _Builder, record: GuardRecord) -> None:
+def _pair(builder: _Builder, record: GuardRecord) -> tuple[Node, Node]:
     a, b = builder.paths.node(record.source), builder.paths.node(record.expected)
+    a.compared = b.compared = True
+    return a, b
+
+
+def _aliased(builder: _Builder, record: GuardRecord) -> None:
+    a, b = _pair(builder, record)
     builder.last.append((_hook.GUARD_OPS["SAME"], a.register, b.register))
 
 
 def _not_aliased(builder: _Builder, record: GuardRecord) -> None:
-    a, b = builder.paths.node(record.source), builder.paths.node(record.expected)
-    builder.last.append((_hook.GUARD_OPS["DISTINCT"], -1, -1, (a.register, b.register)))
+    a, b = _pair(builder, record)
+    builder.distinct.setdefault(a.register, []).append(b.register)
 
 
 def _function_code(builder: _Builder, record: GuardRecord) -> None:

@@ -76,6 +76,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
     keys: dict[Any, KeyUse] = field(default_factory=dict)
     tests: list[tuple[Any, ...]] = field(default_factory=list)
+    compared: bool = False  # with another register, last
 
 
 def find_in_class(cls: type, name: str) -> Any:

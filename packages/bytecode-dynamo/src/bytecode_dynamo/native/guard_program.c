@@ -97,7 +97,7 @@ static int parse_source(Program *self, int *source, PyObject *row) {
 
 #define PARSE_ROWS(step, rows, member, parse)                                                                          \
     do {                                                                                                               \
-        (step)->count = PyTuple_GET_SIZE(rows);                                                                        \
+        (step)->count = (int)PyTuple_GET_SIZE(rows);                                                                   \
         (step)->member = PyMem_Calloc((step)->count ? (step)->count : 1, sizeof(*(step)->member));                     \
         if ((step)->member == NULL)                                                                                    \
             return PyErr_NoMemory(), -1;                                                                               \
@@ -148,11 +148,15 @@ static int parse_operands(Program *self, Step *step, PyObject *a, PyObject *b, P
         return PyErr_Occurred() || step->index < 0 ? -1 : parse_class_type(a);
     case OP_CLASS_DICT: case OP_CLASS_LOOKUP:
         step->index = a == Py_None ? 0 : PyLong_AsSsize_t(a);
-        step->other = b;
+        step->object = b;
         return PyErr_Occurred() ? -1 : 0;
     case OP_CONSTANT: case OP_EQUALS: case OP_KEYS:
         step->object = a;
         return 0;
+    case OP_FIELD_IS:
+        step->index = PyLong_AsSsize_t(b);
+        if (PyErr_Occurred())
+            return -1;      /* fall through */
     case OP_IDENTITY:
         step->object = expected_object(self, a);
         return step->object == NULL ? -1 : 0;

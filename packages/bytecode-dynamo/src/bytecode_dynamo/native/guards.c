@@ -11,7 +11,9 @@
 #include <math.h>
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-static int load_keys(Step *step, PyObject *dict, PyObject **registers) {
+#define SELDOM __attribute__((noinline)) static
+
+SELDOM int load_keys(Step *step, PyObject *dict, PyObject **registers) {
     for (Py_ssize_t i = 0; i < step->count; i++) {
         Key *key = &step->keys[i];
         PyObject *value = dict_lookup(dict, key->key, key->hash);
@@ -60,7 +62,7 @@ static int check_keys(Step *step, PyObject *dict) {
     return 1;
 }
 
-static int check_empty(Step *step, PyObject **registers) {
+SELDOM int check_empty(Step *step, PyObject **registers) {
     for (Py_ssize_t i = 0; i < step->count; i++) {
         PyObject *dict = registers[step->sources[i]];
         if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != 0)
@@ -80,7 +82,7 @@ static int check_class(Step *step) {
     return 1;
 }
 
-static int check_state(Step *step) {
+SELDOM int check_state(Step *step) {
     for (Py_ssize_t i = 0; i < step->count; i++) {
         Probe *probe = &step->probes[i];
         PyObject *value =
@@ -97,7 +99,7 @@ static int check_state(Step *step) {
     return 1;
 }
 
-static int check_words(Step *step) {
+SELDOM int check_words(Step *step) {
     StateWords now;
     if (state_read(&now) < 0)
         return 0;
@@ -108,14 +110,14 @@ static int check_words(Step *step) {
 }
 
 static int check_distinct(Step *step, PyObject **registers) {
-    for (Py_ssize_t i = 1; i < step->count; i++)
-        for (Py_ssize_t j = 0; j < i; j++)
-            if (registers[step->sources[i]] == registers[step->sources[j]])
-                return 0;
+    PyObject *object = registers[step->source];
+    for (Py_ssize_t i = 0; i < step->count; i++)
+        if (registers[step->sources[i]] == object)
+            return 0;
     return 1;
 }
 
-static int check_shapes(Step *step, PyObject **registers) {
+SELDOM int check_shapes(Step *step, PyObject **registers) {
     int64_t few[32], *values = step->count <= 32 ? few : PyMem_Malloc(step->count * sizeof(int64_t));
     int holds = values != NULL;
     for (Py_ssize_t i = 0; holds && i < step->count; i++) {
@@ -157,8 +159,19 @@ static PyObject *item_of(Step *step, PyObject *object) {
     return PyTuple_Check(object) && step->index < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, step->index) : NULL;
 }
 
+/* What a class, or one of its bases, has under a name, or NULL. */
+static PyObject *class_attribute(Step *step, PyTypeObject *type, PyObject **registers) {
+    if (type == step->last && type->tp_version_tag != 0 && type->tp_version_tag == step->version)
+        return registers[step->target];
+    PyObject *value =
+        step->op == OP_CLASS_DICT ? class_dict_lookup(type, step->index, step->object) : _PyType_Lookup(type, step->object);
+    step->last = value != NULL ? type : NULL;
+    step->version = type->tp_version_tag;
+    return value;
+}
+
 /* The object that a loading step gives, or NULL. */
-static PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
+SELDOM PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
     PyObject *from = step->source >= 0 ? registers[step->source] : NULL;
     switch (step->op) {
     case OP_ARGUMENT: return step->index < count ? slots[step->index] : NULL;
@@ -170,12 +183,11 @@ static PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, 
         return PyTuple_GET_ITEM(function->func_closure, step->index);
     case OP_CONSTANT: return step->object;
     case OP_CELL: return PyCell_Check(from) ? PyCell_GET(from) : NULL;
-    case OP_INSTANCE_DICT: return (PyObject *)Py_TYPE(from) == step->object ? instance_dict(from) : NULL;
     case OP_MEMBER: return (PyObject *)Py_TYPE(from) == step->object ? *(PyObject **)((char *)from + step->index) : NULL;
     case OP_ITEM: return item_of(step, from);
     case OP_TYPE_OF: return (PyObject *)Py_TYPE(from);
-    case OP_CLASS_DICT: return PyType_Check(from) ? class_dict_lookup((PyTypeObject *)from, step->index, step->other) : NULL;
-    case OP_CLASS_LOOKUP: return PyType_Check(from) ? _PyType_Lookup((PyTypeObject *)from, step->other) : NULL;
+    case OP_CLASS_DICT:
+    case OP_CLASS_LOOKUP: return PyType_Check(from) ? class_attribute(step, (PyTypeObject *)from, registers) : NULL;
     case OP_FUNCTION_FIELD: return PyFunction_Check(from) ? function_field(from, step->index) : NULL;
     case OP_METHOD_FIELD:
         return PyMethod_Check(from) ? (step->index ? PyMethod_GET_SELF(from) : PyMethod_GET_FUNCTION(from)) : NULL;
@@ -183,11 +195,13 @@ static PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, 
     return NULL;
 }
 
-static inline int run_step(Step *step, PyObject **registers, PyObject *const *slots, Py_ssize_t count,
-                           PyFunctionObject *function) {
+__attribute__((always_inline)) static inline int run_step(Step *step, PyObject **registers, PyObject *const *slots,
+                                                          Py_ssize_t count, PyFunctionObject *function) {
     switch (step->op) {
     case OP_DICT: return check_dict(step, registers[step->source], registers);
     case OP_TENSOR: return tensor_matches(step->tensor, registers[step->source]);
+    case OP_FIELD_IS:
+        return PyFunction_Check(registers[step->source]) && function_field(registers[step->source], step->index) == step->object;
     case OP_CLASS: return check_class(step);
     case OP_TYPE_IS: return (PyObject *)Py_TYPE(registers[step->source]) == step->object;
     case OP_IDENTITY: return registers[step->source] == step->object;
@@ -202,6 +216,12 @@ static inline int run_step(Step *step, PyObject **registers, PyObject *const *sl
     case OP_STATE: return check_state(step);
     case OP_STATE_WORDS: return check_words(step);
     case OP_SHAPES: return check_shapes(step, registers);
+    case OP_INSTANCE_DICT: {
+        PyObject *object = registers[step->source];
+        PyObject *dict = (PyObject *)Py_TYPE(object) == step->object ? instance_dict(object) : NULL;
+        registers[step->target] = dict;
+        return dict != NULL;
+    }
     default: {
         PyObject *value = load(step, registers, slots, count, function);
         registers[step->target] = value;

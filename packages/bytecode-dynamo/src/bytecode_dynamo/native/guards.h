@@ -19,6 +19,7 @@
     X(CLASS_DICT)     /* dst, src; index into the MRO, name */                                                         \
     X(CLASS_LOOKUP)   /* dst, src; name: as an attribute of the class, unbound */                                      \
     X(FUNCTION_FIELD) /* dst, src; which: 0 code 1 defaults 2 kwdefaults 3 closure 4 globals 5 name 6 qualname */      \
+    X(FIELD_IS)       /* src; object, which: that field of a function */                                               \
     X(METHOD_FIELD)   /* dst, src; 0 function 1 self */                                                                \
     X(DICT)           /* src; tuple of (key, dst or -1, test, expected) */                                             \
     X(CLASS)          /* class, tuple of (name, expected or None: absent, as 1-tuple) */                               \
@@ -31,7 +32,7 @@
     X(TENSOR)         /* src; [example], sizes, strides */                                                             \
     X(SAME)           /* src, src */                                                                                   \
     X(EMPTY)          /* tuple of registers: dictionaries without keys */                                              \
-    X(DISTINCT)       /* tuple of registers */                                                                         \
+    X(DISTINCT)       /* src; tuple of registers with other objects */                                                 \
     X(STATE)          /* tuple of (built-in without arguments, result) */                                              \
     X(STATE_WORDS)    /* tuple of (word, mask) */                                                                      \
     X(SHAPES)         /* tuple of (kind, src, class, dim), stack program */
@@ -64,11 +65,11 @@ typedef struct {
 } Number;
 
 typedef struct {
-    int op, target, source;
-    Py_ssize_t index, count;
-    PyObject *object, *other;
+    int op, target, source, count;
+    Py_ssize_t index;
+    PyObject *object;
     uint64_t version;
-    PyObject *last;
+    void *last;               /* the dictionary or class whose `version` is known */
     union {
         Key *keys;
         Probe *probes;
