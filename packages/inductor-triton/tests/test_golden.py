@@ -92,6 +92,15 @@ def transpose_add(in0: In('float32', 67108864), in1: In('float32', 67108864), ou
             c = add(a, b)
             store(out, [8192*i + j], c)
 """
+SHORT_TRANSPOSE = """
+@kernel(device='cuda', vector='j', tile='k')
+def short_transpose(x: In('bfloat16', 2359296), out: Out('bfloat16', 2359296)):
+    for i in range(512):
+        for k in range(9):
+            for j in range(512):
+                a = load(x, [4608*i + 512*k + j], 'bfloat16')
+                store(out, [4608*i + k + 9*j], a)
+"""
 EMBEDDING_GRADIENT = """
 @kernel(device='cuda')
 def embedding_gradient(grad: In('float32', 64*s0), idx: In('int64', s0), out: InOut('float32', 6400), s0: Size(hint=512)):
@@ -132,7 +141,7 @@ def column_sum(in0: In('float32', 4096000), out: Out('float32', 1000)):
 KERNELS = {
     "pointwise": POINTWISE, "softmax": SOFTMAX.format(total=2048 * 1000, columns=1000),
     "softmax_long": SOFTMAX.format(total=2048 * 50304, columns=50304), "layernorm": LAYERNORM, "transpose_add": TRANSPOSE_ADD,
-    "embedding_gradient": EMBEDDING_GRADIENT, "dropout": DROPOUT, "column_sum": COLUMN_SUM,
+    "short_transpose": SHORT_TRANSPOSE, "embedding_gradient": EMBEDDING_GRADIENT, "dropout": DROPOUT, "column_sum": COLUMN_SUM,
 }  # fmt: skip
 
 

@@ -116,6 +116,12 @@ def test_the_first_part_uses_the_whole_device():
     assert points >= 4 * 132
 
 
+@pytest.mark.parametrize("rows", [6272, 25088, 100352, 401408])
+def test_chunks_are_filled_by_blocks(rows: int):
+    _, found = split(COLUMNS.replace("8192", str(rows)).replace("819200", str(100 * rows)))
+    assert all(int(item.extent) % 32 == 0 for item in found.parts[0].reduction)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [("reduce(8192)", "reduce(64)"), ("reduce('min'", "reduce('argmin'"), ("reduce(8192)", "reduce(8191)")],

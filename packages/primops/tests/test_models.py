@@ -97,3 +97,18 @@ def test_layer_norm_as_text(golden):
 def test_cross_entropy_as_text(golden):
     gm = check_against_eager(with_gradients(F.cross_entropy), torch.randn(4, 8), torch.randint(8, (4,)))
     golden(format_graph(gm))
+
+
+@pytest.mark.parametrize("spatial", [2, 3])
+def test_gradients_of_maxima_lie_as_the_image(spatial):
+    """Channels-last: channels stay next to each other where gradients are added up."""
+    image = torch.randn(2, 3, *[6] * spatial).to(memory_format=torch.channels_last if spatial == 2 else torch.channels_last_3d)
+    pool = (F.max_pool2d, F.max_pool3d)[spatial - 2]
+
+    def step(x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(pool(x.sin(), 3, 2, 1).square().sum(), [x])[0]
+
+    graph = check_against_eager(step, image)
+    (scatter,) = (node for node in graph.graph.nodes if "scatter_add" in str(node.target))
+    assert scatter.kwargs["dim"] == 1

@@ -83,7 +83,9 @@ def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
             outer.append(item)
             continue
         room = extent * prod(int(o.extent) for o in inner) // SMALLEST_CHUNK
-        count = max((n for n in range(1, min(2 * missing, room, extent) + 1) if extent % n == 0), default=1)
+        counts = [n for n in range(1, min(2 * missing, room, extent) + 1) if extent % n == 0]
+        even = [n for n in counts if extent // n * prod(int(o.extent) for o in inner) % SMALLEST_CHUNK == 0]
+        count = max(even if 4 * max(even, default=0) > missing else counts, default=1)  # blocks that fill chunks need no masks
         if count == 1:
             return (tuple(outer), reduction[position:], replaced) if outer else None
         chunk = Range(sympy.Symbol(f"{item.symbol.name}_chunk", integer=True, nonnegative=True), sympy.Integer(count))

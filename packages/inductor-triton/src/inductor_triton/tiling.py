@@ -83,7 +83,7 @@ def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
     rows = transposed_loop(kernel)
     if rows is None:
         config = config or heuristics.pointwise(describe(kernel))
-        return Tiling((Axis("x", kernel.ranges, config.x, 0, 1),), (), config)
+        return Tiling((Axis("x", _store_order(kernel), config.x, 0, 1),), (), config)
     config = config or heuristics.tiled(describe(kernel))
     columns = kernel.ranges[-1]
     batch = tuple(item for item in kernel.ranges if item not in (rows, columns))
@@ -102,6 +102,18 @@ def transposed_loop(kernel: Kernel) -> Range | None:
     if rows is None:
         return None
     return rows if min(hint(kernel, rows.extent), hint(kernel, kernel.ranges[-1].extent)) >= SMALLEST_TILE else None
+
+
+def _store_order(kernel: Kernel) -> tuple[Range, ...]:
+    """The loops, one last that is too short for tiles and along which all stores are contiguous: what a load leaves of a
+    cache line, its neighbours take from the cache; what a store leaves is written again."""
+    short = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
+    if short is None:
+        return kernel.ranges
+    stores = [index_of(step) or sympy.Integer(0) for step in steps(kernel) if step.op == "store"]
+    if not all(stride(index, short.symbol) == 1 for index in stores):
+        return kernel.ranges
+    return (*(item for item in kernel.ranges if item is not short), short)
 
 
 def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:

@@ -14,7 +14,7 @@ from primops.meta import Size
 from primops.operand import Tensor, full, full_like, iota, round_to, to_dtype, unsqueeze, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, divides, product, quotient
+from primops.shapes import concrete, divides, product, quotient, same_size
 
 rules = DecompositionTable()
 Sizes = Sequence[int]
@@ -337,19 +337,33 @@ def _max_pool_with_indices(spatial: int) -> None:
         grad_output: Tensor, self: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool,
         indices: Tensor,
     ) -> Tensor:  # fmt: skip
-        return unpooled(grad_output, indices, self.shape, spatial)
+        return unpooled(grad_output, indices, self, spatial)
 
     rules.register(f"max_pool{spatial}d_with_indices")(forward)
     rules.register(f"max_pool{spatial}d_with_indices_backward")(backward)
 
 
-def unpooled(grad: Tensor, indices: Tensor, shape: Sequence[Size], spatial: int) -> Tensor:
-    """``grad`` added up at positions (row-major in the last dims) of zeros."""
-    batch = tuple(shape[: len(shape) - spatial])
-    flat = (*batch, product(grad.shape[len(batch) :]))
-    zeros = full((*batch, product(shape[len(batch) :])), 0, grad.dtype, grad.device)
-    found = scatter_add(zeros, len(batch), prims.reshape(indices, shape=flat), prims.reshape(grad, shape=flat))
-    return prims.reshape(found, shape=tuple(shape))
+def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tensor:
+    """``grad`` added up at positions (row-major in the last dims) of zeros, which lie like ``like``."""
+    dims = tuple(range(like.ndim))
+    channels = like.ndim - spatial - 1
+    if channels >= 0 and same_size(like.stride()[channels], 1):  # channels-last: neighbours in memory are channels
+        dims = (*dims[:channels], *dims[channels + 1 :], channels)
+    first = dims.index(like.ndim - spatial)
+
+    def turned(a: Tensor, order: tuple[int, ...]) -> Tensor:
+        return a if order == tuple(range(a.ndim)) else prims.permute(a, dims=order)
+
+    def rows(a: Tensor) -> Tensor:
+        shape = [a.shape[dim] for dim in dims]
+        shape[first : first + spatial] = [product(shape[first : first + spatial])]
+        return prims.reshape(turned(a, dims), shape=tuple(shape))
+
+    grad, indices = rows(grad), rows(indices)
+    places = product(like.shape[like.ndim - spatial :])
+    zeros = full((*grad.shape[:first], places, *grad.shape[first + 1 :]), 0, grad.dtype, grad.device)
+    found = prims.reshape(scatter_add(zeros, first, indices, grad), shape=tuple(like.shape[dim] for dim in dims))
+    return turned(found, tuple(map(dims.index, range(like.ndim))))
 
 
 def _adaptive_max(spatial: int) -> None:
@@ -365,7 +379,7 @@ def _adaptive_max(spatial: int) -> None:
 
     rules.register(f"adaptive_max_pool{spatial}d")(forward)
     rules.register(f"adaptive_max_pool{spatial}d_backward")(
-        lambda grad_output, self, indices: unpooled(grad_output, indices, self.shape, spatial)
+        lambda grad_output, self, indices: unpooled(grad_output, indices, self, spatial)
     )
 
 
@@ -381,7 +395,7 @@ def fractional_max_pool_backward(
     grad_output: Tensor, self: Tensor, kernel_size: Sizes, output_size: Sizes, indices: Tensor
 ) -> Tensor:
     """The gradient at the chosen positions."""
-    return unpooled(grad_output, indices, self.shape, len(kernel_size))
+    return unpooled(grad_output, indices, self, len(kernel_size))
 
 
 @rules.register("max_unpool2d", "max_unpool3d")
