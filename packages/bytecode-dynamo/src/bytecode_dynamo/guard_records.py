@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import CodeType, FunctionType
@@ -155,7 +155,7 @@ class Guards:
 
     def __init__(self) -> None:
         self._records: list[GuardRecord] = []
-        self._known: dict[tuple[Source, GuardKind, str], list[Any]] = {}
+        self._known: dict[Hashable, list[Any]] = {}
 
     def require(self, source: Source, kind: GuardKind, expected: Any, reason: str = "") -> None:
         """Add a guard unless the same one is there."""
@@ -187,9 +187,13 @@ class Guards:
         return iter(self._records)
 
 
-def _slot(source: Source, kind: GuardKind, expected: Any) -> tuple[Source, GuardKind, str]:
-    """Guards that may be the same are found together; a class has one for each attribute."""
-    return source, kind, expected[0] if kind is GuardKind.CLASS_ATTR else ""
+def _slot(source: Source, kind: GuardKind, expected: Any) -> Hashable:
+    """Guards that may be the same are found together: a class has one for each attribute, an object one for each other."""
+    if kind is GuardKind.CLASS_ATTR:
+        return source, kind, expected[0]
+    if kind is GuardKind.NOT_ALIASED:
+        return source, kind, expected
+    return source, kind
 
 
 def same_expectation(kind: GuardKind, a: Any, b: Any) -> bool:
