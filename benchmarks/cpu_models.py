@@ -228,8 +228,11 @@ def judged(model: nn.Module, call: Callable[..., Any], inputs: tuple[Any, ...], 
         return {"output": first_tensor(call(*inputs))}
 
 
-def check_case(name: str, dtype: str, training: bool, draws: int = 16) -> dict[str, Any]:
-    """Whether our results follow the rule (``integration_tests/rule.py``); dropout is off, for its numbers are other ones."""
+def check_case(name: str, dtype: str, training: bool, draws: tuple[int, ...] = (16, 64)) -> dict[str, Any]:
+    """Whether our results follow the rule (``integration_tests/rule.py``); dropout is off, for its numbers are other ones.
+
+    When a tensor's median over the first number of ``draws`` is too large, the next number decides.
+    """
     from integration_tests.rule import assert_draws_by_rule, draw_errors, to_double
 
     model, _ = build(name, DTYPES[dtype], training)
@@ -239,20 +242,27 @@ def check_case(name: str, dtype: str, training: bool, draws: int = 16) -> dict[s
         if hasattr(module, "drop_prob"):  # timm's DropPath
             module.drop_prob = 0.0
     twin, double = copy.deepcopy(model), to_double(model)
-    call, start, exact_start = compiler("ours")(twin), copy.deepcopy(model.state_dict()), copy.deepcopy(double.state_dict())
+    call, eps = compiler("ours")(twin), torch.finfo(DTYPES[dtype]).eps
+    states = [(net, copy.deepcopy(net.state_dict())) for net in (model, twin, double)]
     found: dict[str, list[tuple[float, float]]] = {}
-    for draw in range(draws):
-        torch.manual_seed(draw)
+    for seed in range(draws[-1]):
+        torch.manual_seed(seed)
         inputs = cast_inputs(MODELS[name]()[1], DTYPES[dtype])
-        for net, state in ((model, start), (twin, start), (double, exact_start)):
+        for net, state in states:
             net.load_state_dict(state)
         exact = judged(double, double, to_double(inputs), training)
         eager = judged(model, model, inputs, training)
         for key, value in judged(twin, call, inputs, training).items():
             found.setdefault(key, []).append(draw_errors(value, eager[key], exact[key], key))
-    eps = torch.finfo(DTYPES[dtype]).eps
-    worst = max(assert_draws_by_rule(errors, eps, key) for key, errors in found.items())
-    return {"correct": len(found), "draws": draws, "worst error over eager's": round(worst, 2)}
+        if seed + 1 not in draws:
+            continue
+        try:
+            worst = max(assert_draws_by_rule(errors, eps, key) for key, errors in found.items())
+            return {"correct": len(found), "draws": seed + 1, "worst error over eager's": round(worst, 2)}
+        except AssertionError:
+            if seed + 1 == draws[-1]:
+                raise
+    raise ValueError(f"no draws: {draws}")
 
 
 def in_process(arguments: list[str], caches: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, make_plan, next_row
+from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, make_plan, next_row
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
@@ -117,10 +117,10 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     rows.lines += [_row(emitter, row, dtype) for row, dtype in emitter.kept.dtypes.items()]
     if plan.role is Role.POINTS:
         _open_lanes(emitter, _open_tile(emitter, unit) if plan.tiled else _open_block(plan, unit))
-    passes = [body for body in kernel.bodies if body.inner]
+    fetching = fetching_pass(kernel)
     for body in kernel.bodies:
         if body.inner:
-            asked = next_row(kernel, plan) if len(passes) > 1 and body is passes[-1] else ()
+            asked = next_row(kernel, plan) if body is fetching else ()
             _write_inner(emitter, body, asked)
         else:
             for step in body.instructions:

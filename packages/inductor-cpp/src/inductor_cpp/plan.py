@@ -8,7 +8,7 @@ from enum import Enum
 
 import sympy
 import torch
-from loopir import Instruction, Kernel, Range
+from loopir import Body, Instruction, Kernel, Range
 
 from inductor_cpp.access import accesses, as_expr, stride_along, value_names
 
@@ -204,8 +204,15 @@ def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, red
     return str(STEP)
 
 
+def fetching_pass(kernel: Kernel) -> Body | None:
+    """The one of several passes over a row that fetches the next row: the first with much arithmetic, else the last."""
+    passes = [body for body in kernel.bodies if body.inner]
+    heavy = (body for body in passes if any(cost(step) > 1 for step in body.instructions))
+    return next(heavy, passes[-1]) if len(passes) > 1 else None
+
+
 def next_row(kernel: Kernel, plan: Plan) -> list[tuple[str, sympy.Expr]]:
-    """Where the next row will be read in order: the last of several passes over a row has time to fetch it."""
+    """Where the next row will be read in order."""
     if plan.role is not Role.REDUCTION or plan.axis is None or not plan.outer:
         return []
     row, read = plan.outer[-1].symbol, {item.name for item in kernel.buffers if item.role == "in"}
