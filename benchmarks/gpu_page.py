@@ -1,6 +1,7 @@
 """The page of docs about CUDA kernels and models, from saved results.
 
-usage: python -m benchmarks.gpu_page     reads results/gpu_micro.json and gpu_models.json, writes docs/gpu.md and its plot
+usage: python -m benchmarks.gpu_page     reads results/gpu_micro.json, gpu_models.json and gpu_launch.json, writes docs/gpu.md
+and its plot
 """
 
 from __future__ import annotations
@@ -34,7 +35,24 @@ def with_ratios(row: Row) -> Row:
     return made
 
 
-def page(micro: Row, models: Row) -> str:
+def host_times(launches: Row) -> list[str]:
+    """What a call costs the host."""
+    rows = [row | {"ours": row.get("host_us", row.get("ours_host_us"))} for row in launches["rows"]]
+    rows = [row | {"tc": row.get("torch_compile_us", row.get("torch.compile_host_us"))} for row in rows]
+    lines = [
+        "",
+        "## Host time",
+        "",
+        "`benchmarks.gpu_launch`: microseconds until a call returns, the device's queue being short.",
+        "",
+    ]
+    return lines + table(rows, {
+        "graph": field("graph"), "ours": field("ours"), "of that beyond the inputs' guards": field("over_guards_us"),
+        "torch.compile": field("tc"), "eager": field("eager_us"),
+    })  # fmt: skip
+
+
+def page(micro: Row, models: Row, launches: Row) -> str:
     """The text of the page."""
     kernels = [row for row in micro["rows"] if "us" in row]
     copy = next((row["TB/s"] for row in micro["rows"] if "TB/s" in row), "")
@@ -80,13 +98,14 @@ def page(micro: Row, models: Row) -> str:
         "kernel": field("kernel"), "dtype": field("dtype"), "us": field("us"), "of a copy": field("of_copy"),
         "over torch.compile": field("over_torch_compile"), "over eager": field("over_eager"),
     })  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *host_times(launches)]) + "\n"
 
 
 def main() -> None:
-    micro, models = (json.loads((RESULTS / f"{suite}.json").read_text()) for suite in ("gpu_micro", "gpu_models"))
+    names = ("gpu_micro", "gpu_models", "gpu_launch")
+    micro, models, launches = (json.loads((RESULTS / f"{suite}.json").read_text()) for suite in names)
     (DOCS / "gpu_micro.svg").write_text(bars(micro["rows"]))
-    (DOCS / "gpu.md").write_text(page(micro, models))
+    (DOCS / "gpu.md").write_text(page(micro, models, launches))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import linecache
 import pickle
 
@@ -23,15 +24,31 @@ def has_code(module):
     return "_code" in vars(module)
 
 
-def test_code_is_made_at_the_first_call_and_once(module):
-    x, forward = torch.randn(3), module.forward
+def test_code_is_made_when_it_is_called(module):
+    x = torch.randn(3)
     assert not has_code(module)
     expected = (x * 3.0).sin()
-    for call in (module, module.forward, forward):
-        assert torch.equal(call(x, scale=3.0), expected)
+    assert torch.equal(module(x, scale=3.0), expected)
     made = type(module).forward
-    assert torch.equal(forward(x, 3.0), expected)
+    assert torch.equal(module.forward(x, 3.0), expected)
     assert type(module).forward is made
+
+
+def test_forward_has_the_graphs_signature(module):
+    assert list(inspect.signature(module.forward).parameters) == ["x", "scale"]
+
+
+def test_forward_of_the_class_takes_the_module(module):
+    x = torch.randn(3)
+    assert torch.equal(type(module).forward(module, x), (x * 2.0).sin())
+
+
+def test_it_can_be_traced_again(module):
+    x = torch.randn(3)
+    traced = torch.fx.symbolic_trace(module)
+    assert [n.name for n in traced.graph.find_nodes(op="placeholder")] == ["x", "scale"]
+    assert torch.equal(traced(x), (x * 2.0).sin())
+    assert torch.equal(torch.jit.trace(module, x)(x), (x * 2.0).sin())
 
 
 def test_code_is_made_for_who_reads_it(module):

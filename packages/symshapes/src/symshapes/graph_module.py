@@ -10,6 +10,14 @@ import torch
 from torch.fx import Graph, GraphModule, graph_module
 
 
+class _Forward:
+    """``forward`` while there is no code: who asks for it, of a module or its class, gets what then replaces it there."""
+
+    def __get__(self, module: Any, owner: Any) -> Any:
+        (owner.lazy_module() if module is None else module).recompile()
+        return owner.forward if module is None else module.forward
+
+
 class LazyGraphModule(GraphModule):
     """Generating code costs several times what building the graph does, and compilers never run it.
 
@@ -19,9 +27,13 @@ class LazyGraphModule(GraphModule):
         class_name: of the module, in messages.
     """
 
+    forward: Any = _Forward()
+    lazy_module: Any
+
     def __init__(self, root: torch.nn.Module, graph: Graph, class_name: str = "GraphModule") -> None:
         self.__dict__["_is_new"] = True
         super().__init__(root, graph, class_name)
+        type(self).lazy_module = weakref.ref(self)  # each graph module has a class of its own
 
     def recompile(self) -> Any:
         """Generates the code; put off when called by the constructor."""
@@ -40,12 +52,6 @@ class LazyGraphModule(GraphModule):
     def __reduce__(self) -> Any:
         assert self.code  # what is pickled
         return super().__reduce__()
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the graph."""
-        if "_code" not in self.__dict__:
-            self.recompile()  # puts another `forward` into this instance's class
-        return type(self).forward(self, *args, **kwargs)
 
 
 def _forget_source(name: str) -> None:
