@@ -176,3 +176,11 @@ def test_floats_of_8_bits_are_loops_of_cuda_devices_only(kind):
     check_program(program)
     assert len(program.kernels) == (1 if kind == "cuda" else 2)
     assert ("float8_e4m3fn" in format_kernel(program.kernels[0])) == (kind == "cuda")
+
+
+@pytest.mark.parametrize(("rows", "columns", "stages"), [(6272, 256, 1), (6272, 16, 2), (6271, 256, 2)])
+def test_long_even_columns_on_a_gpu_are_left_to_the_generator(rows, columns, stages):
+    graph = primops.decompose(trace(lambda x: x.sum(0), torch.randn(rows, columns)))
+    for node in list(graph.graph.nodes)[:-1]:
+        node.meta["val"] = dataclasses.replace(node.meta["val"], device=torch.device("cuda", 0))
+    assert len(schedule(lower(graph)).kernels) == stages

@@ -22,6 +22,8 @@ table = LoweringTable()
 KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all"}
 ON_BOOL = {"max": "any", "min": "all", "prod": "all", "sum": "any"}
 SPLIT_WORK = 1 << 16
+COLUMNS, EVEN_WORK = 64, 32
+"""On a GPU: outputs side by side, of which the generator takes long sums apart itself, if known sizes divide evenly."""
 
 
 @table.register(*KINDS)
@@ -111,7 +113,8 @@ def split_count(ctx: LoweringContext, outer: Shape, inner: Shape, device: str) -
         wanted = 1 if outputs >= 8 * threads else max(16, 4 * threads) // max(1, outputs)
     else:
         most = 8192 if work >= 8192 * 8192 else 1024  # many short parts share a device evenly
-        wanted = 1 if outputs >= 512 else most // max(1, outputs)
+        own = outputs >= COLUMNS and all(size.is_Integer for size in (*outer, *inner)) and work % EVEN_WORK == 0
+        wanted = 1 if own or outputs >= 512 else most // max(1, outputs)
     return max(1, min(wanted, work // 512))
 
 
