@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from inductor_triton import Config
+from inductor_triton.heuristics import LONG_COLUMNS, Workload, reduction
 
 SIZES = (0, 1, 7, 16, 17, 1000)
 KINDS = ("sum", "prod", "max", "min", "argmax", "argmin")
@@ -229,3 +231,10 @@ def in_place(x: InOut('float32', 90), out: Out('float32', 3)):
     for config in (None, LOOPED):
         source = run(text, torch.rand(90), torch.zeros(3), config=config, ulps=30, ptx=(90,))
         assert ("tl.debug_barrier()" in source) == (config is LOOPED)
+
+
+def test_columns_of_many_operands_take_few_elements_per_program():
+    """They wait for memory, so many small programs do; long arithmetic shares what it computes over wide ones."""
+    work = Workload(256, 100352, 2, operations=LONG_COLUMNS + 1, inner_contiguous=False)
+    assert reduction(work) == Config(x=64, r=16, num_warps=2)
+    assert reduction(replace(work, long_arithmetic=True)) == Config(x=256, r=8, num_warps=8)

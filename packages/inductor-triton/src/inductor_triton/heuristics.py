@@ -129,11 +129,13 @@ def walking_grid(config: Config, points: int, bytes_per_element: int) -> int:
 def _column_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     is_long = work.operations > LONG_COLUMNS
-    columns = _clamp(next_power_of_two(work.points), 1, 64 if not is_long else 128 if work.points % 256 else 256)
+    is_wide = is_long and work.long_arithmetic
+    columns = _clamp(next_power_of_two(work.points), 1, 64 if not is_wide else 128 if work.points % 256 else 256)
     while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
         columns //= 2
     persistent = work.static and work.reduction > 0 and length <= 32
-    rows = length if persistent else min(length, TILE_ELEMENTS // columns)
+    is_heavy = is_long and not is_wide  # of many operands: few elements per program leave room for others' loads
+    rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_heavy else 1))
     # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.
-    warps = columns * rows // (2048 if work.gathers else 256)
-    return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_long else 4))
+    warps = columns * rows // (2048 if work.gathers else 512 if is_heavy else 256)
+    return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_wide else 4))

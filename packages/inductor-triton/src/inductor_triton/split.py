@@ -44,7 +44,7 @@ def split_reduction(kernel: Kernel) -> Split | None:
     share = work.reduction * work.itemsize * min(tiling.config.x, work.points)
     if programs >= MULTIPROCESSORS or share < SMALLEST_SHARE:
         return None
-    wanted = PROGRAMS if work.inner_contiguous else PROGRAMS * 4 // max(4, tiling.config.num_warps)
+    wanted = PROGRAMS if work.inner_contiguous else PROGRAMS * 4 // max(2, tiling.config.num_warps)
     loops = _chunked(flat.reduction, -(-wanted // programs))
     return None if loops is None else _Splitter(flat, *loops).run()
 
