@@ -1,4 +1,4 @@
-"""Host time per call of graphs of 1, 10 and 50 own kernels, and of BERT-base, beyond what guards and the call itself cost.
+"""Host time per call of graphs of 1, 10 and 50 own kernels, beyond what guards and the call itself cost; of BERT-base with its parts.
 
 usage: python -m benchmarks.gpu_launch [--alone]     a row per graph, writes results/gpu_launch.json
 (with --alone: not next to torch.compile, nothing written)
@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import inductor_triton
 import torch
 import torchstrata
+from inductor_triton.replay import Recording
 
 from benchmarks.measure import print_rows
 
@@ -47,15 +49,36 @@ def host_us(call: Callable[[], object], calls: int = CALLS) -> float:
     return round(statistics.median(samples), 1)
 
 
-def _guards_only(function: Callable[..., Any], *inputs: torch.Tensor) -> float:
+def _guards_only(function: Callable[..., Any], *inputs: torch.Tensor, calls: int = CALLS) -> float:
     """What a call costs when the compiled graph does nothing."""
-    result = function(*inputs)
+    compiled = torchstrata.compile(function, backend=_nothing)
+    return host_us(lambda: compiled(*inputs), calls)
 
-    def backend(graph: torch.fx.GraphModule, examples: object) -> Callable[..., Any]:
-        return lambda *arguments: (result,)
 
-    compiled = torchstrata.compile(function, backend=backend)
-    return host_us(lambda: compiled(*inputs))
+def _nothing(graph: torch.fx.GraphModule, examples: object) -> Callable[..., Any]:
+    values = [node.meta["val"] for node in graph.graph.output_node().args[0]]  # type: ignore[union-attr]
+    results = [torch.empty(tuple(value.shape), dtype=value.dtype, device="cuda") for value in values]
+    return lambda *arguments: results
+
+
+def _parts(call: Callable[[], object]) -> dict[str, float]:
+    """Microseconds of what a replayed call does: comparing addresses, the driver's launch, making results."""
+    found: list[tuple[Recording, Any]] = []
+    replay = Recording.replay
+
+    def spied(self: Recording, arguments: Any) -> list[object]:
+        found.append((self, arguments))
+        return replay(self, arguments)
+
+    with mock.patch.object(Recording, "replay", spied):
+        call()
+    recording, arguments = found[0]
+    parts = {
+        "addresses": lambda: recording.fits(arguments, None),
+        "graph": recording.graph.replay,
+        "results": lambda: recording.results.make(arguments),
+    }
+    return {f"{name}_us": host_us(part, 1) for name, part in parts.items()}
 
 
 def _row(name: str, function: Callable[..., Any], inputs: tuple[torch.Tensor, ...], alone: bool) -> dict[str, Any]:
@@ -87,11 +110,15 @@ def _bert(alone: bool) -> dict[str, Any]:
     with torch.device("cuda"):
         model = transformers.BertModel(transformers.BertConfig()).eval().to(torch.bfloat16)
         tokens = torch.randint(30000, (1, 128))
+    with torch.no_grad():
+        guards = _guards_only(model, tokens, calls=1)
+    torchstrata.reset()
     calls = {"ours": torchstrata.compile(model)} | ({} if alone else {"torch.compile": torch.compile(model)})
-    row: dict[str, Any] = {"graph": "bert-base forward"}
+    row: dict[str, Any] = {"graph": "bert-base forward", "guards_us": guards}
     with torch.no_grad():
         for name, compiled in calls.items():
             row[f"{name}_host_us"] = host_us(lambda compiled=compiled: compiled(tokens), 1)
+        row |= _parts(lambda: calls["ours"](tokens))
         replay = {key: inductor_triton.counters[key] for key in ("recorded", "replayed", "ran", "held")}
         row["eager_us"] = host_us(lambda: model(tokens), 1)
     return {**row, "counts": " ".join(f"{key}={value}" for key, value in replay.items())}
