@@ -66,6 +66,8 @@ def compile_pieces(graph: GraphModule, examples: Sequence[Any], compile_graph: C
         finally:
             for mode in reversed(cut.modes.values()):
                 mode.__exit__(None, None, None)
+            for setting, before in reversed(cut.settings):
+                setting.restore(before)
     constants = {node: getattr(graph, str(node.target)) for node in graph.graph.find_nodes(op="get_attr")}
     inputs, result = cut.inputs, graph.graph.output_node().args[0]
 
@@ -94,6 +96,8 @@ class _Cut:
         self.compile_graph = compile_graph
         self.modes: dict[Node, Any] = {}
         """What entering a mode gave, as long as it is not left."""
+        self.settings: list[tuple[Any, Any]] = []
+        """What was set, and to what before."""
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
 
     def steps(self) -> list[_Step]:
@@ -134,6 +138,9 @@ class _Cut:
         return any(not isinstance(arg.meta["val"], (torch.Tensor, int, float, *_NUMBERS)) for arg in read)
 
     def _change_mode(self, node: Node) -> None:
+        if "setting" in node.meta:
+            self.settings.append((node.meta["setting"], node.meta["setting"].read()))
+            node.target(*node.args, **node.kwargs)  # type: ignore[operator]
         if node.target is _SET_GRAD:
             _SET_GRAD(bool(node.args[0]))
         elif node.target in _ENTER:

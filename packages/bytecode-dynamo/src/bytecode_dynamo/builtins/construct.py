@@ -297,7 +297,7 @@ def _make_number(cls: type) -> Constructor:
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
         value = args[0] if args else None
         if isinstance(value, TensorVariable):
-            if not ctx.config.capture_scalar_outputs:
+            if not ctx.config.capture_scalar_outputs and value.fake.known_value is None:
                 raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
             return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
         if isinstance(value, FloatVariable):

@@ -94,7 +94,7 @@ def _writing(setting: Setting, function: Any, where: Sequence[str] = ()) -> Any:
         named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
         if setting.read() != (values[0] if len(values) == 1 else values) or named:
             ctx.runs_once = True
-            ctx.graph.add_host_call(function, (*where, *values), named)
+            ctx.graph.add_host_call(function, (*where, *values), named).meta["setting"] = setting
             ctx.modes.set_value(ctx, setting, (*values, *named.values()))
 
     return rule
