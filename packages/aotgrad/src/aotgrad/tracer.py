@@ -79,7 +79,7 @@ class Tracer(TorchDispatchMode):
         self.position = 0
         self.region: int | None = None
         self.num_regions = 0
-        self.assertions: list[tuple[FakeTensor, tuple[str | None, bool]]] = []
+        self.assertions: list[tuple[Any, tuple[str | None, bool]]] = []
         self.forward_by_sequence: dict[int, torch.fx.Node] = {}
         self._nodes: dict[int, torch.fx.Node] = {}  # by id of a fake
         self._alive: list[Any] = []  # keeps those ids from being reused
@@ -166,6 +166,8 @@ class Tracer(TorchDispatchMode):
             args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
+        if func is aten._assert_scalar.default:
+            return self._expect(*args)
         if func in _ASSERTIONS:
             stated = None if self.origin is None else getattr(self.origin.target, "__name__", "").partition(".")[0]
             if stated in ("_assert_async", "assume"):  # what torch asserts inside an operator is left out
@@ -197,6 +199,11 @@ class Tracer(TorchDispatchMode):
         if not operands or any(x.known_value is None for x in operands):  # type: ignore[attr-defined]
             return None
         return self.on_real(func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs)
+
+    def _expect(self, holds: Any, message: str) -> None:
+        if is_symbolic(holds):
+            holds.node.shape_env.expect_true(holds.node)
+            self.assertions.append((holds, (message, True)))
 
     def on_real(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         with below_functionalisation(), torch._C._DisableTorchDispatch():

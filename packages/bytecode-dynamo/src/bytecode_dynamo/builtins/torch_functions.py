@@ -230,6 +230,8 @@ def function_mode_at(ctx: Context, index: VariableTracker) -> VariableTracker:
 
 def _require(holds: bool, error: str, message: str) -> None:
     """Raise a built-in error where a number that only the running program knows is not as it should be."""
+    if isinstance(holds, torch.SymBool):  # a compiler traces the call
+        return torch.ops.aten._assert_scalar(holds, message)
     if not holds:
         raise getattr(builtins, error)(message)
 
