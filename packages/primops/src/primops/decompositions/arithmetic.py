@@ -326,7 +326,7 @@ def lerp_scalar(self: Tensor, end: Tensor, weight: Scalar) -> Tensor:
 
     def body(a: Tensor, b: Tensor) -> Tensor:
         distance = prims.sub(b, a)
-        if weight < 0.5:
+        if isinstance(weight, torch.SymFloat) or weight < 0.5:  # which end is nearer may depend on data
             return prims.add(a, times(distance, weight))
         return prims.sub(b, times(distance, 1 - weight))
 
