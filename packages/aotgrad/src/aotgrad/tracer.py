@@ -166,13 +166,8 @@ class Tracer(TorchDispatchMode):
             args = (self.__torch_dispatch__(aten.clone.default, types, args),)
         if func in _IDENTITIES:
             return self._alias(func, args, kwargs)
-        if func is aten._assert_scalar.default:
-            return self._expect(*args)
         if func in _ASSERTIONS:
-            stated = None if self.origin is None else getattr(self.origin.target, "__name__", "").partition(".")[0]
-            if stated in ("_assert_async", "assume"):  # what torch asserts inside an operator is left out
-                self.assertions.append((args[0], (args[1] if len(args) > 1 else None, stated == "assume")))
-            return None
+            return self._expect(*args)
         if func is aten._linalg_check_errors.default:
             return self._check_factors(*args, **kwargs)
         func = _RENAMED.get(func, func)
@@ -200,10 +195,13 @@ class Tracer(TorchDispatchMode):
             return None
         return self.on_real(func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs)
 
-    def _expect(self, holds: Any, message: str) -> None:
+    def _expect(self, holds: Any, message: str | None = None) -> None:
+        """Notes what the program states. (What torch asserts inside an operator is left out.)"""
+        stated = None if self.origin is None else getattr(self.origin.target, "__name__", "").partition(".")[0]
         if is_symbolic(holds):
             holds.node.shape_env.expect_true(holds.node)
-            self.assertions.append((holds, (message, True)))
+        if is_symbolic(holds) or stated in ("_assert_async", "assume"):
+            self.assertions.append((holds, (message, stated != "_assert_async")))
 
     def on_real(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         with below_functionalisation(), torch._C._DisableTorchDispatch():
@@ -295,7 +293,7 @@ def _origin_in(node: torch.fx.Node) -> dict[str, Any]:
     return {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if node.meta.get(key)}
 
 
-_ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
+_ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg, aten._assert_scalar.default)
 
 
 def _has_results(out: Any) -> bool:

@@ -5,7 +5,7 @@ program, makes leaves, registers hooks, and changes modes and settings (C1.9).""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,15 @@ def _is_host_call(node: Node) -> bool:
         return isinstance(node.meta.get("val"), torch.Generator)
     inside = getattr(node.target, "graphs", ())
     return bool(node.meta.get("host") or getattr(node.target, "branches", False) or any(map(has_host_calls, inside)))
+
+
+def _looked_at(graph: GraphModule) -> Iterator[Node]:
+    """Values whose gradients the host asks for: what is computed from them belongs to later pieces."""
+    for node in graph.graph.nodes:
+        if node.target is torch.autograd.grad:
+            yield from node.all_input_nodes  # outputs among them do no harm
+        elif node.meta.get("host") and getattr(node.target, "__name__", node.target) in ("register_hook", "retain_grad"):
+            yield node.args[0]
 
 
 def _is_leaf(node: Node) -> bool:
@@ -105,9 +114,10 @@ class _Cut:
         found: list[_Step] = []
         piece: list[Node] = []
         hosted: set[Node] = set()
+        ends = set(_looked_at(self.graph))
         for node in self.graph.graph.nodes:
             host = self._is_hosted(node, hosted, bool(found))
-            if host or node.op == "output":
+            if host or node.op == "output" or (piece and piece[-1] in ends):
                 found += self._compiled(piece)
                 piece = []
             if host:

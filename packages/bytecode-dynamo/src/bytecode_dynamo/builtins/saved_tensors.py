@@ -14,7 +14,7 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.variables.base import LazyVariable, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
-from bytecode_dynamo.variables.function import CellVariable, FunctionVariable
+from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
 
 from .registry import evaluates_call
 
@@ -28,7 +28,11 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 def real_function(ctx: Context, function: VariableTracker, what: str) -> Any:
-    """The function itself, or one like it that holds constants only."""
+    """The function itself, one like it that holds constants only, or a method of an object that exists."""
+    if isinstance(function, BoundMethodVariable):
+        owner = _existing(ctx, ctx.real(function.owner))
+        if owner is not None:
+            return types.MethodType(real_function(ctx, ctx.real(function.function), what), owner)
     if not isinstance(function, FunctionVariable):
         raise GraphBreak("BD018", f"{what} that is {function.describe()}")
     if function.value is not None:
@@ -55,13 +59,19 @@ def _held(ctx: Context, cell: VariableTracker, what: str) -> Any:
         return held.value
     value = cell.contents(ctx) if isinstance(cell, CellVariable) else None
     value = ctx.real(value) if value is not None else ctx.none
-    key = value.identity()
     if isinstance(value, FunctionVariable):
         return real_function(ctx, value, what)
-    if isinstance(key, Identity) and key.exists and key.source is not None:
-        ctx.guards.require(key.source, GuardKind.IDENTITY, key.value)
-        return key.value
-    return ctx.constant_of(value, f"a variable of {what}")
+    existing = _existing(ctx, value)
+    return existing if existing is not None else ctx.constant_of(value, f"a variable of {what}")
+
+
+def _existing(ctx: Context, value: VariableTracker) -> Any:
+    """An object that was there before the call, or None."""
+    key = value.identity()
+    if not isinstance(key, Identity) or not key.exists or key.source is None:
+        return None
+    ctx.guards.require(key.source, GuardKind.IDENTITY, key.value)
+    return key.value
 
 
 def _record(ctx: Context, target: OpaqueCall) -> None:

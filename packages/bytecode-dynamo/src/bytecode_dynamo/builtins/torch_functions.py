@@ -349,6 +349,7 @@ def call(
         return handled
     fakes = [arg.as_fake(ctx) for arg in args]
     named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
+    named.pop("generator", None)  # sizes do not depend on it
     with_unbacked = len(ctx.env.unbacked)
     if name_of(target) in _RELAYOUTS or "out" in named:
         for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
