@@ -84,7 +84,10 @@ def compile_pieces(graph: GraphModule, examples: Sequence[Any], compile_graph: C
         known = {**constants, **dict(zip(inputs, values))}
 
         def value(node: Node) -> Any:
-            return known[node] if node in known else node.target(*map_arg(node.args, value))  # type: ignore[operator]
+            if node in known:
+                return known[node]
+            function: Any = torch.Tensor.size if node.target == "size" else node.target
+            return function(*map_arg(node.args, value))
 
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             for step in steps:
@@ -166,23 +169,28 @@ class _Cut:
             return lambda args, kwargs: getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return lambda args, kwargs: node.target(*args, **kwargs)  # type: ignore[operator]
 
-    def _function(self, module: GraphModule) -> Callable[..., Any]:
-        """One of the functions, which gets its sizes from its tensors."""
+    def _function(self, module: GraphModule, examples: Sequence[Any] | None = None) -> Callable[..., Any]:
+        """A compiled graph, which gets the sizes that are no inputs from its tensors."""
         placeholders = module.graph.find_nodes(op="placeholder")
         given = [node.meta["val"] for node in placeholders]
+        known = {val.node.expr for val in given if isinstance(val, torch.SymInt)}
         tensors = [(k, val) for k, val in enumerate(given) if isinstance(val, torch.Tensor)]
         read = {
             size.node.expr: (k, d, size)
             for k, val in reversed(tensors)
             for d, size in enumerate(val.shape)
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.expr not in known
         }
+        for _, val in tensors:
+            sizes = [size.node.expr for size in (*val.shape, *val.stride()) if isinstance(size, torch.SymInt)]
+            if any(expr.free_symbols - known - {*read} for expr in sizes):
+                raise self._refusal("a size that depends on data", placeholders[0])
         with module.graph.inserting_before(placeholders[0] if placeholders else None):
             for symbol, (_, _, size) in read.items():
                 module.graph.placeholder(str(symbol)).meta = {"val": size, "source": str(symbol), "static": False}
-        compiled = self.compile_graph(module, [*(size for _, _, size in read.values()), *given])
+        compiled = self.compile_graph(module, [*(size for _, _, size in read.values()), *(examples or given)])
         places = [(k, d) for k, d, _ in read.values()]
-        return lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values)
+        return (lambda *values: compiled(*(values[k].shape[d] for k, d in places), *values)) if places else compiled
 
     def _read(self, value: Any) -> list[Node]:
         """The tensors and inputs that a value is computed from, seen through arithmetic on sizes."""
@@ -218,7 +226,7 @@ class _Cut:
             self._check(node)
         piece.output(tuple(copies[node] for node in wanted)).meta["val"] = tuple(node.meta["val"] for node in wanted)
         examples = [self.examples.get(node, node.meta["val"]) for node in inputs]
-        return [_Step(self.compile_graph(GraphModule(self.graph, piece), examples), list(inputs), wanted, False, [])]
+        return [_Step(self._function(GraphModule(self.graph, piece), examples), list(inputs), wanted, False, [])]
 
     def _reaches_out(self, user: Node, inside: set[Node]) -> bool:
         return user not in inside and (not _is_number(user) or any(self._reaches_out(u, inside) for u in user.users))
@@ -227,10 +235,6 @@ class _Cut:
         val = node.meta["val"]
         if getattr(self.examples.get(node), "requires_grad", None) is False and val.requires_grad:
             raise self._refusal("an input that begins to require grad", node)
-        known = {symbol.meta["val"].node.expr for symbol in self.symbols}
-        sizes = (*val.shape, *val.stride()) if isinstance(val, torch.Tensor) else ()
-        if any(isinstance(size, torch.SymInt) and size.node.expr.free_symbols - known for size in sizes):
-            raise self._refusal("a size that depends on data", node)
         if not isinstance(val, torch.Tensor) and node.op != "placeholder":
             raise self._refusal(f"a {type(val).__name__} that is read on both sides", node)
 
@@ -240,4 +244,4 @@ class _Cut:
 
 
 def _is_number(node: Node) -> bool:
-    return node.op == "call_function" and isinstance(node.meta.get("val"), _NUMBERS)
+    return (node.op == "call_function" or node.target == "size") and isinstance(node.meta.get("val"), _NUMBERS)
