@@ -1,4 +1,4 @@
-"""Host time per call of graphs of 1, 10 and 50 own kernels, beyond what guards and the call itself cost; of BERT-base with its parts.
+"""Host time per call of graphs of 1, 10 and 50 own kernels, beyond what guards and the call cost; of BERT-base with its parts.
 
 usage: python -m benchmarks.gpu_launch [--alone]     a row per graph, writes results/gpu_launch.json
 (with --alone: not next to torch.compile, nothing written)
