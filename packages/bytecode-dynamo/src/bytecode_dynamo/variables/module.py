@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from symshapes import LazyGraphModule
 from torch.nn.modules import module as module_code
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils import _pytree as pytree
@@ -125,6 +126,8 @@ def _example(value: Any) -> Any:
 
 @tracker_for(torch.nn.Module)
 def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> VariableTracker:
+    if isinstance(value, LazyGraphModule):
+        assert value.code  # evaluated like any other module's
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     return ctx.effects.remember(value, NNModuleVariable(Identity(type(value), value, source), source=source))
 

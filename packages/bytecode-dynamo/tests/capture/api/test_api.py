@@ -240,3 +240,16 @@ def test_recompile_reason_is_one_line():
     captured(torch.ones(8))
     captured(torch.ones(5))
     assert reasons == [None, "L['x'].size(0) was 8, now 5"]
+
+
+def test_a_captured_graph_that_never_ran_is_captured_again():
+    graphs = []
+
+    def keep(gm, inputs):
+        graphs.append(gm)
+        return lambda *values: (values[0].sum(),)
+
+    bd.optimize(keep)(lambda x: (x * 3).sin().sum())(X)
+    assert "_code" not in vars(graphs[0])
+    again = bd.optimize("eager", fullgraph=True)(lambda x: graphs[0](x)[0] + 1)
+    assert torch.equal(again(X), (X * 3).sin().sum() + 1)
