@@ -18,6 +18,8 @@ from primops.shapes import concrete, divides, product, quotient, same_size
 
 rules = DecompositionTable()
 Sizes = Sequence[int]
+SIDE_BY_SIDE = {"cuda"}
+"""Devices whose threads add to neighbours in memory at once; others had better stay in a plane that the cache holds."""
 LARGEST_WINDOW = 64  # elements along one dim that are still written out
 
 
@@ -344,10 +346,10 @@ def _max_pool_with_indices(spatial: int) -> None:
 
 
 def unpooled(grad: Tensor, indices: Tensor, like: Tensor, spatial: int) -> Tensor:
-    """``grad`` added up at positions (row-major in the last dims) of zeros, which lie like ``like``."""
+    """``grad`` added up at positions (row-major in the last dims) of zeros, which lie like ``like`` on ``SIDE_BY_SIDE``."""
     dims = tuple(range(like.ndim))
     channels = like.ndim - spatial - 1
-    if channels >= 0 and same_size(like.stride()[channels], 1):  # channels-last: neighbours in memory are channels
+    if channels >= 0 and like.device.type in SIDE_BY_SIDE and same_size(like.stride()[channels], 1):
         dims = (*dims[:channels], *dims[channels + 1 :], channels)
     first = dims.index(like.ndim - spatial)
 
