@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -52,9 +53,10 @@ foreach_copy = torch._foreach_copy_
 
 
 class FakeGraph:
-    """Replays by running what was captured again and writing into the same results."""
+    """Replays by running what was captured again and writing into the same results, and over what was free meanwhile."""
 
     current: FakeGraph | None = None
+    free: list[torch.Tensor]
 
     def __init__(self) -> None:
         self.captured: list[Callable[[], None]] = []
@@ -66,9 +68,10 @@ class FakeGraph:
 
 @contextmanager
 def capture(graph: FakeGraph, **options: object):
-    FakeGraph.current = graph
+    FakeGraph.current, free = graph, [*FakeGraph.free]
     try:
         yield
+        graph.captured.extend(partial(owner.fill_, 77) for owner in free)
     finally:
         FakeGraph.current = None
 
@@ -119,6 +122,14 @@ def _capturable(monkeypatch):
     which every recording writes to."""
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False, raising=False)
+    FakeGraph.free = []
+    let_go = pool_module.Memory.let_go
+
+    def kept_instead(memory: pool_module.Memory) -> None:
+        FakeGraph.free.append(memory.owner)
+        let_go(memory)
+
+    monkeypatch.setattr(pool_module.Memory, "let_go", kept_instead)
     segment = {"segment_pool_id": (0, 1), "address": 0, "total_size": 1 << 62}
     fake = {
         "CUDAGraph": FakeGraph,

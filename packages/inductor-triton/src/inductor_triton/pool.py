@@ -2,7 +2,8 @@
 
 Recordings that replay on one stream run one after the other, so their intermediates share one pool. Results stay allocated, so
 no later recording lies over them; but a result of a later recording may lie where an earlier one keeps intermediates. That one
-may not replay while somebody holds such a result.
+may not replay while somebody holds such a result. What a forward recording saves is free from when its backward is recorded on:
+later recordings may lie there, and may not replay while somebody waits for such a backward.
 """
 
 from __future__ import annotations
@@ -24,9 +25,20 @@ _to_dlpack: Callable[[torch.Tensor], Any] = torch._C._to_dlpack  # type: ignore[
 _from_dlpack: Callable[[Any], torch.Tensor] = torch._C._from_dlpack  # type: ignore[attr-defined]
 
 
+NOT_GROWING = "expandable_segments:False"
+
+
 def handed_out(owner: torch.Tensor) -> torch.Tensor:
     """A tensor over the memory of ``owner`` with a storage of its own, as if nobody else held it; it keeps the memory alive."""
     return _from_dlpack(_to_dlpack(owner))
+
+
+def borrowed(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory that does not keep it."""
+    storage = tensor.untyped_storage()
+    own = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), tensor.device, storage.nbytes())  # type: ignore[attr-defined]
+    place = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(own, *place)  # type: ignore[call-overload]
 
 
 def hold(owner: torch.Tensor) -> object:
@@ -50,11 +62,21 @@ class Memory:
     __slots__ = ("addresses", "idle", "orphan", "owner", "thing")
 
     def __init__(self, owner: torch.Tensor, addresses: tuple[int, ...] | None = None) -> None:
-        self.owner = owner
         self.addresses = (owner.data_ptr(),) if addresses is None else addresses
-        self.thing: object = owner if _counts_tensors() else owner.untyped_storage()._cdata
         self.idle = 0
         self.orphan = False
+        self.own(owner)
+
+    def own(self, owner: torch.Tensor) -> None:
+        """Takes ``owner`` for the memory."""
+        self.owner = owner
+        self.thing: object = owner if _counts_tensors() else owner.untyped_storage()._cdata
+
+    def let_go(self) -> None:
+        """Leaves the memory to who was handed it; nobody watches it any more."""
+        self.own(borrowed(self.owner))
+        self.settle()
+        self.orphan = True
 
     def settle(self) -> None:
         """Remembers the number of holders when nothing is handed out."""
@@ -92,13 +114,19 @@ class Watch:
         return not any(memory.busy() for memory in self.memories)
 
 
+def has_own_settings() -> bool:
+    """Whether the user has settings of the allocator."""
+    named = any(os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    return named or getattr(torch._C, "_accelerator_getAllocatorSettings", str)() not in ("", NOT_GROWING)
+
+
 @contextmanager
 def growing_memory() -> Iterator[None]:
     """Lets the allocator take memory as one range that grows, in which far less is lost between blocks; unless the user has
     settings of the allocator."""
     change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     change = change or getattr(torch._C, "_cuda_cudaCachingAllocator_set_allocator_settings", None)
-    if change is None or any(os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")):
+    if change is None or has_own_settings():
         yield
         return
     before = getattr(torch._C, "_accelerator_getAllocatorSettings", str)()
@@ -106,7 +134,7 @@ def growing_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        change("expandable_segments:False")
+        change(NOT_GROWING)
         if before:
             change(before)
 
@@ -119,15 +147,35 @@ class Pool:
         self.handle = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream(device)
         self._extents: list[tuple[list[int], list[int], weakref.ref[Watch]]] = []
+        self._free: list[Memory] = []
 
-    def enter(self, own: Sequence[Memory]) -> Watch:
-        """A recording with results ``own`` was made; returns what must be idle when it replays."""
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded in it yet."""
+        return not self._extents and not self._free
+
+    def renew(self) -> None:
+        """Starts anew, in memory of its own."""
+        self.handle = torch.cuda.graph_pool_handle()
+
+    def free(self, token: Memory) -> None:
+        """What ``token`` stands for is no longer held for it."""
+        self._free.append(token)
+        self._change()
+
+    def waits(self, token: Memory | None) -> bool:
+        """Whether somebody but who holds ``token`` waits for values in memory that is free."""
+        self._free = [memory for memory in self._free if not memory.orphan or memory.busy()]
+        return any(memory.busy() for memory in self._free if memory is not token)
+
+    def enter(self, own: Sequence[Memory], token: Memory | None = None) -> Watch:
+        """A recording with results ``own``, which reads what ``token`` stands for, was made; returns what must be idle when it
+        replays."""
         self._extents = [entry for entry in self._extents if entry[2]() is not None]
         for starts, ends, reference in self._extents:
             if (watch := reference()) is not None:
                 watch.change([memory for memory in own if any(_within(a, starts, ends) for a in memory.addresses)])
         watch = Watch()
-        watch.change(own)
+        watch.change([*own, *(memory for memory in self._free if memory is not token)])
         self._extents.append((*self._segments(), weakref.ref(watch)))
         return watch
 
@@ -135,6 +183,9 @@ class Pool:
         """The recording with these results is gone."""
         for memory in own:
             memory.orphan = True
+        self._change()
+
+    def _change(self) -> None:
         for _, _, reference in self._extents:
             if (watch := reference()) is not None:
                 watch.change()

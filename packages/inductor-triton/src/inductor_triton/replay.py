@@ -18,16 +18,17 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from loopir import ExternCall, HostProgram
 
+from inductor_triton.capture import capture
 from inductor_triton.extension import loaded_extension
 from inductor_triton.launch import error_flag
-from inductor_triton.pool import Pool, Watch, growing_memory, shared_pool
+from inductor_triton.place import with_hook
+from inductor_triton.pool import Memory, Pool, Watch, shared_pool
 from inductor_triton.results import Kept, Results, results_of
 from inductor_triton.spec import launch_spec, sequence_of
 
@@ -49,7 +50,8 @@ DEVICE_SHARE = 0.5
 
 counters: Counter[str] = Counter()
 """``recorded``, ``replayed``, ``ran`` (without a recording), ``held`` (a replay would have overwritten results), ``refused`` (a
-recording failed), ``over_budget``, ``bytes`` (recordings keep), ``unrecordable`` (programs)."""
+recording failed), ``over_budget``, ``bytes`` (recordings keep), ``unrecordable`` (programs), ``spent`` (forward recordings
+whose saved values another backward had to itself)."""
 
 _capturing = threading.RLock()
 
@@ -75,7 +77,7 @@ class Recording:
 
     def fits(self, arguments: Sequence[object], given: Results | None) -> bool:
         """Whether the inputs lie where they were."""
-        if (self.given() if self.given is not None else None) is not given:
+        if (self.given() if self.given is not None else None) is not given or self.results.spent:
             return False
         extension = loaded_extension()
         if extension is not None:
@@ -171,7 +173,9 @@ class Replay:
     def __init__(
         self, program: HostProgram, device: torch.device, copy_limit: int = LARGEST_COPY, offer: Offer | None = None
     ) -> None:
-        self._function = program.function
+        self._takes_list = getattr(program, "takes_list", False)
+        self._hooks = hasattr(program, "written")
+        self._function: Any = program.written if self._takes_list else program.function
         self._limit = copy_limit
         self._index = device.index or 0
         self._situations: dict[tuple[object, ...], Situation] = {}
@@ -242,13 +246,17 @@ class Replay:
         values = self._run(arguments)
         return [*values[: -self._kept], Kept(None, values[-self._kept :])] if self._kept else values  # type: ignore[arg-type]
 
-    def _run(self, arguments: Sequence[object]) -> list[object]:
-        """Runs the program and writes back."""
+    def _run(self, arguments: Sequence[object], hook: Callable[[], None] | None = None) -> list[object]:
+        """Runs the program, ``hook`` before each of its calls, and writes back."""
+        given = [*arguments]
         if self._start is not None:
-            taken = arguments[self._start]
-            values = taken.tensors() if isinstance(taken, Kept) else taken
-            arguments = (*arguments[: self._start], *values, *arguments[self._start + 1 :])  # type: ignore[misc]
-        results = self._function(*arguments)
+            taken = given[self._start]
+            given[self._start : self._start + 1] = taken.take() if isinstance(taken, Kept) else taken  # type: ignore[misc]
+            if isinstance(taken, list):
+                taken.clear()
+            del taken
+        function = self._function if hook is None else with_hook(self._function, hook)
+        results = function(given) if self._takes_list else function(*given)
         groups: dict[object, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for target, position in self._offer.writes:
             tensor, value = arguments[target].data, results[position]  # type: ignore[attr-defined]
@@ -276,9 +284,17 @@ class Replay:
         waits = self._start is not None and given is None  # for forward to be recorded
         if not alike or waits or situation.calls < situation.due or size > self._limit or not self._affordable():
             return self._plain(arguments)
+        if given is not None and given.released:
+            given.spent = True  # another backward was recorded over it: forward is recorded again, and this one after it
+            counters["spent"] += 1
+            situation.count()
+            return self._plain(arguments)
         fixed = tuple(i for i in self._tensors if i not in set(moving))
         kept = situation.recordings if fixed == situation.fixed else []
-        situation.fixed, situation.recordings = fixed, [r for r in kept if situation.calls - r.used < IDLE_CALLS]
+        situation.fixed, situation.recordings = (
+            fixed,
+            [r for r in kept if situation.calls - r.used < IDLE_CALLS and not r.results.spent],
+        )
         try:
             with _capturing, torch.cuda.device(self._index):
                 recording = self._record(situation, arguments, moving, given)
@@ -286,6 +302,8 @@ class Replay:
             # What can't be captured is only known by trying; nothing ran, so running is safe.
             self._enabled = False
             counters["refused"] += 1
+            if given is not None:
+                given.spent = given.released
             return self._plain(arguments)
         situation.recordings.append(recording)
         situation.count()
@@ -327,23 +345,33 @@ class Replay:
                 tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
             )
             copied.append((position, own))
+        token = given.token if given is not None else None
         pool = situation.pool or Pool(self._index)
-        graph, values = self._capture(pool, inputs)
-        memories = {}
-        if given is not None:
-            taken = inputs[self._start]  # type: ignore[index]
-            assert isinstance(taken, Kept)
-            memories = given.kept_memory(taken.tensors())
+        if pool.waits(token):
+            pool = Pool(self._index)
+        memories: dict[int, Memory] = {}
+        if given is not None and given.home is not None:
+            assert self._start is not None and token is not None
+            if given.home[0] is pool:
+                inputs[self._start] = given.release()
+                pool.free(token)
+            else:
+                inputs[self._start] = values = given.make_kept()
+                memories = given.kept_memory(values)
+        before = torch.cuda.memory_reserved(self._index)
+        graph, values = capture(pool, lambda hook, inputs=inputs: self._run(inputs, hook), again=given is None and self._hooks)
+        counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
         for position in self._offer.unread:
             values[position] = None
         sources = {inputs[i].untyped_storage()._cdata: i for i in self._tensors if i not in set(moving)}  # type: ignore[attr-defined]
         names = {self._entries[i]: (i, inputs[i]) for i in self._tensors}
         made = results_of(values, self._outputs, names, sources, memories)  # type: ignore[arg-type]
         results = Results(made, self._kept, memories.values())
+        results.home = pool, graph
         del values, inputs
         for memory in results.memories:
             memory.settle()
-        watch = pool.enter(results.memories)
+        watch = pool.enter(results.memories, token)
         fixed = _places(arguments, situation.fixed)
         written = frozenset(target for target, _ in self._offer.writes) & {*moving}
         source = weakref.ref(given) if given is not None else None
@@ -352,22 +380,6 @@ class Replay:
         )
         recording.copy(situation.copied, self._limit)
         return recording
-
-    def _capture(self, pool: Pool, inputs: Sequence[object]) -> tuple[torch.cuda.CUDAGraph, list[object]]:
-        torch.cuda.synchronize()
-        # Workspaces of libraries belong to the stream: they come from the pool, and go back to it.
-        _clear_workspaces()
-        torch.cuda.empty_cache()
-        before = torch.cuda.memory_reserved(self._index)
-        graph = torch.cuda.CUDAGraph()
-        mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
-        try:
-            with growing_memory(), torch.no_grad(), mode:
-                values = self._run(inputs)
-        finally:
-            _clear_workspaces()
-        counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
-        return graph, list(values)
 
 
 def _places(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
@@ -380,11 +392,6 @@ def _places(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
 
 def _nbytes(tensor: object) -> int:
     return tensor.numel() * tensor.element_size()  # type: ignore[attr-defined]
-
-
-def _clear_workspaces() -> None:
-    with suppress(AttributeError):
-        torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
 
 
 def recordable(host: HostProgram) -> torch.device | None:

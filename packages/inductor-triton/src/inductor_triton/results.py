@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from inductor_triton.pool import Memory, handed_out, hold
+from inductor_triton.pool import Memory, Pool, handed_out, hold
 
 Metadata = dict[str, object]
 
@@ -60,7 +60,8 @@ class Result:
 
 class Results:
     """All results of a recording. ``kept``: how many of them, the last ones, are handed out as one :class:`Kept`; ``memories``
-    are those of this recording alone, not ``others``."""
+    are those of this recording alone, not ``others``; ``home``: its pool and graph, which keep the memory. ``released``: see
+    :meth:`release`; ``spent``: a recording that would read the kept values again needs new ones."""
 
     def __init__(self, every: Sequence[Result], kept: int = 0, others: Iterable[Memory] = ()) -> None:
         self.every = every
@@ -74,7 +75,20 @@ class Results:
             self.token = Memory(torch.empty(1), addresses)
             self.memories.append(self.token)
         self._owners: list[torch.Tensor] | None = None
+        self.home: tuple[Pool, object] | None = None
+        self.released = self.spent = False
         self.settle()
+
+    def release(self) -> list[torch.Tensor]:
+        """The kept values, which from now on nobody else holds: their memory is free for what is recorded next as it lets go of
+        them. What replays over it later must wait for the token; whoever else asks for the values is given copies."""
+        values, seen = self.make_kept(), {id(result.memory) for result in self._seen}
+        freed = {id(r.memory): r.memory for r in self._kept if r.memory is not None and id(r.memory) not in seen}
+        for memory in freed.values():
+            memory.let_go()
+        self.memories = [memory for memory in self.memories if id(memory) not in freed]
+        self.released = True
+        return values
 
     def settle(self) -> None:
         """Prepares handing out; repeated when a result is to be copied out from now on."""
@@ -96,7 +110,8 @@ class Results:
     def make_kept(self) -> list[torch.Tensor]:
         """The kept ones as tensors."""
         storages: dict[int, torch.UntypedStorage] = {}
-        return [result.make((), storages) for result in self._kept]  # type: ignore[misc]
+        made: list[torch.Tensor] = [result.make((), storages) for result in self._kept]  # type: ignore[misc]
+        return list(map(_copy, made)) if self.released else made
 
     def kept_memory(self, tensors: Iterable[torch.Tensor]) -> dict[int, Memory]:
         """The memories of what :meth:`make_kept` made, by the storage that it has."""
@@ -116,18 +131,36 @@ class Results:
 class Kept:
     """Values that only backward reads: ``values``, or those of a replay, of which tensors are made only if need be."""
 
-    __slots__ = ("_hold", "_values", "results")
+    __slots__ = ("_hold", "_seen", "_values", "results")
 
     def __init__(self, results: Results | None, values: list[torch.Tensor] | None = None) -> None:
-        self.results, self._values = results, values
+        self.results, self._values, self._seen = results, values, False
         self._hold = hold(results.token.owner) if results is not None and results.token is not None else None
 
     def tensors(self) -> list[torch.Tensor]:
-        """The values."""
+        """The values, which the caller may keep."""
+        self._seen = True
+        return self._open()
+
+    def take(self) -> list[torch.Tensor]:
+        """The values for who overwrites them, at the end: copies where somebody has seen them."""
+        values = self._open()
+        if self._seen:
+            return list(map(_copy, values))
+        self._values = None
+        return values
+
+    def _open(self) -> list[torch.Tensor]:
         if self._values is None:
             assert self.results is not None
-            self._values = self.results.make_kept()
+            self._values, self.results = self.results.make_kept(), None  # no replay reads them any more
         return self._values
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, whatever they are."""
+    place = tensor.storage_offset(), tensor.shape, tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage().clone(), *place)  # type: ignore[call-overload]
 
 
 def results_of(

@@ -227,9 +227,14 @@ class _GraphLowering:
         return len(node.users) - len(parts) + -(-read // hint(whole))
 
     def _is_stored_anyway(self, node: torch.fx.Node) -> bool:
-        """Whether some operator takes the value in another shape."""
-        shaped = [user for user in node.users if isinstance(user.target, Prim) and user.target.name == "reshape"]
-        return any(isinstance(after.target, OpOverload) for user in shaped for after in user.users)
+        """Whether some operator takes the value in another shape, or as it is rounded for all."""
+        dtype = node.meta.get("rounds_to", node.meta["val"].dtype)
+        return any(
+            isinstance(user.target, Prim)
+            and (user.target.name == "reshape" or (user.target.name == "convert" and user.kwargs["dtype"] == dtype))
+            and any(isinstance(after.target, OpOverload) for after in user.users)
+            for user in node.users
+        )
 
     def _as_operand(self, node: torch.fx.Node, value: Any) -> Strided:
         """In memory, with the strides that the graph says (an operator's result layout may follow its operands')."""
