@@ -82,6 +82,36 @@ def test_normalisation_is_repeated_from_its_statistics():
     assert not any("native_layer_norm" in name for name in cut.recomputed)
 
 
+@pytest.mark.parametrize("returned", [True, False])
+def test_log_softmax_is_repeated_from_a_copy_of_narrow_logits(returned):
+    found, target = [], torch.randint(50, (2, 16))
+
+    def f(x, w):
+        logits = x @ w
+        loss = F.cross_entropy(logits.float().view(-1, 50), target.view(-1))
+        return (loss, logits) if returned else loss
+
+    def spy(view):
+        found.append(partition_min_cut(view))
+        return found[-1]
+
+    x, w = torch.randn(2, 16, 8).bfloat16(), torch.randn(8, 50).bfloat16()
+    grads = []
+    for call in (f, aot_function(f, forward_compiler=run_eager, partition=spy)):
+        leaves = [t.clone().requires_grad_() for t in (x, w)]
+        results = call(*leaves)
+        loss = results[0] if returned else results
+        if returned:
+            with torch.no_grad():
+                results[1].zero_()  # eager's backward does not read it
+        loss.backward()
+        grads.append([leaf.grad for leaf in leaves])
+    for a, b in zip(*grads):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert found[0].saved_bytes < 2 * 16 * 50 * 2 * 1.3
+    assert not any(node.target is torch.ops.aten._log_softmax.default for node in found[0].saved)
+
+
 def test_batch_norm_is_repeated_from_its_statistics():
     def f(x, w, g, b):
         y = F.batch_norm(F.conv2d(x, w), torch.zeros(4, dtype=x.dtype), torch.ones(4, dtype=x.dtype), g, b, training=True)

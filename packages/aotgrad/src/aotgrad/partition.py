@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -179,7 +180,9 @@ def _read_with_tangents(view: JointView) -> set[torch.fx.Node]:
 def _must_run_in_forward(
     view: JointView, candidates: Iterable[torch.fx.Node], max_chain: int, heavy: bool
 ) -> set[torch.fx.Node]:
-    replaced = {n.all_input_nodes[0] for n in view.substitutes}  # their statistics are kept instead
+    replaced = {
+        n.all_input_nodes[0] for n in view.substitutes if n.target is operator.getitem
+    }  # their statistics are kept instead
     depth: dict[torch.fx.Node, int] = {}
     banned = set()
     for node in candidates:

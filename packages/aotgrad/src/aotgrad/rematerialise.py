@@ -1,26 +1,31 @@
 """Cheaper ways to compute a value again in backward than the op that made it.
 
-A normalisation's output is elementwise in its input once mean and inverse deviation are known, and those are saved anyway.
+A normalisation's output is elementwise in its input once mean and inverse deviation are known, and those are saved anyway. That
+of a log-softmax is elementwise once the largest value and the logarithm of the sum are known, which are small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from symshapes import FakeTensor
 
 from .passes import layout_key
+from .views import is_view_op, view_root
 
 aten = torch.ops.aten
 Build = Callable[..., torch.fx.Node]
 
 
-def add_substitutes(graph: torch.fx.Graph) -> dict[torch.fx.Node, torch.fx.Node]:
-    """Adds a cheap equivalent beside each normalisation's output; maps the output to it. No node uses them."""
+def add_substitutes(graph: torch.fx.Graph, exposed: Collection[torch.fx.Node]) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Adds a cheap equivalent beside each normalisation's output; maps the output to it. No node uses them. ``exposed``: nodes
+    whose memory the caller gets to hold."""
     found: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in list(graph.nodes):
+        if node.target is aten._log_softmax.default and not node.meta.get("is_backward") and "recompute" not in node.meta:
+            found |= _log_softmax(graph, node, exposed)
         rule = _RULES.get(node.target)
         if rule is None or node.meta.get("is_backward") or "recompute" in node.meta:
             continue
@@ -52,15 +57,48 @@ def _is_precise(statistics: torch.Tensor) -> bool:
     return statistics.dtype in (torch.float32, torch.float64)
 
 
-def _builder(graph: torch.fx.Graph, like: torch.fx.Node) -> Build:
+def _log_softmax(
+    graph: torch.fx.Graph, node: torch.fx.Node, exposed: Collection[torch.fx.Node]
+) -> dict[torch.fx.Node, torch.fx.Node]:
+    """The rule for logits that the caller gets, and may write to: a copy of them is kept where that is smaller than the result,
+    in a narrower dtype."""
+    x, dim, _ = node.args
+    assert isinstance(x, torch.fx.Node)
+    steps, source = [], x
+    while is_view_op(source.target) or (source.target is aten._to_copy.default and source.kwargs.keys() <= {"dtype"}):
+        steps.append(source)
+        source = source.all_input_nodes[0]
+        if len(steps[-1].all_input_nodes) > 1 or not isinstance(source.meta["val"], torch.Tensor):
+            return {}
+    narrow, wide = source.meta["val"], node.meta["val"]
+    is_smaller = narrow.dtype.itemsize < wide.dtype.itemsize and layout_key(x.meta["val"])[0] is wide.dtype
+    if not is_smaller or not _is_precise(wide) or view_root(source, unsafe=True) not in exposed or x.meta["val"].dim() == 0:
+        return {}
+    with graph.inserting_before(node.next):
+        forward, again = _builder(graph, node, in_forward=True), _builder(graph, node)
+        most = forward(aten.amax.default, x, [dim], True)
+        powers = forward(aten.exp.default, forward(aten.sub.Tensor, x, most))
+        total = forward(aten.log.default, forward(aten.sum.dim_IntList, powers, [dim], True))
+        made = forward(aten.clone.default, source)
+        for step in reversed(steps):
+            made = again(step.target, made, *step.args[1:], **step.kwargs)
+        made = again(aten.sub.Tensor, again(aten.sub.Tensor, made, most), total)
+    if layout_key(made.meta["val"])[:-1] != layout_key(wide)[:-1]:
+        return {}
+    made.append(node)
+    return {node: made}
+
+
+def _builder(graph: torch.fx.Graph, like: torch.fx.Node, in_forward: bool = False) -> Build:
     def build(op: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
         values = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in args]
         node = graph.call_function(op, args, kwargs)
         fake = next(v for v in values if isinstance(v, FakeTensor))
         with fake.fake_mode:
             node.meta["val"] = op(*values, **kwargs)
-        node.meta["is_backward"] = node.meta["is_substitute"] = True
-        node.meta["forward_node"] = like.name
+        if not in_forward:
+            node.meta["is_backward"] = node.meta["is_substitute"] = True
+            node.meta["forward_node"] = like.name
         if "stack_trace" in like.meta:
             node.meta["stack_trace"] = like.meta["stack_trace"]
         return node

@@ -71,7 +71,7 @@ class JointView:
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""
-        self.substitutes = add_substitutes(self.joint.gm.graph)
+        self.substitutes = add_substitutes(self.joint.gm.graph, self.exposed)
         self.needed |= ancestors(s for node, s in self.substitutes.items() if node in self.needed)
 
     def inputs_again(self, node: torch.fx.Node) -> list[torch.fx.Node]:
