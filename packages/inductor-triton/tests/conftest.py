@@ -56,7 +56,8 @@ class FakeGraph:
     """Replays by running what was captured again and writing into the same results, and over what was free meanwhile."""
 
     current: FakeGraph | None = None
-    free: list[torch.Tensor]
+    let_go: list[torch.Tensor]
+    free: dict[object, list[torch.Tensor]]
 
     def __init__(self) -> None:
         self.captured: list[Callable[[], None]] = []
@@ -68,7 +69,9 @@ class FakeGraph:
 
 @contextmanager
 def capture(graph: FakeGraph, **options: object):
-    FakeGraph.current, free = graph, [*FakeGraph.free]
+    free = FakeGraph.free.setdefault(options["pool"], [])
+    free += FakeGraph.let_go
+    FakeGraph.current, FakeGraph.let_go, free = graph, [], [*free]
     try:
         yield
         graph.captured.extend(partial(owner.fill_, 77) for owner in free)
@@ -122,15 +125,16 @@ def _capturable(monkeypatch):
     which every recording writes to."""
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False, raising=False)
-    FakeGraph.free = []
+    FakeGraph.free, FakeGraph.let_go = {}, []
     let_go = pool_module.Memory.let_go
 
     def kept_instead(memory: pool_module.Memory) -> None:
-        FakeGraph.free.append(memory.owner)
+        FakeGraph.let_go.append(memory.owner)
         let_go(memory)
 
     monkeypatch.setattr(pool_module.Memory, "let_go", kept_instead)
-    segment = {"segment_pool_id": (0, 1), "address": 0, "total_size": 1 << 62}
+    handles: list[tuple[int, int]] = []
+    segment = {"address": 0, "total_size": 1 << 62}
     fake = {
         "CUDAGraph": FakeGraph,
         "graph": capture,
@@ -138,8 +142,8 @@ def _capturable(monkeypatch):
         "synchronize": lambda: None,
         "empty_cache": lambda: None,
         "memory_reserved": lambda index: 0,
-        "memory_snapshot": lambda: [segment],
-        "graph_pool_handle": lambda: (0, 1),
+        "memory_snapshot": lambda: [{**segment, "segment_pool_id": handle} for handle in handles],
+        "graph_pool_handle": lambda: handles.append((0, len(handles))) or handles[-1],
         "Stream": lambda index: None,
         "get_device_properties": lambda index: SimpleNamespace(total_memory=1 << 40),
     }

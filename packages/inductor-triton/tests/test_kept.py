@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from inductor_triton import replay as replay_module
 from inductor_triton.replay import Offer, Replay, counters
 from torch import nn
 
@@ -147,3 +149,69 @@ def test_losses_without_backward_let_go(pair) -> None:
         same_state = zip(net.state_dict().values(), other.state_dict().values())
         assert all(torch.allclose(a, b) for a, b in same_state)
     assert counters["replayed"] >= 7
+
+
+@pytest.mark.parametrize("recorded", ["while backward is awaited", "before forward"])
+def test_backward_has_the_memory_of_what_was_saved(pair, capturable, recorded: str) -> None:
+    """What is recorded later may lie there, and does not replay while somebody waits for a backward."""
+    net, other, compiled = pair()
+    x, frozen = torch.randn(4, 8), torch.randn(8, 8)
+    program = SimpleNamespace(inputs=("a", "b"), outputs=[SimpleNamespace(buffer="c")])
+    host: Any = SimpleNamespace(function=capturable(lambda a, b: [(a @ b).tanh()]), program=program, sources=())
+    evaluate = Replay(host, torch.device("cuda", 0))
+    for step in range(14):
+        for module, call, value in ((net, net, lambda: (x @ frozen).tanh()), (other, compiled, lambda: evaluate(x, frozen)[0])):
+            module.zero_grad(set_to_none=True)
+            if 5 < step < 10 and recorded == "before forward":
+                value()
+            loss = call(x).square().sum()
+            if step > (6 if recorded != "before forward" else 9):
+                torch.testing.assert_close(value(), (x @ frozen).tanh())
+            loss.backward()
+        same(net, other)
+        x.copy_(torch.randn(4, 8))
+    forward = next(r for r in recordings() if r.results.released)
+    assert not any(memory.busy() for memory in forward.results.memories)
+
+
+def test_saved_values_outlive_their_recording(pair) -> None:
+    net, other, compiled = pair()
+    x = torch.randn(4, 8)
+    for step in range(8):
+        for module, call in ((net, net), (other, compiled)):
+            module.zero_grad(set_to_none=True)
+            loss = call(x).square().sum()
+            if step == 6 and module is other:
+                for replay in replays():
+                    replay._situations.clear()
+                gc.collect()
+            loss.backward()
+        same(net, other)
+
+
+def test_a_second_recorded_backward_has_forward_recorded_again(pair, monkeypatch) -> None:
+    net, other, compiled = pair()
+    monkeypatch.setattr(replay_module, "IDLE_CALLS", 0)
+    x = torch.randn(4, 8)
+    for step in range(16):
+        for module, call in ((net, net), (other, compiled)):
+            module.zero_grad(set_to_none=True)
+            loss = call(x).square().sum()
+            if step == 6 and module is other:
+                for recording in recordings():
+                    if recording.given is not None:
+                        next(
+                            s for r in replays() for s in r._situations.values() if recording in s.recordings
+                        ).recordings.clear()
+            loss.backward()
+        same(net, other)
+    assert counters["spent"] == 1
+    assert counters["recorded"] == 4
+
+
+def replays() -> list[Replay]:
+    return [thing for thing in gc.get_objects() if isinstance(thing, Replay)]
+
+
+def recordings() -> list[replay_module.Recording]:
+    return [made for replay in replays() for situation in replay._situations.values() for made in situation.recordings]
