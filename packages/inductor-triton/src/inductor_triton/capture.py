@@ -54,10 +54,7 @@ def _bytes(count: int) -> object:
 
 
 def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) -> Captured:
-    torch.cuda.synchronize()
-    # Workspaces of libraries belong to the stream: they come from the pool, and go back to it.
-    _clear_workspaces()
-    torch.cuda.empty_cache()
+    give_back()
     graph = torch.cuda.CUDAGraph()
     mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
     try:
@@ -66,6 +63,13 @@ def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) ->
     finally:
         _clear_workspaces()
     return graph, list(values)
+
+
+def give_back() -> None:
+    """Gives back memory that nobody uses. Workspaces of libraries belong to the stream: a capture takes one from the pool."""
+    torch.cuda.synchronize()
+    _clear_workspaces()
+    torch.cuda.empty_cache()
 
 
 def _clear_workspaces() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from loopir import ExternCall, HostProgram
 
-from inductor_triton.capture import capture
+from inductor_triton.capture import capture, give_back
 from inductor_triton.extension import loaded_extension
 from inductor_triton.launch import error_flag
 from inductor_triton.place import with_hook
@@ -350,14 +350,16 @@ class Replay:
         if pool.waits(token):
             pool = Pool(self._index)
         memories: dict[int, Memory] = {}
-        if given is not None and given.home is not None:
-            assert self._start is not None and token is not None
+        held: list[torch.Tensor] = []
+        if given is not None and given.home is not None and token is not None:
+            assert self._start is not None
             if given.home[0] is pool:
                 inputs[self._start] = given.release()
                 pool.free(token)
             else:
-                inputs[self._start] = values = given.make_kept()
-                memories = given.kept_memory(values)
+                held = given.make_kept()  # until the results are told apart by their storages
+                inputs[self._start], memories = [*held], given.kept_memory(held)
+        give_back()
         before = torch.cuda.memory_reserved(self._index)
         graph, values = capture(pool, lambda hook, inputs=inputs: self._run(inputs, hook), again=given is None and self._hooks)
         counters["bytes"] += torch.cuda.memory_reserved(self._index) - before
@@ -368,7 +370,7 @@ class Replay:
         made = results_of(values, self._outputs, names, sources, memories)  # type: ignore[arg-type]
         results = Results(made, self._kept, memories.values())
         results.home = pool, graph
-        del values, inputs
+        del values, inputs, held
         for memory in results.memories:
             memory.settle()
         watch = pool.enter(results.memories, token)
