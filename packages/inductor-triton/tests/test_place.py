@@ -91,7 +91,7 @@ def test_blocks_lie_where_they_are_planned(calls):
     placer.start()
     run(allocator, calls, placer)
     if all(len(call) <= 1 for call in calls):
-        assert placer.limit is not None
+        assert placer.follows
         assert allocator.held() == total
 
 
@@ -119,9 +119,9 @@ def test_an_allocator_that_does_not_follow_is_left_alone():
     placer = Placer(*place([Block(3 * MB, 1, 2)]), lambda size: Held(), lambda: next(got))
     placer.start()
     placer.before(0)
-    assert placer.limit is not None
+    assert placer.follows
     placer.before(1)
-    assert placer.limit is None
+    assert not placer.follows
     assert not placer.fillers
 
 

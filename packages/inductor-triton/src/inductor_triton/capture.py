@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
@@ -21,7 +22,10 @@ MOST_EVENTS = 1 << 20
 
 def capture(pool: Pool, run: Run, again: bool) -> Captured:
     """The graph of ``run`` and its results. ``again``: ``run`` may be called more than once."""
-    if not again or not pool.is_empty() or has_own_settings() or getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
+    empty = pool.is_empty()
+    if empty:
+        pool.renew()  # a pool whose graphs are gone takes no other, while somebody holds memory of it
+    if not again or not empty or has_own_settings() or getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
         return _capture(pool, lambda: run(None))
     trace = _Trace(pool)
     with trace.kept():
@@ -34,7 +38,7 @@ def capture(pool: Pool, run: Run, again: bool) -> Captured:
         graph.reset()
         pool.renew()
         graph, values = _capture(pool, lambda placer=placer: _place(run, placer), grows=placer is None)
-        if placer is None or placer.limit is not None:
+        if placer is None or placer.follows:
             break
     return graph, values
 
@@ -58,11 +62,23 @@ def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) ->
     graph = torch.cuda.CUDAGraph()
     mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
     try:
-        with growing_memory() if grows else nullcontext(), torch.no_grad(), mode:
+        with growing_memory() if grows else nullcontext(), torch.no_grad(), _no_collection(), mode:
             values = run()
     finally:
         _clear_workspaces()
     return graph, list(values)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Other recordings that are garbage must not be taken apart while something is captured."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def give_back() -> None:

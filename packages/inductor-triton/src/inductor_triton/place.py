@@ -81,25 +81,27 @@ def place(blocks: Sequence[Block]) -> tuple[list[Placed], int]:
 @dataclass(slots=True)
 class Placer:
     """Prepares memory before each call, in a pool that is empty. ``empty`` makes something that holds so many bytes while it
-    lives; ``held``: the bytes that the allocator has got, which say when it does not follow."""
+    lives; ``held``: the bytes that the allocator has got, which say whether it ``follows``: fillers need no more. Where it does
+    not, it is left alone."""
 
     placed: Sequence[Placed]
     total: int
     empty: Callable[[int], object]
     held: Callable[[], int]
     fillers: list[object] = field(default_factory=list)
-    limit: int | None = None
+    follows: bool = False
 
     def start(self) -> None:
         """Takes the memory that all share."""
         self.fillers = [self.empty(self.total)]
-        self.limit = self.held()
+        self.follows = True
 
     def before(self, call: int) -> None:
         """Leaves holes for what the call will ask for, and nothing else."""
         holes = sorted((p for p in self.placed if p.block.first == call), key=lambda p: p.start)
-        if not holes or self.limit is None:
+        if not holes or not self.follows:
             return
+        before = self.held()
         self.fillers.clear()
         kept: list[object] = []
         filled: list[object] = []
@@ -111,12 +113,8 @@ class Placer:
                 start = hole.start + hole.room
             self._fill(filled, start, end)
         self.fillers = filled
-        if self.held() > self.limit + SMALL:
-            self.stop()
-
-    def stop(self) -> None:
-        """Leaves all memory to the allocator."""
-        self.fillers, self.limit = [], None
+        if self.held() > before:
+            self.fillers, self.follows = [], False
 
     def _fill(self, fillers: list[object], start: int, end: int) -> None:
         if end - start > SMALL:

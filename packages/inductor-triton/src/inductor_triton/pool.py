@@ -150,12 +150,13 @@ class Pool:
         self._free: list[Memory] = []
 
     def is_empty(self) -> bool:
-        """Whether nothing was recorded in it yet."""
-        return not self._extents and not self._free
+        """Whether there is no recording in it."""
+        return all(reference() is None for *_, reference in self._extents)
 
     def renew(self) -> None:
-        """Starts anew, in memory of its own."""
+        """Starts anew, in other memory."""
         self.handle = torch.cuda.graph_pool_handle()
+        self._extents, self._free = [], []
 
     def free(self, token: Memory) -> None:
         """What ``token`` stands for is no longer held for it."""
