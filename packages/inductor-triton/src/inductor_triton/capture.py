@@ -22,6 +22,11 @@ MOST_EVENTS = 1 << 20
 
 def capture(pool: Pool, run: Run, again: bool) -> Captured:
     """The graph of ``run`` and its results. ``again``: ``run`` may be called more than once."""
+    with _no_collection():
+        return _planned(pool, run, again)
+
+
+def _planned(pool: Pool, run: Run, again: bool) -> Captured:
     empty = pool.is_empty()
     if empty:
         pool.renew()  # a pool whose graphs are gone takes no other, while somebody holds memory of it
@@ -30,6 +35,7 @@ def capture(pool: Pool, run: Run, again: bool) -> Captured:
     trace = _Trace(pool)
     with trace.kept():
         graph, values = _capture(pool, lambda: run(trace.mark))
+    first = torch.cuda.memory_reserved(pool.device)
     placed, total = place(blocks_of(trace.events, trace.marks))
     if not trace.complete or total > (1 - WORTH) * trace.held - SMALL:
         return graph, values
@@ -38,7 +44,7 @@ def capture(pool: Pool, run: Run, again: bool) -> Captured:
         graph.reset()
         pool.renew()
         graph, values = _capture(pool, lambda placer=placer: _place(run, placer), grows=placer is None)
-        if placer is None or placer.follows:
+        if placer is None or (placer.follows and torch.cuda.memory_reserved(pool.device) <= first):
             break
     return graph, values
 
@@ -62,7 +68,7 @@ def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) ->
     graph = torch.cuda.CUDAGraph()
     mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
     try:
-        with growing_memory() if grows else nullcontext(), torch.no_grad(), _no_collection(), mode:
+        with growing_memory() if grows else nullcontext(), torch.no_grad(), mode:
             values = run()
     finally:
         _clear_workspaces()
@@ -71,7 +77,7 @@ def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) ->
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Other recordings that are garbage must not be taken apart while something is captured."""
+    """Other recordings that are garbage must not be taken apart while something is captured, nor let the pool go before."""
     enabled = gc.isenabled()
     gc.disable()
     try:
