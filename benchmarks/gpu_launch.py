@@ -72,6 +72,8 @@ def _parts(call: Callable[[], object]) -> dict[str, float]:
 
     with mock.patch.object(Recording, "replay", spied):
         call()
+    if not found:
+        return {}
     recording, arguments = found[0]
     parts = {
         "addresses": lambda: recording.fits(arguments, None),
