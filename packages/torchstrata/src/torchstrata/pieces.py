@@ -5,6 +5,7 @@ program, makes leaves, registers hooks, and changes modes and settings (C1.9).""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,12 @@ class _Cut:
         """What entering a mode gave, as long as it is not left."""
         self.settings: list[tuple[Any, Any]] = []
         """What was set, and to what before."""
+        self.order = {node: place for place, node in enumerate(graph.graph.nodes)}
+        self.first_writes: dict[Node, int] = {}
+        for node in graph.graph.nodes:
+            given = node.args[0] if node.args and node.op != "output" else None
+            if isinstance(given, Node) and (node.target is operator.setitem or node.meta.get("val") is given.meta.get("val")):
+                self.first_writes.setdefault(given, self.order[node])
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
 
     def steps(self) -> list[_Step]:
@@ -225,7 +232,8 @@ class _Cut:
         for node in wanted:
             self._check(node)
         piece.output(tuple(copies[node] for node in wanted)).meta["val"] = tuple(node.meta["val"] for node in wanted)
-        examples = [self.examples.get(node, node.meta["val"]) for node in inputs]
+        written = {node for node, place in self.first_writes.items() if place < self.order[nodes[0]]}
+        examples = [node.meta["val"] if node in written else self.examples.get(node, node.meta["val"]) for node in inputs]
         return [_Step(self._function(GraphModule(self.graph, piece), examples), list(inputs), wanted, False, [])]
 
     def _reaches_out(self, user: Node, inside: set[Node]) -> bool:
@@ -233,7 +241,11 @@ class _Cut:
 
     def _check(self, node: Node) -> None:
         val = node.meta["val"]
-        if getattr(self.examples.get(node), "requires_grad", None) is False and val.requires_grad:
+        if (
+            getattr(self.examples.get(node), "requires_grad", None) is False
+            and val.requires_grad
+            and node not in self.first_writes
+        ):
             raise self._refusal("an input that begins to require grad", node)
         if not isinstance(val, torch.Tensor) and node.op != "placeholder":
             raise self._refusal(f"a {type(val).__name__} that is read on both sides", node)
