@@ -7,6 +7,7 @@ import gc
 import inspect
 import linecache
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -78,11 +79,13 @@ def test_attributes_that_are_missing_are_errors(module):
 
 def test_text_of_a_module_that_is_gone_is_dropped(module):
     other = LazyGraphModule(module, copy.deepcopy(module.graph))
+    watched = weakref.ref(other)
     other(torch.randn(3))
     code = type(other).forward.__code__
     kept = graph_module._loader.eval_cache
     assert "sin" in kept[code.co_filename]
     del other
     gc.collect()
+    assert watched() is None
     assert code.co_filename not in kept
     assert code.co_filename not in linecache.cache

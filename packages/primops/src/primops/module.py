@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import fx
 
 
 class LazyGraphModule(fx.GraphModule):
     """Generating code costs several times what building the graph does, and compilers never run it."""
 
-    def __init__(self, root: torch.nn.Module, graph: fx.Graph) -> None:
-        """Takes over ``graph``; constants come from ``root``."""
-        self.__dict__["_deferred"] = True
-        super().__init__(root, graph)
-
     def recompile(self) -> Any:
         """Generates the code; put off when called by the constructor."""
-        if self.__dict__.get("_deferred"):
-            self.__dict__["_deferred"] = False
+        if "_is_made" not in self.__dict__:
+            self._is_made = True
             return None
         return super().recompile()
 

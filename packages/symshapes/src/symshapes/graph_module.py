@@ -6,8 +6,7 @@ import linecache
 import weakref
 from typing import Any
 
-import torch
-from torch.fx import Graph, GraphModule, graph_module
+from torch.fx import GraphModule, graph_module
 
 
 class _Forward:
@@ -19,25 +18,18 @@ class _Forward:
 
 
 class LazyGraphModule(GraphModule):
-    """Generating code costs several times what building the graph does, and compilers never run it.
-
-    Args:
-        root: where constants come from.
-        graph: taken over.
-        class_name: of the module, in messages.
-    """
+    """Generating code costs several times what building the graph does, and compilers never run it."""
 
     forward: Any = _Forward()
     lazy_module: Any
 
-    def __init__(self, root: torch.nn.Module, graph: Graph, class_name: str = "GraphModule") -> None:
-        self.__dict__["_is_new"] = True
-        super().__init__(root, graph, class_name)
-        type(self).lazy_module = weakref.ref(self)  # each graph module has a class of its own
-
     def recompile(self) -> Any:
         """Generates the code; put off when called by the constructor."""
-        if self.__dict__.pop("_is_new", False):
+        if (
+            "_is_made" not in self.__dict__
+        ):  # CPython 3.13.0 frees no module whose dict was written to before its constructor ran
+            self._is_made = True
+            type(self).lazy_module = weakref.ref(self)  # each graph module has a class of its own
             return None
         made = super().recompile()
         weakref.finalize(self, _forget_source, self.forward.__code__.co_filename)
