@@ -1,7 +1,7 @@
 """Host time per call of graphs of 1, 10 and 50 own kernels, beyond what guards and the call cost; of BERT-base with its parts.
 
 usage: python -m benchmarks.gpu_launch [--alone]     a row per graph, writes results/gpu_launch.json
-(with --alone: not next to torch.compile, nothing written)
+(with --alone: not next to torch.compile)
 """
 
 from __future__ import annotations
@@ -137,4 +137,6 @@ def rows(alone: bool) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    print_rows("gpu_launch", rows("--alone" in sys.argv), ("graph",), save="--alone" not in sys.argv)
+    alone = "--alone" in sys.argv
+    labelled = (row | {"run": "alone" if alone else "next to torch.compile"} for row in rows(alone))
+    print_rows("gpu_launch", labelled, ("graph", "run"), save=True)

@@ -5,10 +5,9 @@ One result (``assert_by_rule``): largest error <= 2 x eager's + 4 ULP of scale.
 Results of a deep network (``assert_draws_by_rule``): the same bound for the median, over draws of the inputs, of each tensor's
 largest error. One draw says little: a training step amplifies differences in the last place a hundred times in a smooth
 network, and a thousand times where a ReLU or a maximum goes the other way for one element, which happens to eager as often as
-to any other correct program. Judged by itself (16 draws, torch 2.13), eager without oneDNN against eager with it breaks the
-bound draw by draw in 9 % of a U-Net's tensors and 0.7 % of an EfficientNet's; by the root mean square in 18 % and 0.000 %; by
-the median in 0.000 % and 0.003 %. Errors made 2.5 times larger are found by the median in every run, in 16 % and 76 % of the
-tensors. A gradient of four elements left over by a cancellation scatters by a factor of 100 between draws; there more decide
+to any other correct program: eager without oneDNN, judged by eager with it, breaks the bound in some draw of many tensors of a
+U-Net. Root mean squares over draws are no better there, since those few draws make them.
+A gradient of four elements left over by a cancellation scatters by a factor of 100 between draws; there more decide
 (``benchmarks/cpu_models.py --check``: 64 where 16 do not suffice).
 """
 

@@ -35,6 +35,11 @@ class LazyGraphModule(GraphModule):
         weakref.finalize(self, _forget_source, self.forward.__code__.co_filename)
         return made
 
+    def ensure_code(self) -> None:
+        """Generates the code unless it is there."""
+        if "_code" not in self.__dict__:
+            self.recompile()
+
     def __getattr__(self, name: str) -> Any:
         if name == "_code":
             self.recompile()
@@ -42,7 +47,7 @@ class LazyGraphModule(GraphModule):
         return super().__getattr__(name)
 
     def __reduce__(self) -> Any:
-        assert self.code  # what is pickled
+        self.ensure_code()  # it is what gets pickled
         return super().__reduce__()
 
 

@@ -144,7 +144,10 @@ def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None
 def compile_captured(
     config: Config, graph: torch.fx.GraphModule, example_inputs: Sequence[object]
 ) -> Callable[..., Sequence[object]]:
-    """Compiles a captured graph (C1, or any FX graph of torch calls). Raises CompileError."""
+    """Compiles a captured graph (C1, or any FX graph of torch calls), in pieces between the calls that the host makes (C1.9).
+
+    Raises CompileError.
+    """
     pieces = partial(compile_pieces, graph, example_inputs, partial(compile_captured, config))
     if has_host_calls(graph):
         return pieces()

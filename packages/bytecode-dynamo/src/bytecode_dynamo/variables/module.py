@@ -127,7 +127,7 @@ def _example(value: Any) -> Any:
 @tracker_for(torch.nn.Module)
 def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> VariableTracker:
     if isinstance(value, LazyGraphModule):
-        assert value.code  # evaluated like any other module's
+        value.ensure_code()  # it is evaluated like any other module's
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
     return ctx.effects.remember(value, NNModuleVariable(Identity(type(value), value, source), source=source))
 
