@@ -168,6 +168,18 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     return results[0], *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]), *results[3:]
 
 
+@RULES.register(aten.native_batch_norm_backward.default)
+def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Gradients of operand, weight and bias: one stands for the others where gradient and operand are laid out alike."""
+    gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
+    if weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype:
+        strides = _plain_strides(mode, x, args[2:5])
+        if strides is not None and gradient.stride() == strides:
+            per_channel = (mode.empty(weight.shape, dtype=weight.dtype, device=weight.fake_device) for _ in range(2))
+            return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device), *per_channel
+    return NotImplemented
+
+
 @RULES.register(aten.histogram.bin_ct, aten.histogram.bins_tensor)
 def histogram(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Counts and edges, one edge more."""
