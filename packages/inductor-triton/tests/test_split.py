@@ -6,6 +6,7 @@ import pytest
 import torch
 from inductor_triton import Split, split_reduction
 from inductor_triton.generator import TritonCodeGenerator
+from inductor_triton.moments import squares_of
 from loopir import ArtifactStore, Kernel, check_kernel, evaluate_kernel, parse_kernel
 
 COLUMNS = """
@@ -79,6 +80,38 @@ def stored_first(x: In('float32', 819200), y: Out('float32', 819200), z: Out('fl
             store(z, [100*r0 + x0], d)
 """
 
+TWO_VARIANCES = """
+@kernel(device='cuda', vector='x0')
+def two(x: In('float32', 204800), y: In('float32', 204800), w: In('float32', 100), copy: Out('float32', 100), vx: Out('float32', 100), vy: Out('float32', 100), my: Out('float32', 100)):
+    for x0 in range(100):
+        w0 = load(w, [x0], 'float32')
+        store(copy, [x0], w0)
+        for r0 in reduce(2048):
+            a = load(x, [100*r0 + x0], 'float32')
+            b = mul(a, w0)
+            s = reduce('sum', b, 'float32')
+            c = load(y, [100*r0 + x0], 'float32')
+            t = reduce('sum', c, 'float32')
+        n = constant(2048.0, 'float32')
+        m = div(s, n)
+        k = div(t, n)
+        store(my, [x0], k)
+        for r0 in reduce(2048):
+            d = load(x, [100*r0 + x0], 'float32')
+            e = mul(d, w0)
+            f = sub(e, m)
+            g = mul(f, f)
+            v = reduce('sum', g, 'float32')
+            h = load(y, [100*r0 + x0], 'float32')
+            i = sub(h, k)
+            j = mul(i, i)
+            u = reduce('sum', j, 'float32')
+        o = div(v, n)
+        store(vx, [x0], o)
+        p = div(u, n)
+        store(vy, [x0], p)
+"""  # noqa: E501
+
 
 def split(text: str) -> tuple[Kernel, Split]:
     kernel = parse_kernel(text)
@@ -92,7 +125,9 @@ def tensors_of(kernel: Kernel) -> list[torch.Tensor]:
     return [torch.randn(int(b.numel)).to(b.dtype) for b in kernel.buffers]
 
 
-@pytest.mark.parametrize(("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 5), (EVERYTHING, 2), (STORED_FIRST, 3)])
+@pytest.mark.parametrize(
+    ("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 3), (EVERYTHING, 2), (STORED_FIRST, 3), (TWO_VARIANCES, 2)]
+)
 def test_parts_give_what_the_kernel_gives(text: str, parts: int):
     kernel, found = split(text)
     assert len(found.parts) == parts
@@ -105,6 +140,39 @@ def test_parts_give_what_the_kernel_gives(text: str, parts: int):
         evaluate_kernel(part, [named[b.name] for b in part.buffers], ())
     for got, wanted in zip(actual, expected):
         torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("rows", [2048, 2050, 2116])
+def test_variances_far_from_zero(rows: int):
+    kernel, found = split(TWO_VARIANCES.replace("2048", str(rows)).replace("204800", str(100 * rows)))
+    assert len(found.parts) == 2
+    tensors = tensors_of(kernel)
+    tensors[0], tensors[1] = 4000 + tensors[0], torch.where(torch.arange(100 * rows) < 100, 0.0, 1e4 + tensors[1])
+    tensors[2].fill_(1.0)
+    named = {b.name: tensor for b, tensor in zip(kernel.buffers, tensors)}
+    named |= {b.name: torch.empty(int(b.numel), dtype=b.dtype) for b in found.scratch}
+    for part in found.parts:
+        evaluate_kernel(part, [named[b.name] for b in part.buffers], ())
+    for source, result in (("x", "vx"), ("y", "vy")):
+        wanted = named[source].double().view(rows, 100).var(0, correction=0)
+        torch.testing.assert_close(named[result].double(), wanted, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("h = load(y, [100*r0 + x0]", "h = load(y, [-100*r0 - x0 + 204799]"),
+        ("j = mul(i, i)", "j = mul(i, h)"),
+        ("i = sub(h, k)", "i = sub(k, h)"),
+        ("store(my, [x0], k)", "store(my, [x0], k)\n        store(x, [x0], k)"),
+    ],
+    ids=["elsewhere", "no square", "turned round", "written between"],
+)
+def test_what_is_no_variance(old: str, new: str):
+    assert TWO_VARIANCES.count(old) == 1
+    bodies = parse_kernel(TWO_VARIANCES.replace(old, new).replace("x: In", "x: InOut")).bodies
+    assert squares_of(parse_kernel(TWO_VARIANCES).bodies, 1)
+    assert not squares_of(bodies, 1)
 
 
 def test_the_first_part_uses_the_whole_device():

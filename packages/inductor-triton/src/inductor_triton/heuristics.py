@@ -16,7 +16,9 @@ REREAD_BLOCK = 4096
 HELD_ROW = 40960
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
-SHORT_COLUMN = 1024
+SHORT_COLUMN, FEW_ELEMENTS = 1024, 2**19
+TILE_ROWS = 128
+"""Rows of a block of columns that stays in registers between two passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,10 @@ def _column_reduction(work: Workload) -> Config:
     is_long = work.operations > LONG_COLUMNS
     is_wide = is_long and work.long_arithmetic
     columns = _clamp(next_power_of_two(work.points), 1, 64 if not is_wide else 128 if work.points % 256 else 256)
-    while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
+    is_short = work.reduction <= SHORT_COLUMN or work.reduction * work.points <= FEW_ELEMENTS
+    while is_short and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
         columns //= 2
-    persistent = work.static and work.reduction > 0 and length <= 32
+    persistent = work.static and work.reduction > 0 and length <= (TILE_ROWS if work.passes > 1 and not is_long else 32)
     is_heavy = is_long and not is_wide  # of many operands: few elements per program leave room for others' loads
     rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_heavy else 1))
     # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.

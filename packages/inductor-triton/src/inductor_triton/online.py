@@ -65,7 +65,7 @@ def online_pair(first: Body, second: Body) -> OnlinePair | None:
     if difference is None or difference.op != "sub" or str(difference.args[1]) != maximum.result:
         return None
     before = {str(step.result): step for step in first.instructions}
-    if _meaning(difference.args[0], inside) != _meaning(maximum.args[1], before):
+    if meaning(difference.args[0], inside) != meaning(maximum.args[1], before):
         return None
     return OnlinePair(tuple(step for step in first.instructions if step is not maximum), maximum, total)
 
@@ -76,9 +76,9 @@ def _only_reduction(body: Body, kind: str) -> Instruction | None:
     return reduces[0] if len(reduces) == 1 and reduces[0].op == "reduce" and reduces[0].args[0] == kind else None
 
 
-def _meaning(operand: object, defined: dict[str, Instruction]) -> object:
+def meaning(operand: object, defined: dict[str, Instruction]) -> object:
     """An operand as an expression of what is defined outside the body."""
     if not isinstance(operand, Value) or operand.name not in defined:
         return str(operand)
     step = defined[operand.name]
-    return (step.op, step.dtype, *(_meaning(arg, defined) for arg in step.args))
+    return (step.op, step.dtype, *(meaning(arg, defined) for arg in step.args))

@@ -3,7 +3,8 @@
 A program reduces its row alone, so 64 channels keep 64 of 132 multiprocessors busy. Such a kernel becomes a sequence: for each
 inner body that reduces, one kernel with partial results of chunks of the reduction and one that combines them and goes on with
 the body after it; for an inner body that only stores, one kernel without a reduction. Values that later kernels need are kept
-in scratch buffers or computed again, where that takes no reduction.
+in scratch buffers or computed again, where that takes no reduction. A mean and the squared distances from it, two bodies,
+are one pass (``moments.py``).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from math import prod
 import sympy
 from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value
 
-from inductor_triton.heuristics import MULTIPROCESSORS
+from inductor_triton.heuristics import MULTIPROCESSORS, TILE_ROWS
 from inductor_triton.indexing import INDEXED, flat_position, index_of, integer, merge_loops
+from inductor_triton.moments import Squares, of_chunk, of_chunks, squares_of
 from inductor_triton.tiling import choose_tiling, describe, steps
 
 PROGRAMS = 4 * MULTIPROCESSORS
@@ -45,7 +47,10 @@ def split_reduction(kernel: Kernel) -> Split | None:
     if programs >= MULTIPROCESSORS or share < SMALLEST_SHARE:
         return None
     wanted = PROGRAMS if work.inner_contiguous else PROGRAMS * 4 // max(2, tiling.config.num_warps)
-    loops = _chunked(flat.reduction, -(-wanted // programs))
+    loops = None
+    if not work.inner_contiguous and any(squares_of(flat.bodies, place) for place in range(len(flat.bodies))):
+        loops = _tiles(flat.reduction)
+    loops = loops or _chunked(flat.reduction, -(-wanted // programs))
     return None if loops is None else _Splitter(flat, *loops).run()
 
 
@@ -88,11 +93,30 @@ def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
         count = max(even if 4 * max(even, default=0) > missing else counts, default=1)  # blocks that fill chunks need no masks
         if count == 1:
             return (tuple(outer), reduction[position:], replaced) if outer else None
-        chunk = Range(sympy.Symbol(f"{item.symbol.name}_chunk", integer=True, nonnegative=True), sympy.Integer(count))
-        length = extent // count
-        replaced[item.symbol] = chunk.symbol * length + item.symbol
-        return (*outer, chunk), (replace(item, extent=sympy.Integer(length)), *inner), replaced
+        chunk, rest = _cut(item, count, replaced)
+        return (*outer, chunk), (rest, *inner), replaced
     return None
+
+
+def _tiles(reduction: tuple[Range, ...]) -> Chunks | None:
+    """Chunks that a block of columns holds whole, so that their mean and what is about it take one reading."""
+    first, *others = reduction
+    extent = int(first.extent)
+    lengths = [n for n in range(SMALLEST_CHUNK, TILE_ROWS + 1) if extent % n == 0]
+    even = [n for n in lengths if n % SMALLEST_CHUNK == 0]
+    if others or not lengths or extent <= TILE_ROWS:
+        return None
+    replaced: dict[sympy.Symbol, sympy.Expr] = {}
+    chunk, rest = _cut(first, extent // max(even or lengths), replaced)
+    return (chunk,), (rest,), replaced
+
+
+def _cut(item: Range, count: int, replaced: dict[sympy.Symbol, sympy.Expr]) -> tuple[Range, Range]:
+    """``item`` as a loop over ``count`` chunks and one within a chunk."""
+    chunk = Range(sympy.Symbol(f"{item.symbol.name}_chunk", integer=True, nonnegative=True), sympy.Integer(count))
+    length = int(item.extent) // count
+    replaced[item.symbol] = chunk.symbol * length + item.symbol
+    return chunk, replace(item, extent=sympy.Integer(length))
 
 
 @dataclass(slots=True)
@@ -111,11 +135,14 @@ class _Splitter:
     def run(self) -> Split:
         bodies = list(self.kernel.bodies)
         while bodies:
+            squares = squares_of(bodies, 0)
             body = bodies.pop(0)
-            reduces = [step for step in body.instructions if step.op == "reduce"]
-            if body.inner and reduces:
-                after = bodies.pop(0).instructions if bodies and not bodies[0].inner else ()
-                self._reduce(body, reduces, after, last=not bodies)
+            if body.inner and any(step.op == "reduce" for step in body.instructions):
+                afters = [self._after(bodies)]
+                if squares:
+                    bodies.pop(0)
+                    afters.append(self._after(bodies))
+                self._reduce(body, squares, afters, last=not bodies)
             elif body.inner:
                 loops = (*self.kernel.ranges, *self.kernel.reduction)
                 if self.kernel.ranges and self._along_ranges():
@@ -124,36 +151,57 @@ class _Splitter:
             else:
                 self._remember(body.instructions)
                 if any(step.op == "store" for step in body.instructions):
-                    self._add(self.kernel.ranges, (), [Body(False, self._with_closure(body.instructions))])
+                    self._outside(body.instructions, bodies)
         return Split(tuple(self.parts), tuple(self.scratch))
 
-    def _reduce(self, body: Body, reduces: list[Instruction], after: tuple[Instruction, ...], last: bool) -> None:
-        """Two parts: partial results by chunk, then their combination and the instructions after it."""
-        ranges = self.kernel.ranges
+    def _after(self, bodies: list[Body]) -> tuple[Instruction, ...]:
+        return bodies.pop(0).instructions if bodies and not bodies[0].inner else ()
+
+    def _outside(self, stores: tuple[Instruction, ...], bodies: list[Body]) -> None:
+        """Stores before the first reduction: with what follows that, or a kernel of their own."""
+        written = {step.args[0] for step in stores if step.op == "store"}
+        touched = {step.args[0] for step in bodies[0].instructions if step.op in ("load", "store")} if bodies else set()
+        if len(bodies) > 1 and not bodies[1].inner and not written & touched and _reduces(bodies[0]):
+            bodies[1] = Body(False, (*stores, *bodies[1].instructions))
+        else:
+            self._add(self.kernel.ranges, (), [Body(False, self._with_closure(stores))])
+
+    def _reduce(self, body: Body, squares: Squares, afters: list[tuple[Instruction, ...]], last: bool) -> None:
+        """Two parts: partial results by chunk, then their combination and the instructions after each."""
+        ranges, total = self.kernel.ranges, prod(int(item.extent) for item in self.kernel.ranges)
+        length, count = (prod(int(item.extent) for item in loops) for loops in (self.rest, self.chunks))
         inside = tuple(self._within_chunk(step) for step in body.instructions)
-        size = prod(int(item.extent) for item in (*self.chunks, *ranges))
-        place = flat_position((*self.chunks, *ranges))
-        partial = {str(step.result): self._buffer(step, size) for step in reduces}
-        stores = tuple(_store(partial[str(step.result)], place, step) for step in reduces)
-        before = self._closure(inside)
-        self._add((*self.chunks, *ranges), self.rest, [Body(False, before), Body(True, inside), Body(False, stores)])
-        count = prod(int(item.extent) for item in self.chunks)
         chunk = Range(sympy.Symbol("chunk", integer=True, nonnegative=True), sympy.Integer(count))
-        points = flat_position(ranges)
-        combine: list[Instruction] = []
-        for step in reduces:
-            part = Instruction(
-                f"{step.result}_part", "load", (partial[str(step.result)], _place(chunk, ranges), None, None), step.dtype
-            )
-            combine += [part, replace(step, args=(step.args[0], Value(f"{step.result}_part")))]
-        total = prod(int(item.extent) for item in ranges)
-        buffers = {} if last else {str(step.result): self._buffer(step, total) for step in reduces}
-        keep = tuple(_store(buffers[str(step.result)], points, step) for step in reduces if buffers)
-        defined = {str(step.result) for step in reduces}
-        outer = (*self._closure(after, defined), *keep, *after)
-        self._add(ranges, (chunk,), [Body(True, tuple(combine)), Body(False, outer)])
-        self.saved |= buffers
-        self._remember(after)
+        found = [_reduces(body), [square.step for square in squares]]
+        partial = {str(step.result): self._buffer(step, total * count) for step in (*found[0], *found[1])}
+        place = flat_position((*self.chunks, *ranges))
+        stores = tuple(_store(partial[str(step.result)], place, step) for step in (*found[0], *found[1]))
+        middle = [Body(inner, tuple(map(self._within_chunk, steps))) for inner, steps in of_chunk(squares, length)]
+        before = self._closure((*inside, *(step for part in middle for step in part.instructions)))
+        first = [Body(False, before), Body(True, inside), *middle, Body(False, stores)]
+        self._add((*self.chunks, *ranges), self.rest, first)
+
+        def load(name: str, suffix: str) -> Instruction:
+            dtype = next(step.dtype for step in (*found[0], *found[1]) if step.result == name)
+            return Instruction(f"{name}_{suffix}", "load", (partial[name], _place(chunk, ranges), None, None), dtype)
+
+        sums: list[Instruction] = []
+        for step in found[0]:
+            part = load(str(step.result), "part")
+            sums += [part, replace(step, args=(step.args[0], Value(str(part.result))))]
+        combined: list[Body] = []
+        defined: set[str] = set()
+        inners = [tuple(sums), of_chunks(squares, length, load)]
+        for inner, then, reduces, after in zip(inners, [*inners[1:], ()], found, afters):
+            buffers = {} if last else {str(step.result): self._buffer(step, total) for step in reduces}
+            keep = tuple(_store(buffers[str(step.result)], flat_position(ranges), step) for step in reduces if buffers)
+            defined |= {str(step.result) for step in reduces}
+            outer = (*self._closure((*after, *then), defined), *keep, *after)
+            defined |= {str(step.result) for step in outer}
+            combined += [Body(True, inner), Body(False, outer)]
+            self.saved |= buffers
+            self._remember(after)
+        self._add(ranges, (chunk,), combined)
 
     def _along_ranges(self) -> bool:
         return self.kernel.vector_axis is not None and self.kernel.vector_axis == self.kernel.ranges[-1].symbol
@@ -231,6 +279,10 @@ class _Splitter:
                 vector_axis=axis,
             )
         )
+
+
+def _reduces(body: Body) -> list[Instruction]:
+    return [step for step in body.instructions if step.op == "reduce"]
 
 
 def _place(chunk: Range, ranges: tuple[Range, ...]) -> sympy.Expr:

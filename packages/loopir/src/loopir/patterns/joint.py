@@ -19,8 +19,8 @@ from loopir.patterns.layout import FOLLOWERS, prefers_channels_last
 from loopir.patterns.match import add_call, has_format, is_pure, meta_of, name_of
 
 aten = torch.ops.aten
-OPERANDS = {"convolution": (0,), "convolution_backward": (0, 1)}
-"""The images among a call's arguments."""
+OPERANDS = {"convolution": (0, 1), "convolution_backward": (0, 1, 2)}
+"""The images and the weight among a call's arguments: the library would turn the weight around, too, more slowly."""
 BACKWARD = {
     "native_batch_norm_backward", "native_group_norm_backward", "max_pool2d_with_indices_backward", "avg_pool2d_backward",
     "_adaptive_avg_pool2d_backward", "upsample_nearest2d_backward", "upsample_bilinear2d_backward", "convolution",
