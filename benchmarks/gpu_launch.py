@@ -1,26 +1,34 @@
 """Host time per call of graphs of 1, 10 and 50 own kernels, beyond what guards and the call cost; of BERT-base with its parts.
 
-usage: python -m benchmarks.gpu_launch [--alone]     a row per graph, writes results/gpu_launch.json
+usage: python -m benchmarks.gpu_launch [--alone] [--rounds N] [GRAPH...]     a row per graph, writes results/gpu_launch.json
 (with --alone: not next to torch.compile)
+
+What is compared takes turns, so that a noisy moment hits all of it; medians. ``reference_us``: one eager addition, which says
+how fast this host is just now. The parts of a call are timed inside it, in turns of their own.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
 import inductor_triton
 import torch
 import torchstrata
-from inductor_triton.replay import Recording
+from inductor_triton.replay import Recording, Replay
+from inductor_triton.results import Results
 
 from benchmarks.measure import print_rows
 
-CALLS, ROUNDS = 20, 40
+CALLS, ROUNDS, TURN = 20, 100, 3
+Call = Callable[[], object]
+PARTS = {"replay": (Replay, "__call__"), "addresses": (Recording, "fits"), "graph": (Recording, "replay"), "results": (Results, "make")}
 
 
 def chain(kernels: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -34,109 +42,125 @@ def chain(kernels: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return function
 
 
-def host_us(call: Callable[[], object], calls: int = CALLS) -> float:
-    """Median microseconds until a call returns, the device's queue being short."""
-    for _ in range(10):
-        call()
-    samples = []
-    for _ in range(ROUNDS):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(calls):
-            call()
-        samples.append((time.perf_counter() - started) / calls * 1e6)
+def _microseconds(call: Call, calls: int) -> float:
+    """Per call until it returns, the device's queue being empty before."""
     torch.cuda.synchronize()
-    return round(statistics.median(samples), 1)
+    started = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - started) / calls * 1e6
 
 
-def _guards_only(function: Callable[..., Any], *inputs: torch.Tensor, calls: int = CALLS) -> float:
-    """What a call costs when the compiled graph does nothing."""
-    compiled = torchstrata.compile(function, backend=_nothing)
-    return host_us(lambda: compiled(*inputs), calls)
+def host_us(calls: Mapping[str, Call], rounds: int, each: int) -> dict[str, float]:
+    """Median microseconds per call of each, ``each`` calls at a time, the first of a turn not counted."""
+    x = torch.ones(8, device="cuda")
+    calls = {**calls, "reference": lambda: x + 1}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            call()
+            samples[name] += [_microseconds(call, each) for _ in range(TURN)]
+    torch.cuda.synchronize()
+    return {f"{name}_us": round(statistics.median(found), 1) for name, found in samples.items()}
 
 
 def _nothing(graph: torch.fx.GraphModule, examples: object) -> Callable[..., Any]:
+    """A backend whose graphs do nothing: calls cost their guards."""
     values = [node.meta["val"] for node in graph.graph.output_node().args[0]]  # type: ignore[union-attr]
     results = [torch.empty(tuple(value.shape), dtype=value.dtype, device="cuda") for value in values]
     return lambda *arguments: results
 
 
-def _parts(call: Callable[[], object]) -> dict[str, float]:
-    """Microseconds of what a replayed call does: comparing addresses, the driver's launch, making results."""
-    found: list[tuple[Recording, Any]] = []
-    replay = Recording.replay
+def parts_us(call: Call, rounds: int) -> dict[str, float]:
+    """Microseconds of a replayed call: guards and loading of inputs (``before``), comparing addresses, the driver's launch,
+    making results, the rest of the replay, the way back (``after``)."""
+    stamps: dict[str, list[int]] = defaultdict(list)
 
-    def spied(self: Recording, arguments: Any) -> list[object]:
-        found.append((self, arguments))
-        return replay(self, arguments)
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            started = time.perf_counter_ns()
+            result = function(*arguments)
+            stamps[name] += started, time.perf_counter_ns()
+            return result
 
-    with mock.patch.object(Recording, "replay", spied):
-        call()
-    if not found:
-        return {}
-    recording, arguments = found[0]
-    parts = {
-        "addresses": lambda: recording.fits(arguments, None),
-        "graph": recording.graph.replay,
-        "results": lambda: recording.results.make(arguments),
-    }
-    return {f"{name}_us": host_us(part, 1) for name, part in parts.items()}
+        return run
 
-
-def _row(name: str, function: Callable[..., Any], inputs: tuple[torch.Tensor, ...], alone: bool) -> dict[str, Any]:
-    torchstrata.reset()
-    guards = _guards_only(function, *inputs)
-    torchstrata.reset()
-    compiled = torchstrata.compile(function)
-    expected = function(*inputs)
-    for _ in range(6):
-        torch.testing.assert_close(compiled(*inputs), expected)
-    launches = inductor_triton.launch_counts()
-    total = host_us(lambda: compiled(*inputs))
-    row: dict[str, Any] = {"graph": name, "host_us": total, "guards_us": guards, "over_guards_us": round(total - guards, 1)}
-    row["eager_us"] = host_us(lambda: function(*inputs))
-    if not alone:
-        incumbent = torch.compile(function)
-        row["torch_compile_us"] = host_us(lambda: incumbent(*inputs))
-    after = inductor_triton.launch_counts()
-    row["launches"] = " ".join(f"{key}={after[key] - launches[key]}" for key in after)
-    row["kernels"] = torchstrata.counters["generated_kernels"]
-    return row
+    samples: dict[str, list[float]] = defaultdict(list)
+    with ExitStack() as stack:
+        for name, (owner, method) in PARTS.items():
+            stack.enter_context(mock.patch.object(owner, method, timed(name, getattr(owner, method))))
+        for number in range(rounds * TURN):
+            stamps.clear()
+            torch.cuda.synchronize()
+            started = time.perf_counter_ns()
+            call()
+            ended = time.perf_counter_ns()
+            if number < TURN or any(len(stamps[name]) != 2 for name in PARTS):
+                continue
+            spent = {name: stamps[name][1] - stamps[name][0] for name in PARTS}
+            spent["before"], spent["after"] = stamps["replay"][0] - started, ended - stamps["replay"][1]
+            spent["replay"] -= spent["addresses"] + spent["graph"]
+            spent["graph"] -= spent["results"]
+            for name, value in spent.items():
+                samples[name].append(value / 1e3)
+    return {f"{name}_us": round(statistics.median(found), 1) for name, found in samples.items()}
 
 
-def _bert(alone: bool) -> dict[str, Any]:
-    import transformers
+def _compiled(function: Any, alone: bool) -> dict[str, Any]:
+    calls = {"ours": torchstrata.compile(function), "guards": torchstrata.compile(function, backend=_nothing)}
+    return {**calls, **({} if alone else {"torch.compile": torch.compile(function)}), "eager": function}
 
+
+def _row(name: str, function: Any, inputs: tuple[torch.Tensor, ...], each: int, options: argparse.Namespace) -> dict[str, Any]:
+    """``each``: calls in a row without waiting for the device."""
     torchstrata.reset()
     inductor_triton.counters.clear()
+    compiled = _compiled(function, options.alone)
+    expected = function(*inputs)
+    for _ in range(8):
+        found = compiled["ours"](*inputs)
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(found, expected)
+    del found, expected
+    kernels, launches = torchstrata.counters["generated_kernels"], inductor_triton.launch_counts()
+    calls = {name: lambda call=call: call(*inputs) for name, call in compiled.items()}
+    row: dict[str, Any] = {"graph": name, "kernels": kernels, **host_us(calls, options.rounds, each)}
+    row["over_guards_us"] = round(row["ours_us"] - row["guards_us"], 1)
+    if inductor_triton.counters["recorded"]:
+        row |= parts_us(calls["ours"], options.rounds)
+        found = {key: inductor_triton.counters[key] for key in ("recorded", "replayed", "ran", "held")}
+    else:
+        after = inductor_triton.launch_counts()
+        found = {key: after[key] - launches[key] for key in after}
+    return {**row, "counts": " ".join(f"{key}={value}" for key, value in found.items())}
+
+
+def _bert() -> tuple[Any, tuple[torch.Tensor, ...]]:
+    import transformers
+
     with torch.device("cuda"):
-        model = transformers.BertModel(transformers.BertConfig()).eval().to(torch.bfloat16)
-        tokens = torch.randint(30000, (1, 128))
-    with torch.no_grad():
-        guards = _guards_only(model, tokens, calls=1)
-    torchstrata.reset()
-    calls = {"ours": torchstrata.compile(model)} | ({} if alone else {"torch.compile": torch.compile(model)})
-    row: dict[str, Any] = {"graph": "bert-base forward", "guards_us": guards}
-    with torch.no_grad():
-        for name, compiled in calls.items():
-            row[f"{name}_host_us"] = host_us(lambda compiled=compiled: compiled(tokens), 1)
-        row |= _parts(lambda: calls["ours"](tokens))
-        replay = {key: inductor_triton.counters[key] for key in ("recorded", "replayed", "ran", "held")}
-        row["eager_us"] = host_us(lambda: model(tokens), 1)
-    return {**row, "counts": " ".join(f"{key}={value}" for key, value in replay.items())}
+        return transformers.BertModel(transformers.BertConfig()).eval().to(torch.bfloat16), (torch.randint(30000, (1, 128)),)
 
 
-def rows(alone: bool) -> Iterator[dict[str, Any]]:
+def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All rows."""
+    wanted = set(options.graphs or ("1", "10", "50", "bert"))
     x = torch.randn(64, 64, device="cuda")
     with torch.no_grad():
-        yield _row("x + 1", lambda x: x + 1, (x,), alone)
+        if "1" in wanted:
+            yield _row("x + 1", lambda x: x + 1, (x,), CALLS, options)
         for kernels in (10, 50):
-            yield _row(f"{kernels} kernels", chain(kernels), (x,), alone)
-    yield _bert(alone)
+            if str(kernels) in wanted:
+                yield _row(f"{kernels} kernels", chain(kernels), (x,), CALLS, options)
+        if "bert" in wanted:
+            yield _row("bert-base forward", *_bert(), 1, options)
 
 
 if __name__ == "__main__":
-    alone = "--alone" in sys.argv
-    labelled = (row | {"run": "alone" if alone else "next to torch.compile"} for row in rows(alone))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graphs", nargs="*", help="of 1, 10, 50, bert; all")
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    labelled = (row | {"run": "alone" if options.alone else "next to torch.compile"} for row in rows(options))
     print_rows("gpu_launch", labelled, ("graph", "run"), save=True)

@@ -1,7 +1,7 @@
 """Turns guard records into the operations of a ``GuardProgram``.
 
-Registers are filled in the order of the tree of ``guard_paths``: arguments first, each owner before what it owns; the tests
-of a register follow it at once. Identities and constants found in dictionaries are tested where the dictionary is read, so
+Registers are filled level by level of the tree of ``guard_paths``: arguments first, each owner before what it owns; the tests
+of a level come before the next one. Identities and constants found in dictionaries are tested where the dictionary is read, so
 that they cost nothing while it does not change. What has no native form is checked by one Python function, last.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -65,16 +66,12 @@ class _Builder:
 
     def ops(self) -> list[tuple[Any, ...]]:
         """All operations in order."""
-        out: list[tuple[Any, ...]] = []
         classes = [(_hook.GUARD_OPS["CLASS"], -1, -1, cls, tuple(names.items())) for cls, names in self.paths.classes.items()]
+        argument = _hook.GUARD_OPS["ARGUMENT"]
         roots = self.paths.roots
-        for node in roots:
-            if node.op is not None and node.op[0] == _hook.GUARD_OPS["ARGUMENT"]:
-                write(node, out)
+        out = by_level([node for node in roots if node.op is not None and node.op[0] == argument])
         out += classes
-        for node in roots:
-            if node.op is not None and node.op[0] != _hook.GUARD_OPS["ARGUMENT"]:
-                write(node, out)
+        out += by_level([node for node in roots if node.op is not None and node.op[0] != argument])
         if self.empty:
             out.append((_hook.GUARD_OPS["EMPTY"], -1, -1, tuple(self.empty)))
         out += [(_hook.GUARD_OPS["DISTINCT"], -1, register, tuple(others)) for register, others in self.distinct.items()]
@@ -109,22 +106,28 @@ class PythonCheck:
         return self.shapes is None or self.shapes(scope)
 
 
-def write(node: Node, out: list[tuple[Any, ...]]) -> None:
-    """Append a register's operation, its tests, what is read from it, and so on down."""
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        if is_field(node):
-            assert node.op is not None
-            out.append((_hook.GUARD_OPS["FIELD_IS"], -1, node.op[2], node.tests[0][3], node.op[3]))
-            continue
-        if node.op is not None:
-            out.append(node.op)
-        out.extend(test for test in node.tests if not is_implied(node, test))
-        if node.keys:
-            rows = tuple((use.key, use.target, use.test, use.expected) for use in node.keys.values())
-            out.append((_hook.GUARD_OPS["DICT"], -1, node.register, rows))
-        pending.extend(reversed(node.children))
+def by_level(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:
+    """The operations of registers and all below them, level by level: what fills them, their tests, what is read from them.
+    In a level, operations of one kind follow each other: they run in one loop, whose reads of memory do not wait for each other."""
+    out: list[tuple[Any, ...]] = []
+    while nodes:
+        tests: list[tuple[Any, ...]] = []
+        reads: list[tuple[Any, ...]] = []
+        loads: list[tuple[Any, ...]] = []
+        for node in nodes:
+            if is_field(node):
+                assert node.op is not None
+                tests.append((_hook.GUARD_OPS["FIELD_IS"], -1, node.op[2], node.tests[0][3], node.op[3]))
+                continue
+            if node.op is not None:
+                loads.append(node.op)
+            tests += [test for test in node.tests if not is_implied(node, test)]
+            if node.keys:
+                rows = tuple((use.key, use.target, use.test, use.expected) for use in node.keys.values())
+                reads.append((_hook.GUARD_OPS["DICT"], -1, node.register, rows))
+        out += [*sorted(loads, key=itemgetter(0)), *sorted(tests, key=itemgetter(0)), *reads]
+        nodes = [child for node in nodes for child in node.children]
+    return out
 
 
 def is_field(node: Node) -> bool:

@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any
 
 from . import _hook
-from .guard_compiler import write
+from .guard_compiler import by_level
 from .guard_paths import NoNativePath, PathBuilder
 from .source import Scope, Source
 
@@ -43,7 +43,4 @@ def input_loader(
         wanted.append(node.register)
     if len(sources) < len(arguments) + WORTHWHILE:
         return None
-    steps: list[tuple[Any, ...]] = []
-    for node in paths.roots:
-        write(node, steps)
-    return list(arguments), _hook.GuardProgram(tuple(steps), paths.count, None, tuple(wanted)).load
+    return list(arguments), _hook.GuardProgram(tuple(by_level(paths.roots)), paths.count, None, tuple(wanted)).load

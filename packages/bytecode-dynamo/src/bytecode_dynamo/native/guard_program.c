@@ -209,7 +209,7 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->register_count = registers;
     self->failed = -1;
     self->registers = PyMem_Calloc(registers ? registers : 1, sizeof(PyObject *));
-    self->steps = PyMem_Calloc(PyTuple_GET_SIZE(ops) ? PyTuple_GET_SIZE(ops) : 1, sizeof(Step));
+    self->steps = PyMem_Calloc(PyTuple_GET_SIZE(ops) + 1, sizeof(Step));
     if (self->wanted == NULL || self->deaths == NULL || self->registers == NULL || self->steps == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
@@ -221,6 +221,7 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *keywo
             return NULL;
         }
     }
+    self->steps[PyTuple_GET_SIZE(ops)].op = -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ops); i++) {
         self->count = i + 1;
         if (parse_step(self, &self->steps[i], PyTuple_GET_ITEM(ops, i)) < 0) {

@@ -138,7 +138,7 @@ SELDOM int check_shapes(Step *step, PyObject **registers) {
     return holds;
 }
 
-static PyObject *function_field(PyObject *object, Py_ssize_t which) {
+static inline PyObject *function_field(PyObject *object, Py_ssize_t which) {
     PyFunctionObject *function = (PyFunctionObject *)object;
     PyObject *value = NULL;
     switch (which) {
@@ -195,47 +195,68 @@ SELDOM PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, 
     return NULL;
 }
 
-__attribute__((always_inline)) static inline int run_step(Step *step, PyObject **registers, PyObject *const *slots,
-                                                          Py_ssize_t count, PyFunctionObject *function) {
+/* Asks early for the memory of a tensor that is tested soon. */
+static inline void tensor_prefetch(Step *step, PyObject **registers) {
+    if (step->op == step[1].op && step->op == step[2].op && step->op == step[3].op) {
+        PyObject *later = registers[step[3].source];
+        if (Py_TYPE(later) == step[3].tensor->type)
+            tensor_fetch(later);
+    }
+}
+
+static inline int load_instance_dict(Step *step, PyObject **registers) {
+    PyObject *object = registers[step->source];
+    PyObject *dict = (PyObject *)Py_TYPE(object) == step->object ? instance_dict(object) : NULL;
+    registers[step->target] = dict;
+    return dict != NULL;
+}
+
+SELDOM int run_other(Step *step, PyObject **registers, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
     switch (step->op) {
-    case OP_DICT: return check_dict(step, registers[step->source], registers);
-    case OP_TENSOR: return tensor_matches(step->tensor, registers[step->source]);
-    case OP_FIELD_IS:
-        return PyFunction_Check(registers[step->source]) && function_field(registers[step->source], step->index) == step->object;
-    case OP_CLASS: return check_class(step);
-    case OP_TYPE_IS: return (PyObject *)Py_TYPE(registers[step->source]) == step->object;
-    case OP_IDENTITY: return registers[step->source] == step->object;
-    case OP_EQUALS: return same_constant(registers[step->source], step->object);
-    case OP_FINITE:
-        return PyFloat_CheckExact(registers[step->source]) && isfinite(PyFloat_AS_DOUBLE(registers[step->source]));
-    case OP_LENGTH: return container_length(registers[step->source]) == step->index;
-    case OP_KEYS: return check_keys(step, registers[step->source]);
-    case OP_SAME: return registers[step->source] == registers[step->target];
     case OP_EMPTY: return check_empty(step, registers);
     case OP_DISTINCT: return check_distinct(step, registers);
     case OP_STATE: return check_state(step);
     case OP_STATE_WORDS: return check_words(step);
     case OP_SHAPES: return check_shapes(step, registers);
-    case OP_INSTANCE_DICT: {
-        PyObject *object = registers[step->source];
-        PyObject *dict = (PyObject *)Py_TYPE(object) == step->object ? instance_dict(object) : NULL;
-        registers[step->target] = dict;
-        return dict != NULL;
-    }
-    default: {
-        PyObject *value = load(step, registers, slots, count, function);
-        registers[step->target] = value;
-        return value != NULL;
-    }
+    default: return (registers[step->target] = load(step, registers, slots, count, function)) != NULL;
     }
 }
 
-/* Index of the first step that fails, or -1. */
+/* Steps of one kind in a row run in a loop of their own: its branches are foreseen, and its reads of memory overlap. */
+#define EACH(op_, holds)                                                                                               \
+    case op_:                                                                                                          \
+        do {                                                                                                           \
+            if (!(holds))                                                                                              \
+                return step - self->steps;                                                                             \
+        } while ((++step)->op == op_);                                                                                 \
+        break
+
+/* Index of the first step that fails, or -1.  Behind the last step is one without an operation. */
 static Py_ssize_t run_steps(Program *self, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
     Step *step = self->steps, *end = step + self->count;
-    for (; step < end; step++)
-        if (!run_step(step, self->registers, slots, count, function))
-            return step - self->steps;
+    PyObject **registers = self->registers;
+    while (step < end) {
+        PyObject *source;
+        switch (step->op) {
+            EACH(OP_DICT, check_dict(step, registers[step->source], registers));
+            EACH(OP_TENSOR, (tensor_prefetch(step, registers), tensor_matches(step->tensor, registers[step->source])));
+            EACH(OP_INSTANCE_DICT, load_instance_dict(step, registers));
+            EACH(OP_FIELD_IS, (source = registers[step->source], PyFunction_Check(source)) &&
+                                  function_field(source, step->index) == step->object);
+            EACH(OP_CLASS, check_class(step));
+            EACH(OP_TYPE_IS, (PyObject *)Py_TYPE(registers[step->source]) == step->object);
+            EACH(OP_IDENTITY, registers[step->source] == step->object);
+            EACH(OP_EQUALS, same_constant(registers[step->source], step->object));
+            EACH(OP_FINITE, (source = registers[step->source], PyFloat_CheckExact(source)) && isfinite(PyFloat_AS_DOUBLE(source)));
+            EACH(OP_LENGTH, container_length(registers[step->source]) == step->index);
+            EACH(OP_KEYS, check_keys(step, registers[step->source]));
+            EACH(OP_SAME, registers[step->source] == registers[step->target]);
+        default:
+            if (!run_other(step, registers, slots, count, function))
+                return step - self->steps;
+            step++;
+        }
+    }
     return -1;
 }
 

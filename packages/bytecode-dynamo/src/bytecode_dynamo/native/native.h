@@ -128,6 +128,7 @@ typedef struct {
 
 int tensors_init(PyObject *module);
 TensorExpectation *tensor_expectation(PyObject *example, PyObject *sizes, PyObject *strides);
+void tensor_fetch(PyObject *tensor);     /* prefetch what tensor_matches reads */
 int tensor_matches(const TensorExpectation *expected, PyObject *tensor);
 /* what: 0 size, 1 stride, 2 storage offset.  0 on success. */
 int tensor_number(PyObject *tensor, PyTypeObject *type, int what, Py_ssize_t dim, int64_t *result);

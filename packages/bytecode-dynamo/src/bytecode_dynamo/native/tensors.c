@@ -44,6 +44,13 @@ static inline int requires_grad(PyObject *tensor, const char *impl) {
     return result;
 }
 
+void tensor_fetch(PyObject *tensor) {
+    const char *impl = IMPL(tensor);
+    __builtin_prefetch(impl + layout.autograd);
+    __builtin_prefetch(impl + layout.dims);
+    __builtin_prefetch(impl + layout.keys);
+}
+
 int tensor_matches(const TensorExpectation *expected, PyObject *tensor) {
     if (Py_TYPE(tensor) != expected->type)
         return 0;
