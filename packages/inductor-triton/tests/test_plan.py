@@ -229,6 +229,27 @@ def test_places_follow_changes_in_place(extension):
         assert not extension.lie_at((tensor,), (0,), found)
 
 
+@pytest.mark.parametrize("count", (1, 16, 17, 40))
+def test_each_place_of_many_is_compared(extension, count):
+    class Own(torch.Tensor):
+        pass
+
+    kinds = (lambda t: t, torch.nn.Parameter, lambda t: t.as_subclass(Own))
+    values = tuple(kinds[i % 3](torch.zeros(i + 2)) for i in range(count))
+    positions = tuple(reversed(range(count)))
+    found = extension.places(values, positions)
+    assert extension.lie_at(values, positions, found)
+    for position in positions:
+        others = (*values[:position], values[position][1:], *values[position + 1 :])
+        assert not extension.lie_at(others, positions, found)
+        with pytest.raises(AttributeError):
+            extension.lie_at((*values[:position], None, *values[position + 1 :]), positions, found)
+    with pytest.raises(IndexError):
+        extension.lie_at(values[:-1], positions, found)
+    with pytest.raises(OverflowError):
+        extension.lie_at(values, (1 << 80,) * count, found)
+
+
 def test_places_without_a_layout(extension):
     extension.set_layout()
     try:
