@@ -28,7 +28,12 @@ from benchmarks.measure import print_rows
 
 CALLS, ROUNDS, TURN = 20, 100, 3
 Call = Callable[[], object]
-PARTS = {"replay": (Replay, "__call__"), "addresses": (Recording, "fits"), "graph": (Recording, "replay"), "results": (Results, "make")}
+PARTS = {
+    "replay": (Replay, "__call__"),
+    "addresses": (Recording, "fits"),
+    "graph": (Recording, "replay"),
+    "results": (Results, "make"),
+}
 
 
 def chain(kernels: int) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -64,7 +64,7 @@ from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .function_modes import FunctionModeSource, hidden_from, modes_around, restack, within, without, without_saved_tensors_hooks
 from .graph_code import graph_call
 from .guard_state import state_masks
-from .guards import GlobalState, GuardKind, compile_guards, explain_failure
+from .guards import GlobalState, GuardKind, Loads, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, STEP_ASIDE, Continuation, Entry, FrameView, Region
 from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
@@ -140,6 +140,7 @@ class Compilation:
             self.origin = None
         self.ctx = self._context()
         self.scope = self._scope()
+        self.loads: Loads | None = None
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
@@ -438,9 +439,9 @@ class Compilation:
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
         sources = [item.source for item in inputs]
         with within(self.function_modes):
-            loader = input_loader(sources, self.view.code, self.scope)
+            self.loads = input_loader(sources, self.view.code, self.scope)
         compiled = hidden_from(self.function_modes, compiled)
-        return graph_call(self.decoded.neutral, gen.emitter.position, compiled, sources, loader, rerun)
+        return graph_call(self.decoded.neutral, gen.emitter.position, compiled, sources, self.loads, rerun)
 
     def _flat_code(self) -> CodeType:
         """The original with every argument positional. (What is compiled for a code object must not keep that alive.)"""
@@ -457,7 +458,7 @@ class Compilation:
         ctx.guards.require_global_state(self.state)
         shapes = ctx.shape_guards()
         with within(self.function_modes):
-            guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope)
+            guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope, self.loads)
         if self.region.entries(self.view.code):
             counters["recompiles"] += 1
             log.info("recompiled %s: %s", self.view.code.co_qualname, self._recompile_reason())

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .bytecode import Code, Handler, Instruction, Label, Op
+from .guards import Loads
 from .rerun import Rerun
 from .source import Source, SourceEmitter
 
 RESULT, KEPT = ".graph", ".kept"
-Loader = tuple[Sequence[Source], Callable[..., tuple[Any, ...]]]
 
 
 def graph_call(
-    code: Code, position: Any, compiled: Any, inputs: Sequence[Source], loader: Loader | None, rerun: Rerun
+    code: Code, position: Any, compiled: Any, inputs: Sequence[Source], loads: Loads | None, rerun: Rerun
 ) -> list[Instruction]:
     """Call the compiled graph and keep its outputs; when it raises, run the call again or raise that.
 
-    ``loader``: what to pass to a function that gives all inputs, and it.
+    ``loads``: what gives all inputs.
     """
     emitter = SourceEmitter(code, position)
     if rerun.keeps:
         emitter.call_const(rerun.keep, [lambda item=item: item.source.emit(emitter) for item in rerun.written])
         emitter.store_fast(KEPT)
     emitter.load_callee_const(compiled)
-    if loader is not None:
-        inputs, load = loader
-        emitter.load_callee_const(load)
+    if loads is not None:
+        inputs = loads.roots
+        emitter.load_callee_const(loads.loader.load)
     for source in inputs:
         source.emit(emitter)
     raised, done = Label(), Label()
-    if loader is not None:
+    if loads is not None:
         emitter.call(len(inputs))
     emitter.handler = Handler(raised, 0, False)
-    if loader is not None:
+    if loads is not None:
         emitter.call_ex(False)
     else:
         emitter.call(len(inputs))

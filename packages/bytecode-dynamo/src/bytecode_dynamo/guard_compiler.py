@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -77,6 +78,14 @@ class _Builder:
         out += [(_hook.GUARD_OPS["DISTINCT"], -1, register, tuple(others)) for register, others in self.distinct.items()]
         return out + self.last
 
+    def kept(self, loads: Loads) -> tuple[Any, ...]:
+        """The registers that a check keeps for a loader, and those of what it is called with."""
+        try:
+            wanted, roots = (tuple(self.paths.node(s).register for s in some) for some in (loads.sources, loads.roots))
+        except NoNativePath:
+            return ()
+        return wanted, loads.loader, roots
+
     def python_check(self) -> Callable[..., bool] | None:
         """The part that runs in Python: a function of the function called and its arguments."""
         if not self.python and self.python_shapes is None:
@@ -108,7 +117,9 @@ class PythonCheck:
 
 def by_level(nodes: Sequence[Node]) -> list[tuple[Any, ...]]:
     """The operations of registers and all below them, level by level: what fills them, their tests, what is read from them.
-    In a level, operations of one kind follow each other: they run in one loop, whose reads of memory do not wait for each other."""
+
+    In a level, operations of one kind follow each other: they run in one loop, whose reads of memory overlap.
+    """
     out: list[tuple[Any, ...]] = []
     while nodes:
         tests: list[tuple[Any, ...]] = []
@@ -369,14 +380,26 @@ def _python_shapes(
     return holds
 
 
-def build_program(records: Sequence[GuardRecord], shapes: ShapeGuards, code: CodeType, scope: Scope) -> _hook.GuardProgram:
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """What compiled code asks a ``loader`` for: the values of ``sources``, found from those of ``roots``."""
+
+    sources: Sequence[Source]
+    roots: Sequence[Source]
+    loader: _hook.GuardProgram
+
+
+def build_program(
+    records: Sequence[GuardRecord], shapes: ShapeGuards, code: CodeType, scope: Scope, loads: Loads | None = None
+) -> _hook.GuardProgram:
     """See ``guards.compile_guards``."""
     builder = _Builder(code, scope)
     for record in records:
         builder.add(record)
     add_shapes(builder, shapes)
     try:
-        return _hook.GuardProgram(tuple(builder.ops()), builder.paths.count, builder.python_check())
+        kept = builder.kept(loads) if loads is not None else ()
+        return _hook.GuardProgram(tuple(builder.ops()), builder.paths.count, builder.python_check(), *kept)
     finally:
         for example in builder.examples:
             example.clear()

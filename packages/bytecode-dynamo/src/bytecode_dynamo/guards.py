@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import CodeType
 
 from ._hook import GuardProgram
-from .guard_compiler import build_program
+from .guard_compiler import Loads, build_program
 from .guard_records import (
     ABSENT,
     STATE,
@@ -40,6 +40,7 @@ __all__ = [
     "GuardProgram",
     "GuardRecord",
     "Guards",
+    "Loads",
     "ShapeGuards",
     "TensorFacts",
     "compile_guards",
@@ -50,13 +51,15 @@ __all__ = [
 ]
 
 
-def compile_guards(records: Sequence[GuardRecord] | Guards, shapes: ShapeGuards, code: CodeType, scope: Scope) -> GuardProgram:
+def compile_guards(
+    records: Sequence[GuardRecord] | Guards, shapes: ShapeGuards, code: CodeType, scope: Scope, loads: Loads | None = None
+) -> GuardProgram:
     """The program that checks all records and shape guards at the start of frames of ``code``.
 
     ``scope`` is the call that was compiled (``source.scope_of``): sources are followed in it once, to find how each step can be
-    taken natively.
+    taken natively. ``loads``: what the compiled code loads first, which a check hands over.
     """
-    return build_program(list(records), shapes, code, scope)
+    return build_program(list(records), shapes, code, scope, loads)
 
 
 def python_guards(program: GuardProgram) -> list[str]:

@@ -5,12 +5,12 @@ Guards have just proved what the steps rely on, so that nothing is tested again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
 from . import _hook
-from .guard_compiler import by_level
+from .guard_compiler import Loads, by_level
 from .guard_paths import NoNativePath, PathBuilder
 from .source import Scope, Source
 
@@ -18,10 +18,8 @@ WORTHWHILE = 4
 """Inputs more than arguments, from which on a call that loads them is faster than instructions."""
 
 
-def input_loader(
-    sources: Sequence[Source], code: CodeType, scope: Scope
-) -> tuple[list[Source], Callable[..., tuple[Any, ...]]] | None:
-    """What to pass, and the function that gives the values of ``sources`` for it; None where instructions do as well.
+def input_loader(sources: Sequence[Source], code: CodeType, scope: Scope) -> Loads | None:
+    """What gives the values of ``sources``; None where instructions do as well.
 
     ``scope`` is the call that was compiled. A source without a native path is passed itself.
     """
@@ -43,4 +41,5 @@ def input_loader(
         wanted.append(node.register)
     if len(sources) < len(arguments) + WORTHWHILE:
         return None
-    return list(arguments), _hook.GuardProgram(tuple(by_level(paths.roots)), paths.count, None, tuple(wanted)).load
+    program = _hook.GuardProgram(tuple(by_level(paths.roots)), paths.count, None, tuple(wanted))
+    return Loads(tuple(sources), tuple(arguments), program)

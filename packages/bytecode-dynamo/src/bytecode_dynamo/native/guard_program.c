@@ -127,6 +127,13 @@ static int parse_rows(Program *self, Step *step, PyObject *rows) {
     }
 }
 
+static int parse_index(Step *step, PyObject *number, Py_ssize_t end) {
+    step->index = PyLong_AsSsize_t(number);
+    if (!PyErr_Occurred() && (step->index < 0 || step->index >= end))
+        PyErr_SetString(PyExc_ValueError, "no such index");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 static int parse_class_type(PyObject *object) {
     if (PyType_Check(object))
         return 0;
@@ -136,16 +143,16 @@ static int parse_class_type(PyObject *object) {
 
 static int parse_operands(Program *self, Step *step, PyObject *a, PyObject *b, PyObject *c) {
     switch (step->op) {
-    case OP_ARGUMENT: case OP_CLOSURE: case OP_FUNCTION_FIELD: case OP_METHOD_FIELD: case OP_LENGTH:
-        step->index = PyLong_AsSsize_t(a);
-        return PyErr_Occurred() ? -1 : 0;
+    case OP_ARGUMENT: case OP_CLOSURE: case OP_METHOD_FIELD: case OP_LENGTH:
+        return parse_index(step, a, PY_SSIZE_T_MAX);
+    case OP_FUNCTION_FIELD:
+        return parse_index(step, a, FUNCTION_FIELDS);
     case OP_INSTANCE_DICT: case OP_TYPE_IS:
         step->object = a;
         return parse_class_type(a);
     case OP_MEMBER: case OP_ITEM:
         step->object = a;
-        step->index = PyLong_AsSsize_t(b);
-        return PyErr_Occurred() || step->index < 0 ? -1 : parse_class_type(a);
+        return parse_index(step, b, PY_SSIZE_T_MAX) < 0 ? -1 : parse_class_type(a);
     case OP_CLASS_DICT: case OP_CLASS_LOOKUP:
         step->index = a == Py_None ? 0 : PyLong_AsSsize_t(a);
         step->object = b;
@@ -154,8 +161,7 @@ static int parse_operands(Program *self, Step *step, PyObject *a, PyObject *b, P
         step->object = a;
         return 0;
     case OP_FIELD_IS:
-        step->index = PyLong_AsSsize_t(b);
-        if (PyErr_Occurred())
+        if (parse_index(step, b, FUNCTION_FIELDS) < 0)
             return -1;      /* fall through */
     case OP_IDENTITY:
         step->object = expected_object(self, a);
@@ -192,12 +198,20 @@ static int parse_step(Program *self, Step *step, PyObject *row) {
     return parse_operands(self, step, a, b, c);
 }
 
+static int bad_registers(Program *self, PyObject *numbers) {
+    int number;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers); i++)
+        if (parse_source(self, &number, PyTuple_GET_ITEM(numbers, i)) < 0)
+            return 1;
+    return 0;
+}
+
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"ops", "registers", "python", "wanted", NULL};
-    PyObject *ops, *python = Py_None, *wanted = NULL;
+    static char *names[] = {"ops", "registers", "python", "wanted", "loader", "roots", NULL};
+    PyObject *ops, *python = Py_None, *wanted = NULL, *loader = NULL, *roots = NULL;
     Py_ssize_t registers;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!n|OO!", names, &PyTuple_Type, &ops, &registers, &python,
-                                     &PyTuple_Type, &wanted))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!n|OO!O!O!", names, &PyTuple_Type, &ops, &registers, &python,
+                                     &PyTuple_Type, &wanted, guard_program_type, &loader, &PyTuple_Type, &roots))
         return NULL;
     Program *self = (Program *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -205,21 +219,20 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->ops = Py_NewRef(ops);
     self->python = Py_NewRef(python);
     self->wanted = wanted != NULL ? Py_NewRef(wanted) : PyTuple_New(0);
+    self->loader = Py_XNewRef(loader);
+    self->roots = roots != NULL ? Py_NewRef(roots) : PyTuple_New(0);
     self->deaths = PyList_New(0);
     self->register_count = registers;
     self->failed = -1;
     self->registers = PyMem_Calloc(registers ? registers : 1, sizeof(PyObject *));
     self->steps = PyMem_Calloc(PyTuple_GET_SIZE(ops) + 1, sizeof(Step));
-    if (self->wanted == NULL || self->deaths == NULL || self->registers == NULL || self->steps == NULL) {
+    if (self->wanted == NULL || self->roots == NULL || self->deaths == NULL || self->registers == NULL || self->steps == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->wanted); i++) {
-        int number;
-        if (parse_source(self, &number, PyTuple_GET_ITEM(self->wanted, i)) < 0) {
-            Py_DECREF(self);
-            return NULL;
-        }
+    if (bad_registers(self, self->wanted) || bad_registers(self, self->roots)) {
+        Py_DECREF(self);
+        return NULL;
     }
     self->steps[PyTuple_GET_SIZE(ops)].op = -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ops); i++) {
@@ -236,6 +249,7 @@ static int program_traverse(Program *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->ops);
     Py_VISIT(self->python);
+    Py_VISIT(self->loader);
     Py_VISIT(self->deaths);
     return 0;
 }
@@ -269,6 +283,8 @@ static void program_dealloc(Program *self) {
     program_clear(self);
     Py_CLEAR(self->python);
     Py_CLEAR(self->wanted);
+    Py_CLEAR(self->roots);
+    Py_CLEAR(self->loader);
     PyMem_Free(self->registers);
     PyMem_Free(self->steps);
     type->tp_free(self);
@@ -296,15 +312,66 @@ static PyObject *program_check_method(Program *self, PyObject *args) {
     return PyBool_FromLong(holds);
 }
 
+#define MOST_ROOTS 8
+
+/* What a check has found for the loader that its code calls first: strong references, and what they were found from.  Those
+   objects live as long as the frame, so that a loader called with the same ones is called for it, or for one like it. */
+static _Thread_local struct {
+    PyObject *loader, **values, *roots[MOST_ROOTS];     /* loader, roots: borrowed, never followed */
+    Py_ssize_t count, room;
+} kept;
+
+void guard_program_forget(void) {
+    kept.loader = NULL;
+    while (kept.count > 0)
+        Py_DECREF(kept.values[--kept.count]);
+}
+
+static inline PyObject *register_at(Program *self, PyObject *numbers, Py_ssize_t i) {
+    return self->registers[PyLong_AsSsize_t(PyTuple_GET_ITEM(numbers, i))];
+}
+
+void guard_program_keep(Program *self) {
+    Py_ssize_t count = PyTuple_GET_SIZE(self->wanted), roots = PyTuple_GET_SIZE(self->roots);
+    if (kept.count > 0 || roots > MOST_ROOTS)
+        return;
+    if (kept.room < count) {
+        PyObject **values = PyMem_Realloc(kept.values, count * sizeof(PyObject *));
+        if (values == NULL)
+            return;
+        kept.values = values, kept.room = count;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        kept.values[i] = Py_NewRef(register_at(self, self->wanted, i));
+    for (Py_ssize_t i = 0; i < roots; i++)
+        kept.roots[i] = register_at(self, self->roots, i);
+    kept.count = count;
+    kept.loader = self->loader;
+}
+
+/* Gives what is kept for a loader that is called with these arguments to a tuple. */
+static int take_kept(Program *self, PyObject *const *arguments, Py_ssize_t count, PyObject *tuple) {
+    if (kept.loader != (PyObject *)self || kept.count != PyTuple_GET_SIZE(tuple) || count > MOST_ROOTS ||
+        memcmp(kept.roots, arguments, count * sizeof(PyObject *)) != 0)
+        return 0;
+    for (Py_ssize_t i = 0; i < kept.count; i++)
+        PyTuple_SET_ITEM(tuple, i, kept.values[i]);
+    kept.count = 0;
+    kept.loader = NULL;
+    return 1;
+}
+
 /* Registers by number as a tuple; what the steps read comes as arguments.  The tuple is made first: nothing may run in between. */
 static PyObject *program_load(Program *self, PyObject *const *arguments, Py_ssize_t count) {
     PyObject *loaded = PyTuple_New(PyTuple_GET_SIZE(self->wanted));
+    if (loaded != NULL && take_kept(self, arguments, count, loaded))
+        return loaded;
     if (loaded == NULL || guard_program_run(self, arguments, count) < 0) {
         Py_XDECREF(loaded);
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "a module changed while its compiled call began");
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(loaded); i++)
-        PyTuple_SET_ITEM(loaded, i, Py_NewRef(self->registers[PyLong_AsSsize_t(PyTuple_GET_ITEM(self->wanted, i))]));
+        PyTuple_SET_ITEM(loaded, i, Py_NewRef(register_at(self, self->wanted, i)));
     return loaded;
 }
 
@@ -326,7 +393,8 @@ static PyMemberDef program_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Program, weakrefs), READONLY},
     {NULL}};
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "GuardProgram(ops, registers, python=None, wanted=()): see guards.compile_guards and input_loader."},
+    {Py_tp_doc, "GuardProgram(ops, registers, python=None, wanted=(), loader=None, roots=()): see guards.compile_guards and "
+                "input_loader."},
     {Py_tp_new, program_new},
     {Py_tp_dealloc, program_dealloc},
     {Py_tp_traverse, program_traverse},

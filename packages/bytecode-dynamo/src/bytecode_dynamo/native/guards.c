@@ -49,7 +49,7 @@ static int check_keys(Step *step, PyObject *dict) {
         return 0;
     if (PyTuple_GET_SIZE(step->object) == 0)
         return PyDict_GET_SIZE(dict) == 0;
-    if (PyODict_Check(dict))          /* its order changes without a new version */
+    if (!PyDict_CheckExact(dict) && PyODict_Check(dict))          /* its order changes without a new version */
         return same_keys(dict, step->object);
     uint64_t version = dict_version(dict);
     if (dict == step->last && version == step->version && version != 0)
@@ -138,18 +138,12 @@ SELDOM int check_shapes(Step *step, PyObject **registers) {
     return holds;
 }
 
-static inline PyObject *function_field(PyObject *object, Py_ssize_t which) {
-    PyFunctionObject *function = (PyFunctionObject *)object;
-    PyObject *value = NULL;
-    switch (which) {
-    case 0: value = function->func_code; break;
-    case 1: value = function->func_defaults; break;
-    case 2: value = function->func_kwdefaults; break;
-    case 3: value = function->func_closure; break;
-    case 4: value = function->func_globals; break;
-    case 5: value = function->func_name; break;
-    case 6: value = function->func_qualname; break;
-    }
+#define FIELD(name) offsetof(PyFunctionObject, name)
+static const size_t function_fields[FUNCTION_FIELDS] = {FIELD(func_code),    FIELD(func_defaults), FIELD(func_kwdefaults), FIELD(func_closure),
+                                         FIELD(func_globals), FIELD(func_name),     FIELD(func_qualname)};
+
+static inline PyObject *function_field(PyObject *function, Py_ssize_t which) {
+    PyObject *value = *(PyObject **)((char *)function + function_fields[which]);
     return value != NULL ? value : Py_None;
 }
 
@@ -289,11 +283,16 @@ static int run_python(Program *self, PyObject *const *slots, Py_ssize_t count, P
 
 int guard_program_check(PyObject *program, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
     Program *self = (Program *)program;
+    guard_program_forget();
     if (self->dead)
         return 0;
     self->checks++;
     self->failed = run_steps(self, slots, count, function);
     if (self->failed >= 0)
         return 0;
-    return self->python == Py_None ? 1 : run_python(self, slots, count, function);
+    if (self->python != Py_None)
+        return run_python(self, slots, count, function);
+    if (self->loader != NULL)
+        guard_program_keep(self);
+    return 1;
 }

@@ -37,6 +37,8 @@
     X(STATE_WORDS)    /* tuple of (word, mask) */                                                                      \
     X(SHAPES)         /* tuple of (kind, src, class, dim), stack program */
 
+#define FUNCTION_FIELDS 7
+
 #define NAME(op) OP_##op,
 enum { OPS(NAME) OP_COUNT };
 #undef NAME
@@ -86,7 +88,9 @@ typedef struct {
     PyObject_HEAD
     PyObject *ops;            /* the tuple that owns everything borrowed by the steps */
     PyObject *python;         /* None or (function, *arguments) -> bool */
-    PyObject *wanted;         /* the registers that `load` returns */
+    PyObject *wanted;         /* the registers that `load` returns, or that are kept for `loader` */
+    PyObject *loader;         /* the program that loads what this one has found already, or NULL */
+    PyObject *roots;          /* registers of what `loader` is called with */
     PyObject *deaths;         /* weak references with a callback */
     PyObject **registers;
     Step *steps;
@@ -96,6 +100,9 @@ typedef struct {
     uint64_t checks;
     PyObject *weakrefs;
 } Program;
+
+/* Keeps what a loader will ask for next in this thread. */
+void guard_program_keep(Program *program);
 
 /* Takes the steps of a program that reads its arguments only; -1 when one fails. */
 int guard_program_run(Program *program, PyObject *const *arguments, Py_ssize_t count);

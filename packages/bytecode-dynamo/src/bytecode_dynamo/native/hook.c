@@ -363,6 +363,7 @@ Region *activate(Region *region) {
             _PyInterpreterState_SetEvalFrameFunc(interpreter, previous_evaluator);
     }
     active_region = region;
+    guard_program_forget();
     return before;
 }
 

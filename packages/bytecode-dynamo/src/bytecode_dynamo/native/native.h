@@ -104,6 +104,7 @@ extern PyTypeObject *guard_program_type;
 int guards_init(PyObject *module);
 /* 1: all hold, 0: one fails, -1: exception.  `slots` are the arguments of a fresh frame. */
 int guard_program_check(PyObject *program, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function);
+void guard_program_forget(void);          /* what was kept for a loader in this thread */
 void guard_program_set_owner(PyObject *program, Entry *entry);
 
 /* ---- lookup.c: reading objects without running Python code; results are borrowed ---- */
