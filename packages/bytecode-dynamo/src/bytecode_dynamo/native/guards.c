@@ -193,7 +193,7 @@ SELDOM PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, 
 static inline void tensor_prefetch(Step *step, PyObject **registers) {
     if (step->op == step[1].op && step->op == step[2].op && step->op == step[3].op) {
         PyObject *later = registers[step[3].source];
-        if (Py_TYPE(later) == step[3].tensor->type)
+        if (later != NULL && Py_TYPE(later) == step[3].tensor->type)
             tensor_fetch(later);
     }
 }
