@@ -123,10 +123,10 @@ def _row(name: str, function: Any, inputs: tuple[torch.Tensor, ...], each: int, 
     compiled = _compiled(function, options.alone)
     expected = function(*inputs)
     for _ in range(8):
-        found = compiled["ours"](*inputs)
-    if isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(found, expected)
-    del found, expected
+        result = compiled["ours"](*inputs)
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(result, expected)
+        del result
     kernels, launches = torchstrata.counters["generated_kernels"], inductor_triton.launch_counts()
     calls = {name: lambda call=call: call(*inputs) for name, call in compiled.items()}
     row: dict[str, Any] = {"graph": name, "kernels": kernels, **host_us(calls, options.rounds, each)}

@@ -37,8 +37,8 @@ def with_ratios(row: Row) -> Row:
 
 def host_times(launches: Row) -> list[str]:
     """What a call costs the host."""
-    rows = [row | {"ours": row.get("host_us", row.get("ours_host_us"))} for row in launches["rows"]]
-    rows = [row | {"tc": row.get("torch_compile_us", row.get("torch.compile_host_us", ""))} for row in rows]
+    rows = [row | {"ours": row.get("ours_us", row.get("host_us", row.get("ours_host_us")))} for row in launches["rows"]]
+    rows = [row | {"tc": row.get("torch.compile_us", row.get("torch_compile_us", ""))} for row in rows]
     lines = [
         "", "## Host time", "",
         "`benchmarks.gpu_launch`: microseconds until a call returns, the device's queue being short. The host's own speed",
