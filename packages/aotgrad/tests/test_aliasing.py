@@ -164,6 +164,7 @@ torch._foreach_mul_([x], 2.0); return x * w
 torch._foreach_add_([x[0], x[1]], [w[0], w[1]]); return x
 torch.add(w, 1, out=x) if not (x.requires_grad or w.requires_grad) else None; return x * w
 torch.sin(x.detach(), out=w) if not w.requires_grad else None; return x * w
+torch.add(w.detach(), 1, out=x) if not x.requires_grad else None; torch.mm(w.detach(), w.detach().t(), out=x); return x * 2
 torch.nn.functional.relu(x, inplace=True); return x * w
 torch.nn.functional.dropout(x, 0.5, inplace=True); return x * w
 torch.nn.init.constant_(x, 2.0); return x * w

@@ -363,3 +363,14 @@ def test_checkpointed_dropout_has_one_mask():
     y = aot_function(f, forward_compiler=run_eager)(x)
     y.sum().backward()
     assert torch.equal(x.grad != 0, y != 1)
+
+
+@pytest.mark.parametrize("read", [lambda x: x, lambda x: x.view(-1), lambda x: x * 1])
+def test_an_output_that_a_function_returns_as_it_got_it_has_the_gradient_of_the_function(read):
+    gradients = []
+    for wrap in (lambda f: f, lambda f: aot_function(f, forward_compiler=run_eager)):
+        x = torch.randn(3, 4, requires_grad=True)
+        returned, doubled = wrap(lambda x: (ReturnsInput.apply(read(x)), ReturnsInput.apply(x) * 2))(x)
+        (returned.sum() + doubled.sum()).backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)

@@ -29,6 +29,7 @@ class TracedTensor:
         edge: its gradient edge before, None when no gradient with respect to it is wanted.
         before_is_leaf: whether it is known to have no history.
         moved: whether the program changed its sizes or strides.
+        filled: whether a call that wrote all of it did so (``out=``).
         line: the user's line that did so, or wrote to it.
     """
 
@@ -39,6 +40,7 @@ class TracedTensor:
     edge: Any
     before_is_leaf: bool = False
     moved: bool = False
+    filled: bool = False
     line: str = ""
 
     @property
@@ -149,7 +151,9 @@ class _Planner:
             return self.slot(o)
         return self._view(o, self.slot(base), base)
 
-    def _view(self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor) -> View:
+    def _view(self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor) -> View | Slot:
+        if o.requires_grad and base_wrapper.requires_grad and _passes_function(_history(o), gradient_edge(base_wrapper).node):
+            return self.slot(o)  # views of the base would have other gradients
         steps = steps_between(self.node(base_wrapper), self.node(o))
         if steps is None:
             reason = "an output is a view whose relation to its base is not a chain of views"
@@ -203,6 +207,15 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
     return ViewMode.RECORDED
 
 
+def _passes_function(node: Any, ancestor: Any) -> bool:
+    """Whether a gradient on its way from ``node`` to ``ancestor`` passes the backward of an ``autograd.Function``."""
+    while node is not None and node != ancestor:
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+    return False
+
+
 def _comes_from(node: Any, ancestor: Any) -> bool:
     """Whether a gradient that arrives at ``node`` goes straight to ``ancestor``."""
     while node is not None and node != ancestor:
@@ -216,13 +229,16 @@ def gradient_edge(wrapper: torch.Tensor) -> Any:
     return torch.autograd.graph.get_gradient_edge(wrapper)
 
 
-def _layout_change(t: TracedTensor, written: bool) -> tuple[tuple[Any, ...], tuple[Any, ...], Any] | None:
-    old, new = _layout(t.before), _layout(current_value(t.wrapper))
+def _layout_change(t: TracedTensor, written: bool) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, Any] | None:
+    now = current_value(t.wrapper)
+    old, new = _layout(t.before), _layout(now)
     if old == new:
         return None
     if written and _extent(new) != _extent(old):
-        reason = "the program resizes an input, or changes the strides of one with gaps in memory that it writes to"
-        raise Unsupported("AG026", reason, line=t.line)
+        if not t.filled or not now.is_contiguous() or new[2] != old[2]:
+            reason = "the program resizes an input, or changes the strides of one with gaps in memory that it writes to"
+            raise Unsupported("AG026", reason, line=t.line)
+        return new[0], None, 0
     return new[0], new[1], new[2] - old[2]
 
 

@@ -125,7 +125,10 @@ class EffectWriter:
         if m.layout is not None:
             sizes, strides, offset = m.layout
             moved = "" if offset == 0 else f", {name}.storage_offset() + {self.size(offset)}"
-            lines.append(f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})")
+            resized = f"{name}.resize_({self.size(sizes)})"
+            lines.append(
+                f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})" if strides is not None else resized
+            )
         if m.slot is not None:
             lines.append(f"{self._written(m)}.copy_({self.values[m.slot.index]})")
         extra = m.bumps - len(lines) + m.detached

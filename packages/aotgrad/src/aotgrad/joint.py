@@ -144,7 +144,10 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None
     rules.check_gradients()
-    tensors = [replace(t, moved=id(t.wrapper) in rules.moved, line=rules.lines.get(id(t.wrapper), "")) for t in tensors]
+    ids = [id(t.wrapper) for t in tensors]
+    tensors = [
+        replace(t, moved=i in rules.moved, filled=i in rules.filled, line=rules.lines.get(i, "")) for i, t in zip(ids, tensors)
+    ]
     tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
     return TracedProgram(tuple(tensors), tuple(outputs), out_spec, tuple(rules.outer_paths))
 

@@ -104,7 +104,8 @@ class Mutation:
         slot: value to copy into it, None when only its metadata changed.
         differentiable: autograd sees the write (the target gets a new history).
         bumps: by how much its version counter grew.
-        layout: new (sizes, strides, change of the storage offset), None when unchanged.
+        layout: new (sizes, strides, change of the storage offset), None when unchanged; resized to contiguous ones where the
+            strides are None.
         detached: it no longer requires grad; nothing else has changed then.
     """
 
@@ -112,7 +113,7 @@ class Mutation:
     slot: Slot | None
     differentiable: bool
     bumps: int
-    layout: tuple[tuple[Any, ...], tuple[Any, ...], Any] | None = None
+    layout: tuple[tuple[Any, ...], tuple[Any, ...] | None, Any] | None = None
     detached: bool = False
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import FloorDiv, Mod, ToFloat, TrueDiv, Trunc, expr_of, is_symbolic
+from symshapes import MATH_FUNCTIONS, FloorDiv, Mod, ToFloat, TrueDiv, Trunc, expr_of, is_symbolic
 
 from .errors import Unsupported
 
@@ -29,6 +29,7 @@ _BINARY: dict[type, Callable[..., Any]] = {
     sympy.Ge: operator.ge,
 }
 _UNARY: dict[type, Callable[..., Any]] = {ToFloat: torch.sym_float, Trunc: torch.sym_int, sympy.Not: torch.sym_not}
+_UNARY |= {MATH_FUNCTIONS[name]: f for name in MATH_FUNCTIONS if (f := getattr(torch, f"_sym_{name}", None))}
 
 SIZE_OPS: frozenset[Callable[..., Any]] = frozenset(
     [*_BINARY.values(), *_UNARY.values(), operator.sub, operator.neg, operator.pow]

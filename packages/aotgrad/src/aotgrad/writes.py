@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from .effects import TracedTensor
 from .errors import Unsupported
@@ -32,6 +33,7 @@ class WriteRules(TorchFunctionMode):
 
     Attributes:
         moved: see above.
+        filled: those of them that a call with ``out=`` resized, and wrote.
         lines: where tensors from before the call were last written or changed, by id.
         outer_paths: one for each differentiation that may pass through the history of an input.
     """
@@ -39,6 +41,7 @@ class WriteRules(TorchFunctionMode):
     def __init__(self, tensors: Sequence[TracedTensor], user_line: Callable[[], str]) -> None:
         super().__init__()
         self.moved: set[int] = set()
+        self.filled: set[int] = set()
         self.lines: dict[int, str] = {}
         self.outer_paths: list[OuterPaths] = []
         self._tensors = tensors
@@ -93,6 +96,18 @@ class WriteRules(TorchFunctionMode):
                     self._refuse("AG031", "the gradient may pass through what an input was computed from, and does not inside")
             self.outer_paths.append(OuterPaths(found, through, self._user_line()))
 
+    def _call_into(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Calls with ``out=``, which resize what does not fit."""
+        outs = [t for t in pytree.tree_leaves(kwargs["out"]) if is_functional(t)]
+        before = [t.shape for t in outs]
+        result = func(*args, **kwargs)
+        for t, shape in zip(outs, before):
+            if t.shape != shape:
+                self.moved.add(id(t))
+                self.filled.add(id(t))
+            self.lines[id(t)] = self._user_line()
+        return result
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         target = args[0] if args else None
@@ -110,7 +125,7 @@ class WriteRules(TorchFunctionMode):
             _count_writes(target)
             return out
         if not _is_write(name) or not is_functional(target):
-            return func(*args, **kwargs)
+            return self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
         if _overlaps_itself(target):
             if func not in _IDEMPOTENT or (target.requires_grad and torch.is_grad_enabled()):
                 self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
@@ -120,6 +135,7 @@ class WriteRules(TorchFunctionMode):
         out = func(*args, **kwargs)
         if name in _MOVES:
             self.moved.add(id(target))
+            self.filled.discard(id(target))
             self._moved_views += [target] if target._is_view() else []
             return out
         if (

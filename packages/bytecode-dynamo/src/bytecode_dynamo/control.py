@@ -10,8 +10,9 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from .builtins.queries import ANSWERS
 from .builtins.registry import FUNCTIONS, evaluates_call
-from .builtins.torch_functions import ANSWERS, allowed_rule, constant_result_rule
+from .builtins.torch_functions import allowed_rule, constant_result_rule
 from .errors import GraphBreak, UserError
 from .hook import activate, never_intercept
 from .hook_policy import DISABLED

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import FakeTensor, LazyGraphModule
+from symshapes import MATH_FUNCTIONS, FakeTensor, LazyGraphModule
 from torch.fx import Graph, GraphModule, Node
 
 from .errors import GraphBreak, InvariantError
@@ -336,7 +336,8 @@ def size_operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
         return _RELATIONS[kind], expr.args
     named = {"FloorDiv": operator.floordiv, "Mod": operator.mod, "Max": torch.sym_max, "Min": torch.sym_min,
              "TrueDiv": operator.truediv, "ToFloat": torch.sym_float, "Trunc": torch.sym_int, "Not": torch.sym_not}  # fmt: skip
-    target = named.get(kind.__name__)
+    function = kind.__name__.removeprefix("Float").lower()
+    target = getattr(torch, f"_sym_{function}", None) if kind in MATH_FUNCTIONS.values() else named.get(kind.__name__)
     if target is None:
         raise InvariantError(f"size expression {expr} has no graph form")
     return target, expr.args

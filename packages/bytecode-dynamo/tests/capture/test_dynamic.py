@@ -25,6 +25,11 @@ PROGRAMS = {
         lambda x: (max(x.shape), min(x.shape[0], 3), x.shape[0] % 2, -x.shape[0], x.shape[0] / 2, f"{x.shape[0]}", x + 1),
         lambda n: (torch.randn(2 * n, 4),),
     ),
+    "distances of sizes": (lambda x: (x * abs(x.size(0) - 4), x.nbytes), lambda n: (torch.randn(n, 3),)),
+    "waves of sizes": (
+        lambda x, n: x * math.cos(math.pi * n / 10) + math.sin(x.shape[0] / 3),
+        lambda n: (torch.randn(n, 3), 2 * n),
+    ),
     "size as key": (
         lambda x: ({x.shape[0]: 1}, [1] * x.shape[0], x.shape[0] == x.shape[1], x + 1),
         lambda n: (torch.randn(n, 4),),
@@ -48,6 +53,14 @@ def test_number_of_graphs_for_four_sizes(dynamic, graphs):
     for n in (3, 4, 5, 6):
         captured(torch.randn(n, 4))
     assert bd.counters["graphs"] == graphs
+
+
+def test_a_schedule_by_cosine_is_one_graph():
+    captured = bd.optimize("eager", fullgraph=True)(lambda x, t, f: x * math.cos(math.pi * t / 10) * math.sin(f))
+    for t in range(2, 9):
+        expected = torch.full((2,), math.cos(math.pi * t / 10) * math.sin(t / 7))
+        torch.testing.assert_close(captured(torch.ones(2), t, t / 7), expected)
+    assert bd.counters["graphs"] == 2
 
 
 def test_mark_dynamic_makes_one_graph():

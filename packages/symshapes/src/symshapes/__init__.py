@@ -2,7 +2,7 @@
 
 from .env import ShapeEnv
 from .errors import DataDependentError, FakeTensorError, FrozenEnvError, GuardOnDataDependent, SymbolicError
-from .expr import Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc
+from .expr import MATH_FUNCTIONS, Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc
 from .fake import FakeTensor, FakeTensorMode
 from .graph_module import LazyGraphModule
 from .guards import SizeGuard, current_user_line, python_text
@@ -12,6 +12,7 @@ from .ranges import Interval
 from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
 
 __all__ = [
+    "MATH_FUNCTIONS",
     "Ceil",
     "CeilDiv",
     "DataDependentError",

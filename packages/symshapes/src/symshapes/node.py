@@ -272,6 +272,8 @@ class SymNode:
         return self
 
     def abs(self) -> SymNode:
+        if self.pytype is int and self._hint is not None:  # a guard on the sign: graphs and kernels have no form of it
+            return self if self.ge(self.wrap_int(0)).guard_bool() else self.neg()  # type: ignore[attr-defined]
         return self._unary("abs", abs, sympy.Abs, self.pytype)
 
     def sym_not(self) -> SymNode:

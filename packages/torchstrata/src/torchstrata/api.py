@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import aotgrad
 import bytecode_dynamo
 import torch
 
@@ -15,7 +14,7 @@ from torchstrata.config import Config, config
 from torchstrata.counters import counters
 from torchstrata.errors import CompileError, FallbackWarning, UsageError
 from torchstrata.module import CompiledModule
-from torchstrata.stages import capture, compile_captured
+from torchstrata.stages import aot_eager, capture, compile_captured
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
@@ -86,7 +85,7 @@ def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: b
     if options:
         raise UsageError(f"options belong to the backend 'torchstrata', not to {backend!r}")
     if backend == "aot_eager":
-        return aotgrad.aot_backend(lambda graph, _: graph)
+        return aot_eager
     if isinstance(backend, str):
         try:
             return bytecode_dynamo.lookup_backend(backend)

@@ -174,9 +174,24 @@ def compile_captured(
         cause = error.__cause__ if isinstance(error, aotgrad.CompilerError) else error
         if isinstance(cause, (CompileError, *MACHINE_ERRORS)):
             raise cause from cause.__cause__
-        if isinstance(cause, aotgrad.Unsupported) and cause.id in ("AG023", "AG025") and makes_leaves(graph):
+        if _needs_pieces(cause, graph):
             return pieces()
         raise CompileError("aotgrad", where, error) from error
+
+
+def aot_eager(graph: torch.fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., Sequence[object]]:
+    """The stages up to functional graphs, which run as they are."""
+    if not has_host_calls(graph):
+        try:
+            return aotgrad.aot_backend(lambda functional, _: functional)(graph, example_inputs)
+        except aotgrad.Unsupported as error:
+            if not _needs_pieces(error, graph):
+                raise
+    return compile_pieces(graph, example_inputs, aot_eager)
+
+
+def _needs_pieces(error: BaseException | None, graph: torch.fx.GraphModule) -> bool:
+    return isinstance(error, aotgrad.Unsupported) and error.id in ("AG023", "AG025") and makes_leaves(graph)
 
 
 def code_generators(config: Config) -> dict[str, loopir.CodeGenerator]:

@@ -35,7 +35,7 @@ from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
 from bytecode_dynamo.variables.sets import members_of
-from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from . import torch_functions
@@ -345,7 +345,19 @@ def make_str(ctx: Context, *args: VariableTracker) -> VariableTracker:
 
 @constructs(torch.Tensor)
 def make_tensor(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-    return torch_functions.call(ctx, "call_function", torch.Tensor, list(args), named)
+    return torch_functions.call(ctx, "call_function", torch.Tensor, _sizes_apart(ctx, args), named)
+
+
+def _new(ctx: Context, x: VariableTracker, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+    return ctx.torch_call("call_method", "new", [x, *_sizes_apart(ctx, args)], named)
+
+
+TENSOR_METHODS["new"] = _new
+
+
+def _sizes_apart(ctx: Context, args: Sequence[VariableTracker]) -> list[VariableTracker]:
+    """A ``torch.Size`` says how large a tensor is, and the tuple that graphs have in its place what is in it."""
+    return args[0].unpack(ctx) if len(args) == 1 and args[0].python_type() is torch.Size else list(args)
 
 
 def _make_typed_tensor(cls: Any) -> Constructor:

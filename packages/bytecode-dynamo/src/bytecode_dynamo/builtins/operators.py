@@ -96,6 +96,8 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
         return call_array(ctx, in_place_function if in_place else function, [left, right], {})
+    if base == "%" and isinstance(left, ConstantVariable) and type(left.value) is str:
+        return ctx.fold(function, [left, formatted_texts(ctx, left.value, right)], {})
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         if _defines(ctx, right, f"__r{name}__", left) or (
             not isinstance(left, TensorVariable) and _defines(ctx, left, f"__{name}__", right)
@@ -114,20 +116,24 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         return _container(ctx, base, in_place, left, right)
     if isinstance(right, SequenceVariable) and base == "*":
         return _container(ctx, base, False, right, left)
-    if base == "%" and isinstance(left, ConstantVariable) and type(left.value) is str:
-        return ctx.fold(function, [left, formatted_texts(ctx, left.value, right)], {})
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
     return ctx.fold(function, [left, right], {})
 
 
 ROUNDING = (math.floor, math.ceil, math.trunc)
+TOTAL = (math.sin, math.cos, math.tan, math.atan, math.sinh, math.cosh, math.tanh)
 
 
 def function_of_size(ctx: Context, function: Any, args: Sequence[VariableTracker]) -> VariableTracker | None:
-    """A function of math of an expression of sizes, where it is one, too."""
-    if len(args) != 1 or type(args[0]) is not SymbolicVariable:
+    """A function of math of an expression of sizes or a float that changes, where it is one, too."""
+    if len(args) != 1 or not isinstance(args[0], SymbolicVariable):
         return None
+    total = getattr(torch, f"_sym_{function.__name__}") if function in TOTAL else None
+    if isinstance(args[0], FloatVariable):
+        return FloatVariable.operation(ctx, total, list(args)) if total else None
+    if total:
+        return ctx.create(ctx.decide(lambda: total(args[0].as_fake(ctx)), args[0].describe()))
     if function is math.sqrt:
         return binary(ctx, "**", args[0], ConstantVariable(0.5))
     value = args[0].value

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim.asgd import asgd
 from torch.optim.optimizer import _get_value, _use_grad_for_differentiable  # pyright: ignore
+from torch.optim.radam import radam
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
@@ -30,6 +32,30 @@ def step(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTra
         return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
     finally:
         ctx.modes.set_grad(ctx, before)
+
+
+def _capturable(function: Any) -> Any:
+    """These branch on the number of steps; their form for CUDA graphs computes the same with tensors, here in double precision
+    as eager mode does with Python's numbers."""
+
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        call = ctx.create(function.__wrapped__).call
+        *columns, steps = (arg.unpack(ctx) for arg in args)
+        tensors = [t for column in [*columns, steps] for t in column if isinstance(t, TensorVariable)]
+        if len({t.fake.device for t in tensors}) != 1 or kwargs["capturable"].truth(ctx):
+            return call(ctx, list(args), kwargs)
+        exact = [step.call_method(ctx, "double", [], {}) for step in steps]
+        kwargs["capturable"] = ConstantVariable(True)
+        result = call(ctx, [*args[:-1], ctx.create_list(exact)], kwargs)
+        for step, number in zip(steps, exact):
+            step.call_method(ctx, "copy_", [number], {})
+        return result
+
+    return rule
+
+
+for _function in (radam, asgd):
+    evaluates_call(_function)(_capturable(_function))
 
 
 def _fused(name: str, combine: str) -> Any:

@@ -33,7 +33,7 @@ from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import Comparable, ListVariable, sort_items
 from bytecode_dynamo.variables.sets import SetVariable
-from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from . import operators
@@ -311,6 +311,7 @@ def text_rule(function: Any) -> Any:
 
 for _function in (repr, format, ascii):
     evaluates_call(_function)(text_rule(_function))
+TENSOR_METHODS |= {f"__{_function.__name__}__": text_rule(_function) for _function in (repr, str, format)}
 
 
 @evaluates_call(hash)

@@ -431,7 +431,7 @@ def was_leaf(ctx: Context, x: TensorVariable) -> bool:
 
 
 def _plain_attribute(ctx: Context, x: TensorVariable, name: str) -> Any:
-    held = getattr(x.fake, name)
+    held = getattr(x.fake, name) if name != "nbytes" else x.fake.numel() * x.fake.itemsize
     if name == "is_leaf":
         return was_leaf(ctx, x) and held
     return held or _state_of_input(ctx, x, name) if name in ("retains_grad", "output_nr") else held

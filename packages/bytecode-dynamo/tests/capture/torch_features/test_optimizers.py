@@ -18,12 +18,18 @@ OPTIMIZERS = {
     "AdamW": lambda ps: torch.optim.AdamW(ps, 0.1),
     "AdamW foreach amsgrad": lambda ps: torch.optim.AdamW(ps, 0.1, foreach=True, amsgrad=True),
     "RMSprop": lambda ps: torch.optim.RMSprop(ps, 0.1),
+    "RAdam": lambda ps: torch.optim.RAdam(ps, 0.1),
+    "RAdam foreach decoupled": lambda ps: torch.optim.RAdam(
+        ps, 0.1, weight_decay=0.01, foreach=True, decoupled_weight_decay=True
+    ),
+    "ASGD": lambda ps: torch.optim.ASGD(ps, 0.1, t0=2),
+    "ASGD foreach": lambda ps: torch.optim.ASGD(ps, 0.1, foreach=True),
     "Adagrad": lambda ps: torch.optim.Adagrad(ps, 0.1),
     "groups": lambda ps: torch.optim.AdamW([{"params": [p], "lr": 0.1 * k} for k, p in enumerate(ps, 1)]),
 }
 
 
-def trained(make, wrap, steps=3):
+def trained(make, wrap, steps=7):
     """Parameters and optimizer state after some steps."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))

@@ -1,0 +1,57 @@
+"""Calls whose results were those of something else: text of tensors, sizes taken for data, outputs that do not fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    torchstrata.reset()
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda x: "%s" % x,  # noqa: UP031
+        lambda x: "%r, %d" % (x, 3),  # noqa: UP031
+        lambda x: x.__format__(""),
+        torch.Tensor.__repr__,
+    ],
+)
+def test_text_of_a_tensor(text):
+    x = torch.arange(3.0)
+    assert torchstrata.compile(lambda x: (text(x), x + 1), backend="eager")(x)[0] == text(x)
+
+
+def test_a_size_is_no_data():
+    def made(x):
+        return x.new(x.shape).shape, x.new(2, 3).shape, x.new([1.0, 2.0]), torch.Tensor(x.shape).shape, torch.Tensor([1, 2])
+
+    x = torch.ones(4, 5)
+    torch.testing.assert_close(torchstrata.compile(made, fullgraph=True)(x), made(x))
+
+
+@pytest.mark.parametrize("shape", [(0,), (5, 6), (3, 3)])
+@pytest.mark.parametrize("backend", ["aot_eager", "torchstrata"])
+def test_an_output_argument_takes_the_size_of_the_result(shape, backend):
+    def product(x, out):
+        return torch.mm(x, x.t(), out=out) * 2
+
+    x, out = torch.randn(3, 4), torch.empty(shape)
+    doubled = torchstrata.compile(product, backend=backend, fullgraph=True)(x, out)
+    torch.testing.assert_close((out, doubled), (x @ x.t(), x @ x.t() * 2))
+
+
+@pytest.mark.parametrize("take", [True, False])
+def test_branches_for_aot_eager(take):
+    def chosen(x, take):
+        return torch.cond(take, torch.sin, torch.exp, (x,)), torch.zeros(2, requires_grad=True)
+
+    x = torch.randn(3, requires_grad=True)
+    result, leaf = torchstrata.compile(chosen, backend="aot_eager", fullgraph=True)(x, torch.tensor(take))
+    torch.testing.assert_close(result, torch.sin(x) if take else torch.exp(x))
+    assert leaf.is_leaf and leaf.requires_grad
