@@ -14,6 +14,7 @@ from primops import prims
 from primops.meta import Size
 from primops.prim import Traced
 from primops.promotion import HALF_DTYPES, INTEGER_DTYPES, compute_dtype, is_number, result_dtype, to_float_dtype
+from primops.registry import DecompositionTable, Op, Rule
 from primops.shapes import broadcast_shapes, same_shape, wrap_dims
 
 # A real tensor, a TensorMeta, or a graph value: anything with shape, dtype, device, ndim.
@@ -144,6 +145,37 @@ def elementwise(body: Callable[..., Tensor], *operands: Any, to_float: bool = Fa
         operands = tuple(narrowed_operand(x, *operands) for x in operands)
     result = body(*broadcast(*[as_operand(x, dtype, compute) for x in operands]))
     return result if result.dtype is torch.bool else round_to(result, dtype)
+
+
+def unary(table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool) -> Rule:
+    """Registers an elementwise rule of one operand for the operators ``names``."""
+    return table.register(*names.split())(lambda self: elementwise(body, self, **options))
+
+
+def binary(table: DecompositionTable, names: str, body: Callable[..., Tensor], **options: bool) -> Rule:
+    """Registers an elementwise rule of two operands for the operators ``names``."""
+    return table.register(*names.split())(lambda self, other: elementwise(body, self, other, **options))
+
+
+def pointwise(table: DecompositionTable, *ops: Op, **options: bool) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Decorator that registers a function of corresponding elements as the rule of ``ops``.
+
+    Its first parameters annotated ``Tensor`` or ``Operand`` are operands of :func:`elementwise`, to which ``options`` go.
+    """
+
+    def add(body: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        kinds = body.__annotations__.items()
+        names = [name for name, kind in kinds if kind in ("Tensor", "Operand") and name != "return"]
+        count = len(names)
+
+        @table.register(*ops)
+        def rule(*args: Any, **rest: Any) -> Tensor:
+            operands = (*args[:count], *(rest.pop(name) for name in names[len(args) :]))
+            return elementwise(lambda *wide: body(*wide, *args[count:], **rest), *operands, **options)
+
+        return rule
+
+    return add
 
 
 def select(cond: Tensor, a: Any, b: Any, dtype: torch.dtype) -> Tensor:

@@ -8,7 +8,7 @@ from functools import partial
 
 from primops import prims
 from primops.decompositions.elementary import sigmoid_body
-from primops.operand import Scalar, Tensor, elementwise, rounded
+from primops.operand import Scalar, Tensor, elementwise, pointwise, rounded
 from primops.promotion import is_integral, result_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, wrap_dim
@@ -34,22 +34,18 @@ simple("tanh_backward", lambda grad, y: prims.mul(grad, prims.sub(1, prims.mul(y
 simple("silu", lambda a: prims.div(a, prims.add(prims.exp(prims.neg(a)), 1)))
 
 
-@rules.register("silu_backward")
+@pointwise(rules, "silu_backward")
 def silu_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Derivative of ``x * sigmoid(x)``."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        s = sigmoid_body(a)
-        slope = prims.mul(s, prims.add(prims.mul(a, prims.sub(1, s)), 1))
-        return prims.mul(grad, slope)
-
-    return elementwise(body, grad_output, self)
+    s = sigmoid_body(self)
+    slope = prims.mul(s, prims.add(prims.mul(self, prims.sub(1, s)), 1))
+    return prims.mul(grad_output, slope)
 
 
-@rules.register("threshold_backward")
+@pointwise(rules, "threshold_backward")
 def threshold_backward(grad_output: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
     """The gradient where self > threshold."""
-    return elementwise(lambda grad, a: prims.where(prims.le(a, threshold), 0, grad), grad_output, self)
+    return prims.where(prims.le(self, threshold), 0, grad_output)
 
 
 def _gelu_inner(a: Tensor) -> Tensor:
@@ -57,15 +53,11 @@ def _gelu_inner(a: Tensor) -> Tensor:
     return prims.tanh(prims.mul(prims.add(a, prims.mul(cube, GELU_CUBIC)), GELU_SCALE))
 
 
-@rules.register("gelu")
+@pointwise(rules, "gelu")
 def gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
     """``x * Phi(x)``, or its tanh approximation."""
-
-    def body(a: Tensor) -> Tensor:
-        inner = _gelu_inner(a) if approximate == "tanh" else prims.erf(prims.mul(a, SQRT_HALF))
-        return prims.mul(prims.mul(a, 0.5), prims.add(inner, 1))
-
-    return elementwise(body, self)
+    inner = _gelu_inner(self) if approximate == "tanh" else prims.erf(prims.mul(self, SQRT_HALF))
+    return prims.mul(prims.mul(self, 0.5), prims.add(inner, 1))
 
 
 @rules.register("gelu_backward")
@@ -87,24 +79,22 @@ def gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none
     return elementwise(by_tanh if approximate == "tanh" else exact, grad_output, self)
 
 
-@rules.register("leaky_relu")
+@pointwise(rules, "leaky_relu")
 def leaky_relu(self: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     """x for positive x, else ``negative_slope * x``."""
-    return elementwise(lambda a: prims.where(prims.gt(a, 0), a, prims.mul(a, negative_slope)), self)
+    return prims.where(prims.gt(self, 0), self, prims.mul(self, negative_slope))
 
 
-@rules.register("leaky_relu_backward")
+@pointwise(rules, "leaky_relu_backward")
 def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Scalar, self_is_result: bool) -> Tensor:
     """Derivative of ``leaky_relu`` (the sign of result and input agree)."""
-    return elementwise(
-        lambda grad, a: prims.where(prims.gt(a, 0), grad, prims.mul(grad, negative_slope)), grad_output, self
-    )  # fmt: skip
+    return prims.where(prims.gt(self, 0), grad_output, prims.mul(grad_output, negative_slope))  # fmt: skip
 
 
-@rules.register("_prelu_kernel")
+@pointwise(rules, "_prelu_kernel")
 def prelu_kernel(self: Tensor, weight: Tensor) -> Tensor:
     """``leaky_relu`` with a slope per element."""
-    return elementwise(lambda a, w: prims.where(prims.gt(a, 0), a, prims.mul(a, w)), self, weight)
+    return prims.where(prims.gt(self, 0), self, prims.mul(self, weight))
 
 
 @rules.register("_prelu_kernel_backward")
@@ -115,15 +105,11 @@ def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> 
     return grad_self, grad_weight
 
 
-@rules.register("elu")
+@pointwise(rules, "elu")
 def elu(self: Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Tensor:
     """``scale * x`` for positive x, else ``alpha * scale * expm1(input_scale * x)``."""
-
-    def body(a: Tensor) -> Tensor:
-        negative = prims.mul(prims.expm1(prims.mul(a, input_scale)), alpha * scale)
-        return prims.where(prims.gt(a, 0), prims.mul(a, scale), negative)
-
-    return elementwise(body, self)
+    negative = prims.mul(prims.expm1(prims.mul(self, input_scale)), alpha * scale)
+    return prims.where(prims.gt(self, 0), prims.mul(self, scale), negative)
 
 
 @rules.register("elu_backward")
@@ -163,14 +149,10 @@ def hardtanh(self: Tensor, min_val: Scalar = -1, max_val: Scalar = 1) -> Tensor:
     return elementwise(lambda a: prims.minimum(prims.maximum(a, min_val), max_val), self)
 
 
-@rules.register("hardtanh_backward")
+@pointwise(rules, "hardtanh_backward")
 def hardtanh_backward(grad_output: Tensor, self: Tensor, min_val: Scalar, max_val: Scalar) -> Tensor:
     """The gradient inside the limits."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        return prims.where(prims.bitwise_or(prims.le(a, min_val), prims.ge(a, max_val)), 0, grad)
-
-    return elementwise(body, grad_output, self)
+    return prims.where(prims.bitwise_or(prims.le(self, min_val), prims.ge(self, max_val)), 0, grad_output)
 
 
 def _ramp(a: Tensor) -> Tensor:
@@ -182,49 +164,33 @@ simple("hardsigmoid", lambda a: prims.div(_ramp(a), 6))
 simple("hardswish", lambda a: prims.div(prims.mul(a, _ramp(a)), 6))
 
 
-@rules.register("hardsigmoid_backward")
+@pointwise(rules, "hardsigmoid_backward")
 def hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """A sixth of the gradient inside (-3, 3)."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        inside = prims.bitwise_and(prims.gt(a, -3), prims.lt(a, 3))
-        return prims.where(inside, prims.mul(grad, SIXTH), 0)
-
-    return elementwise(body, grad_output, self)
+    inside = prims.bitwise_and(prims.gt(self, -3), prims.lt(self, 3))
+    return prims.where(inside, prims.mul(grad_output, SIXTH), 0)
 
 
-@rules.register("hardswish_backward")
+@pointwise(rules, "hardswish_backward")
 def hardswish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Derivative of ``x * clamp(x + 3, 0, 6) / 6``."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        middle = prims.mul(grad, prims.add(prims.div(a, 3), 0.5))
-        return prims.where(prims.le(a, -3), 0, prims.where(prims.lt(a, 3), middle, grad))
-
-    return elementwise(body, grad_output, self)
+    middle = prims.mul(grad_output, prims.add(prims.div(self, 3), 0.5))
+    return prims.where(prims.le(self, -3), 0, prims.where(prims.lt(self, 3), middle, grad_output))
 
 
-@rules.register("softplus")
+@pointwise(rules, "softplus")
 def softplus(self: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """``log1p(exp(beta * x)) / beta``, x itself above the threshold."""
-
-    def body(a: Tensor) -> Tensor:
-        scaled = prims.mul(a, beta)
-        return prims.where(prims.gt(scaled, threshold), a, prims.div(prims.log1p(prims.exp(scaled)), beta))
-
-    return elementwise(body, self)
+    scaled = prims.mul(self, beta)
+    return prims.where(prims.gt(scaled, threshold), self, prims.div(prims.log1p(prims.exp(scaled)), beta))
 
 
-@rules.register("softplus_backward")
+@pointwise(rules, "softplus_backward")
 def softplus_backward(grad_output: Tensor, self: Tensor, beta: Scalar, threshold: Scalar) -> Tensor:
     """The gradient times ``sigmoid(beta * x)``."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        scaled = prims.mul(a, beta)
-        z = prims.exp(scaled)
-        return prims.where(prims.gt(scaled, threshold), grad, prims.div(prims.mul(grad, z), prims.add(z, 1)))
-
-    return elementwise(body, grad_output, self)
+    scaled = prims.mul(self, beta)
+    z = prims.exp(scaled)
+    return prims.where(prims.gt(scaled, threshold), grad_output, prims.div(prims.mul(grad_output, z), prims.add(z, 1)))
 
 
 def _log_sigmoid(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -260,47 +226,31 @@ def _mish_gate(a: Tensor) -> Tensor:
 simple("mish", lambda a: prims.mul(a, _mish_gate(a)))
 
 
-@rules.register("mish_backward")
+@pointwise(rules, "mish_backward")
 def mish_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Derivative of ``x * tanh(softplus(x))``."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        gate = _mish_gate(a)
-        slope = prims.mul(prims.mul(a, sigmoid_body(a)), prims.sub(1, prims.mul(gate, gate)))
-        return prims.mul(grad, prims.add(gate, slope))
-
-    return elementwise(body, grad_output, self)
+    gate = _mish_gate(self)
+    slope = prims.mul(prims.mul(self, sigmoid_body(self)), prims.sub(1, prims.mul(gate, gate)))
+    return prims.mul(grad_output, prims.add(gate, slope))
 
 
-@rules.register("hardshrink")
+@pointwise(rules, "hardshrink")
 def hardshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x outside [-lambd, lambd], else 0."""
-
-    def body(a: Tensor) -> Tensor:
-        return prims.where(prims.bitwise_and(prims.ge(a, -lambd), prims.le(a, lambd)), 0, a)
-
-    return elementwise(body, self)
+    return prims.where(prims.bitwise_and(prims.ge(self, -lambd), prims.le(self, lambd)), 0, self)
 
 
-@rules.register("hardshrink_backward", "softshrink_backward")
+@pointwise(rules, "hardshrink_backward", "softshrink_backward")
 def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Scalar) -> Tensor:
     """The gradient outside [-lambd, lambd]."""
-
-    def body(grad: Tensor, a: Tensor) -> Tensor:
-        return prims.where(prims.bitwise_and(prims.ge(a, -lambd), prims.le(a, lambd)), 0, grad)
-
-    return elementwise(body, grad_output, self)
+    return prims.where(prims.bitwise_and(prims.ge(self, -lambd), prims.le(self, lambd)), 0, grad_output)
 
 
-@rules.register("softshrink")
+@pointwise(rules, "softshrink")
 def softshrink(self: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x moved toward 0 by lambd."""
-
-    def body(a: Tensor) -> Tensor:
-        below = prims.where(prims.lt(a, -lambd), prims.add(a, lambd), prims.mul(a, 0))
-        return prims.where(prims.gt(a, lambd), prims.sub(a, lambd), below)
-
-    return elementwise(body, self)
+    below = prims.where(prims.lt(self, -lambd), prims.add(self, lambd), prims.mul(self, 0))
+    return prims.where(prims.gt(self, lambd), prims.sub(self, lambd), below)
 
 
 def _halves(a: Tensor, dim: int) -> tuple[Tensor, Tensor, int]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, elementwise, full_like, narrowed, rounded, to_dtype, wrapped
+from primops.operand import Scalar, Tensor, binary, elementwise, full_like, narrowed, pointwise, rounded, to_dtype, wrapped
 from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
 
@@ -56,20 +56,13 @@ def rsub(self: Operand, other: Operand, alpha: Scalar = 1) -> Tensor:
     return elementwise(lambda a, b: prims.sub(b, times(a, factor)), self, other, narrow=True)
 
 
-@rules.register("mul.Tensor", "mul.Scalar")
+@pointwise(rules, "mul.Tensor", "mul.Scalar")
 def mul(self: Operand, other: Operand) -> Tensor:
     """``self * other``; logical and for bool."""
-
-    def body(a: Operand, b: Operand) -> Tensor:
-        return prims.bitwise_and(a, b) if dtype_of(a, b) is torch.bool else prims.mul(a, b)
-
-    return elementwise(body, self, other)
+    return prims.bitwise_and(self, other) if dtype_of(self, other) is torch.bool else prims.mul(self, other)
 
 
-@rules.register("div.Tensor", "div.Scalar", "true_divide.Tensor")
-def div(self: Operand, other: Operand) -> Tensor:
-    """True division."""
-    return elementwise(prims.div, self, other, to_float=True)
+div = binary(rules, "div.Tensor div.Scalar true_divide.Tensor", prims.div, to_float=True)
 
 
 @rules.register("div.Tensor_mode", "div.Scalar_mode")
@@ -79,12 +72,6 @@ def div_mode(self: Operand, other: Operand, *, rounding_mode: str | None) -> Ten
         return div(self, other)
     dtype = result_dtype(self, other)
     return elementwise(floor_quotient if rounding_mode == "floor" else partial(trunc_quotient, dtype=dtype), self, other)
-
-
-@rules.register("floor_divide", "floor_divide.Scalar")
-def floor_divide(self: Operand, other: Operand) -> Tensor:
-    """Division rounded down."""
-    return elementwise(floor_quotient, self, other)
 
 
 def trunc_quotient(a: Operand, b: Operand, dtype: torch.dtype) -> Tensor:
@@ -114,18 +101,6 @@ def floor_quotient(a: Operand, b: Operand) -> Tensor:
 def _negative(a: Operand, like: Tensor) -> Any:
     """``a < 0``, as a tensor also for numbers."""
     return full_like(like, bool(a < 0), torch.bool) if is_number(a) else prims.lt(a, 0)
-
-
-@rules.register("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
-def remainder(self: Operand, other: Operand) -> Tensor:
-    """Remainder with the sign of the divisor."""
-    return elementwise(prims.remainder, self, other, narrow=True)
-
-
-@rules.register("fmod.Tensor", "fmod.Scalar")
-def fmod(self: Operand, other: Operand) -> Tensor:
-    """Remainder with the sign of the dividend."""
-    return elementwise(prims.fmod, self, other, narrow=True)
 
 
 def integer_power(a: Tensor, exponent: int) -> Tensor:
@@ -174,22 +149,16 @@ def pow_tensor(self: Operand, exponent: Tensor) -> Tensor:
     return elementwise(prims.pow, self, exponent, narrow=True)
 
 
-@rules.register("atan2")
-def atan2(self: Tensor, other: Tensor) -> Tensor:
-    """Angle of the point (other, self)."""
-    return elementwise(prims.atan2, self, other, to_float=True)
-
-
-@rules.register("maximum")
+@pointwise(rules, "maximum")
 def maximum(self: Tensor, other: Tensor) -> Tensor:
     """The larger; NaN wins."""
-    return elementwise(lambda a, b: (prims.bitwise_or if a.dtype is torch.bool else prims.maximum)(a, b), self, other)
+    return (prims.bitwise_or if self.dtype is torch.bool else prims.maximum)(self, other)
 
 
-@rules.register("minimum")
+@pointwise(rules, "minimum")
 def minimum(self: Tensor, other: Tensor) -> Tensor:
     """The smaller; NaN wins."""
-    return elementwise(lambda a, b: (prims.bitwise_and if a.dtype is torch.bool else prims.minimum)(a, b), self, other)
+    return (prims.bitwise_and if self.dtype is torch.bool else prims.minimum)(self, other)
 
 
 def _number_wins(prim: Any, fallback: Any) -> Any:
@@ -203,18 +172,6 @@ def _number_wins(prim: Any, fallback: Any) -> Any:
     return body
 
 
-@rules.register("fmax")
-def fmax(self: Tensor, other: Tensor) -> Tensor:
-    """The larger; NaN loses."""
-    return elementwise(_number_wins(prims.maximum, prims.bitwise_or), self, other)
-
-
-@rules.register("fmin")
-def fmin(self: Tensor, other: Tensor) -> Tensor:
-    """The smaller; NaN loses."""
-    return elementwise(_number_wins(prims.minimum, prims.bitwise_and), self, other)
-
-
 def sign_bit(a: Tensor) -> Tensor:
     """Whether the sign bit of a number is set, also for -0.0 and NaN."""
     if not a.dtype.is_floating_point:
@@ -222,89 +179,65 @@ def sign_bit(a: Tensor) -> Tensor:
     return prims.lt(prims.bitcast(a, dtype=torch.int32 if a.dtype is torch.float32 else torch.int64), 0)
 
 
-@rules.register("copysign.Tensor", "copysign.Scalar")
+@pointwise(rules, "copysign.Tensor", "copysign.Scalar", to_float=True)
 def copysign(self: Tensor, other: Operand) -> Tensor:
     """``|self|`` with the sign of ``other``."""
-
-    def body(a: Tensor, b: Operand) -> Tensor:
-        negative = sign_bit(full_like(a, b) if is_number(b) else b)
-        return prims.where(negative, prims.neg(prims.abs(a)), prims.abs(a))
-
-    return elementwise(body, self, other, to_float=True)
+    negative = sign_bit(full_like(self, other) if is_number(other) else other)
+    return prims.where(negative, prims.neg(prims.abs(self)), prims.abs(self))
 
 
-@rules.register("hypot")
+@pointwise(rules, "hypot")
 def hypot(self: Tensor, other: Tensor) -> Tensor:
     """``sqrt(a*a + b*b)``, scaled so that squares neither overflow nor vanish."""
-
-    def body(a: Tensor, b: Tensor) -> Tensor:
-        large, small = prims.maximum(prims.abs(a), prims.abs(b)), prims.minimum(prims.abs(a), prims.abs(b))
-        ratio = prims.div(small, large)
-        scaled = prims.mul(large, prims.sqrt(prims.add(prims.mul(ratio, ratio), 1)))
-        infinite = prims.bitwise_or(prims.eq(prims.abs(a), INF), prims.eq(prims.abs(b), INF))
-        return prims.where(infinite, INF, prims.where(prims.eq(large, 0), large, scaled))
-
-    return elementwise(body, self, other)
+    large, small = prims.maximum(prims.abs(self), prims.abs(other)), prims.minimum(prims.abs(self), prims.abs(other))
+    ratio = prims.div(small, large)
+    scaled = prims.mul(large, prims.sqrt(prims.add(prims.mul(ratio, ratio), 1)))
+    infinite = prims.bitwise_or(prims.eq(prims.abs(self), INF), prims.eq(prims.abs(other), INF))
+    return prims.where(infinite, INF, prims.where(prims.eq(large, 0), large, scaled))
 
 
-@rules.register("logaddexp")
+@pointwise(rules, "logaddexp")
 def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     """``log(exp(a) + exp(b))``."""
-
-    def body(a: Tensor, b: Tensor) -> Tensor:
-        largest = prims.maximum(a, b)
-        usual = prims.add(largest, prims.log1p(prims.exp(prims.neg(prims.abs(prims.sub(a, b))))))
-        same_infinity = prims.bitwise_and(prims.eq(a, b), prims.eq(prims.abs(a), INF))
-        return prims.where(same_infinity, a, usual)
-
-    return elementwise(body, self, other)
+    largest = prims.maximum(self, other)
+    usual = prims.add(largest, prims.log1p(prims.exp(prims.neg(prims.abs(prims.sub(self, other))))))
+    same_infinity = prims.bitwise_and(prims.eq(self, other), prims.eq(prims.abs(self), INF))
+    return prims.where(same_infinity, self, usual)
 
 
-def _times_log(log: Any, self: Operand, other: Operand) -> Tensor:
-    dtype = to_float_dtype(result_dtype(self, other))
-
-    def body(a: Operand, b: Operand) -> Tensor:
-        like = b if is_number(a) else a
-        a, b = (full_like(like, x) if is_number(x) else x for x in (a, b))
-        product = prims.where(prims.eq(a, 0), 0.0, prims.mul(a, rounded(log(b), dtype)))
-        return prims.where(prims.ne(b, b), float("nan"), product)
-
-    return elementwise(body, self, other, to_float=True)
-
-
-@rules.register("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")
-def xlogy(self: Operand, other: Operand) -> Tensor:
+def _times_log(names: str, log: Any) -> None:
     """``self * log(other)``, 0 where self is 0."""
-    return _times_log(prims.log, self, other)
+
+    @rules.register(*names.split())
+    def rule(self: Operand, other: Operand) -> Tensor:
+        dtype = to_float_dtype(result_dtype(self, other))
+
+        def body(a: Operand, b: Operand) -> Tensor:
+            like = b if is_number(a) else a
+            a, b = (full_like(like, x) if is_number(x) else x for x in (a, b))
+            product = prims.where(prims.eq(a, 0), 0.0, prims.mul(a, rounded(log(b), dtype)))
+            return prims.where(prims.ne(b, b), float("nan"), product)
+
+        return elementwise(body, self, other, to_float=True)
 
 
-@rules.register("special_xlog1py", "special_xlog1py.other_scalar", "special_xlog1py.self_scalar")
-def xlog1py(self: Operand, other: Operand) -> Tensor:
-    """``self * log1p(other)``, 0 where self is 0."""
-    return _times_log(prims.log1p, self, other)
+_times_log("xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self", prims.log)
+_times_log("special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar", prims.log1p)
 
 
-def _register_bitwise() -> None:
-    table = {
-        "bitwise_and": prims.bitwise_and,
-        "bitwise_or": prims.bitwise_or,
-        "bitwise_xor": prims.bitwise_xor,
-        "bitwise_left_shift": prims.shift_left,
-        "bitwise_right_shift": prims.shift_right,
-    }
-    dunder = {"bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
-              "bitwise_left_shift": "__lshift__", "bitwise_right_shift": "__rshift__"}  # fmt: skip
-    for name, prim in table.items():
-        scalar = "Tensor_Scalar" if "shift" in name else "Scalar"
-
-        def rule(self: Operand, other: Operand, _prim: Any = prim) -> Tensor:
-            return elementwise(_prim, self, other)
-
-        rules.register(f"{name}.Tensor", f"{name}.{scalar}", f"{name}.Scalar_Tensor")(rule)
-        rules.register(f"{dunder[name]}.Tensor", f"{dunder[name]}.Scalar")(rule)
-
-
-_register_bitwise()
+binary(rules, "floor_divide floor_divide.Scalar", floor_quotient)
+binary(rules, "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor", prims.remainder, narrow=True)
+binary(rules, "fmod.Tensor fmod.Scalar", prims.fmod, narrow=True)
+binary(rules, "atan2", prims.atan2, to_float=True)
+binary(rules, "fmax", _number_wins(prims.maximum, prims.bitwise_or))
+binary(rules, "fmin", _number_wins(prims.minimum, prims.bitwise_and))
+for _name in ("and", "or", "xor"):
+    _variants = "bitwise_{0}.Tensor bitwise_{0}.Scalar bitwise_{0}.Scalar_Tensor __{0}__.Tensor __{0}__.Scalar"
+    binary(rules, _variants.format(_name), getattr(prims, f"bitwise_{_name}"))
+for _name, _letter in (("left", "l"), ("right", "r")):
+    _variants = "bitwise_{0}_shift.Tensor bitwise_{0}_shift.Tensor_Scalar bitwise_{0}_shift.Scalar_Tensor"
+    binary(rules, _variants.format(_name), getattr(prims, f"shift_{_name}"))
+    binary(rules, f"__{_letter}shift__.Tensor __{_letter}shift__.Scalar", getattr(prims, f"shift_{_name}"))
 
 
 @rules.register("addcmul")
@@ -314,33 +247,25 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
     return elementwise(lambda a, b, c: prims.add(a, prims.mul(times(b, factor), c)), self, tensor1, tensor2)
 
 
-@rules.register("addcdiv")
+@pointwise(rules, "addcdiv")
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 / tensor2``."""
-    return elementwise(lambda a, b, c: prims.add(a, prims.div(times(b, value), c)), self, tensor1, tensor2)
+    return prims.add(self, prims.div(times(tensor1, value), tensor2))
 
 
-@rules.register("lerp.Scalar")
+@pointwise(rules, "lerp.Scalar")
 def lerp_scalar(self: Tensor, end: Tensor, weight: Scalar) -> Tensor:
     """``self + weight * (end - self)``, written from the nearer end."""
-
-    def body(a: Tensor, b: Tensor) -> Tensor:
-        distance = prims.sub(b, a)
-        if isinstance(weight, torch.SymFloat) or weight < 0.5:  # which end is nearer may depend on data
-            return prims.add(a, times(distance, weight))
-        return prims.sub(b, times(distance, 1 - weight))
-
-    return elementwise(body, self, end)
+    distance = prims.sub(end, self)
+    if isinstance(weight, torch.SymFloat) or weight < 0.5:  # which end is nearer may depend on data
+        return prims.add(self, times(distance, weight))
+    return prims.sub(end, times(distance, 1 - weight))
 
 
-@rules.register("lerp.Tensor")
+@pointwise(rules, "lerp.Tensor")
 def lerp_tensor(self: Tensor, end: Tensor, weight: Tensor) -> Tensor:
     """``self + weight * (end - self)``, written from the nearer end."""
-
-    def body(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        distance = prims.sub(b, a)
-        near = prims.add(a, prims.mul(distance, w))
-        far = prims.sub(b, prims.mul(distance, prims.sub(1, w)))
-        return prims.where(prims.lt(prims.abs(w), 0.5), near, far)
-
-    return elementwise(body, self, end, weight)
+    distance = prims.sub(end, self)
+    near = prims.add(self, prims.mul(distance, weight))
+    far = prims.sub(end, prims.mul(distance, prims.sub(1, weight)))
+    return prims.where(prims.lt(prims.abs(weight), 0.5), near, far)

@@ -13,6 +13,7 @@ from primops.decompositions.arithmetic import sign_bit
 from primops.operand import (
     Scalar,
     Tensor,
+    binary,
     broadcast,
     elementwise,
     full_like,
@@ -20,6 +21,7 @@ from primops.operand import (
     select,
     to_bool,
     to_dtype,
+    unary,
     widen,
     wrapped,
 )
@@ -31,10 +33,6 @@ Body = Callable[..., Tensor]
 
 INF = float("inf")
 LOG10_2 = math.log10(2.0)
-
-
-def _unary(names: str, body: Body, *, to_float: bool = False) -> None:
-    rules.register(*names.split())(lambda self: elementwise(body, self, to_float=to_float))
 
 
 def _rounding(name: str, prim: Body) -> None:
@@ -72,29 +70,29 @@ def _atanh(a: Tensor) -> Tensor:
     return prims.mul(prims.sub(prims.log1p(a), prims.log1p(prims.neg(a))), 0.5)
 
 
-_unary("neg", prims.neg)
-_unary("sign sgn", lambda a: a if a.dtype is torch.bool else prims.sign(a))
-_unary("square", lambda a: prims.mul(a, a))
-_unary("frac", lambda a: prims.sub(a, prims.trunc(a)))
-_unary("bitwise_not", prims.bitwise_not)
-_unary("abs", prims.abs)
+unary(rules, "neg", prims.neg)
+unary(rules, "sign sgn", lambda a: a if a.dtype is torch.bool else prims.sign(a))
+unary(rules, "square", lambda a: prims.mul(a, a))
+unary(rules, "frac", lambda a: prims.sub(a, prims.trunc(a)))
+unary(rules, "bitwise_not", prims.bitwise_not)
+unary(rules, "abs", prims.abs)
 for _name in ("floor", "ceil", "trunc", "round"):
     _rounding(_name, getattr(prims, _name))
 _rounding("fix", prims.trunc)
 for _name in (
     "exp expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf lgamma".split()  # noqa: SIM905
 ):
-    _unary(_name, getattr(prims, _name), to_float=True)
-_unary("exp2 special_exp2", lambda a: prims.pow(2, a), to_float=True)
-_unary("log10", lambda a: prims.mul(prims.log2(a), LOG10_2), to_float=True)
-_unary("reciprocal", lambda a: prims.div(1, a), to_float=True)
-_unary("sigmoid", sigmoid_body, to_float=True)
-_unary("asinh", _asinh, to_float=True)
-_unary("acosh", _acosh, to_float=True)
-_unary("atanh", _atanh, to_float=True)
-_unary("sinc", _sinc, to_float=True)
-_unary("deg2rad", lambda a: prims.mul(a, math.pi / 180.0), to_float=True)
-_unary("rad2deg", lambda a: prims.mul(a, 180.0 / math.pi), to_float=True)
+    unary(rules, _name, getattr(prims, _name), to_float=True)
+unary(rules, "exp2 special_exp2", lambda a: prims.pow(2, a), to_float=True)
+unary(rules, "log10", lambda a: prims.mul(prims.log2(a), LOG10_2), to_float=True)
+unary(rules, "reciprocal", lambda a: prims.div(1, a), to_float=True)
+unary(rules, "sigmoid", sigmoid_body, to_float=True)
+unary(rules, "asinh", _asinh, to_float=True)
+unary(rules, "acosh", _acosh, to_float=True)
+unary(rules, "atanh", _atanh, to_float=True)
+unary(rules, "sinc", _sinc, to_float=True)
+unary(rules, "deg2rad", lambda a: prims.mul(a, math.pi / 180.0), to_float=True)
+unary(rules, "rad2deg", lambda a: prims.mul(a, 180.0 / math.pi), to_float=True)
 
 
 @rules.register("positive", "alias", "detach", "lift_fresh", "lift_fresh_copy", "contiguous")
@@ -128,20 +126,14 @@ def logit(self: Tensor, eps: float | None = None) -> Tensor:
 # Comparisons and logic -------------------------------------------------------------------------------------------------------
 
 
-def _comparison(name: str) -> None:
-    prim = getattr(prims, name)
-    rules.register(f"{name}.Tensor", f"{name}.Scalar")(lambda self, other: elementwise(prim, self, other, narrow=True))
-
-
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _comparison(_name)
+    binary(rules, f"{_name}.Tensor {_name}.Scalar", getattr(prims, _name), narrow=True)
 
 
 def _float_test(name: str, test: Body) -> None:
+    @rules.register(name)
     def rule(self: Tensor) -> Tensor:
         return full_like(self, name == "isfinite", torch.bool) if is_integral(self.dtype) else test(widen(self))
-
-    rules.register(name)(rule)
 
 
 _float_test("isnan", lambda a: prims.ne(a, a))
@@ -157,19 +149,14 @@ def signbit(self: Tensor) -> Tensor:
     return full_like(self, False) if self.dtype is torch.bool else sign_bit(widen(self))
 
 
-@rules.register("logical_not")
-def logical_not(self: Tensor) -> Tensor:
-    """``self == 0``."""
-    return prims.bitwise_not(to_bool(self))
+def _logical(name: str) -> None:
+    prim = getattr(prims, f"bitwise_{name}")
+    rules.register(f"logical_{name}")(lambda self, other: prim(*broadcast(to_bool(self), to_bool(other))))
 
 
-def _logical(name: str, prim: Body) -> None:
-    rules.register(name)(lambda self, other: prim(*broadcast(to_bool(self), to_bool(other))))
-
-
-_logical("logical_and", prims.bitwise_and)
-_logical("logical_or", prims.bitwise_or)
-_logical("logical_xor", prims.bitwise_xor)
+rules.register("logical_not")(lambda self: prims.bitwise_not(to_bool(self)))
+for _name in ("and", "or", "xor"):
+    _logical(_name)
 
 
 # Clamping and selection ------------------------------------------------------------------------------------------------------
@@ -188,16 +175,8 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return elementwise(body, self, *[limit for limit in (min, max) if limit is not None])
 
 
-@rules.register("clamp_min", "clamp_min.Tensor")
-def clamp_min(self: Tensor, min: Any) -> Tensor:
-    """``max(self, min)``."""
-    return clamp(self, min=min)
-
-
-@rules.register("clamp_max", "clamp_max.Tensor")
-def clamp_max(self: Tensor, max: Any) -> Tensor:
-    """``min(self, max)``."""
-    return clamp(self, max=max)
+clamp_min = rules.register("clamp_min", "clamp_min.Tensor")(lambda self, min: clamp(self, min=min))
+clamp_max = rules.register("clamp_max", "clamp_max.Tensor")(lambda self, max: clamp(self, max=max))
 
 
 @rules.register("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")

@@ -57,7 +57,7 @@ def _power(a: Any, b: Any) -> Tensor:
 _register("_foreach_pow.List _foreach_pow.Scalar _foreach_pow.ScalarList _foreach_pow.ScalarAndTensor", _power)
 _register("_foreach_lerp.Scalar _foreach_lerp.ScalarList", arithmetic.lerp_scalar)
 _register("_foreach_lerp.List", arithmetic.lerp_tensor)
-_register("_foreach_max", reduction.max)
+_register("_foreach_max", _found(reduction.rules, "max"))
 
 
 def _ternary(name: str, rule: Callable[..., Tensor]) -> None:

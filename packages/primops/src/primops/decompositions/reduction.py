@@ -9,9 +9,9 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, full_like, kept, reduce, round_to, spread, to_bool, to_dtype, widen
+from primops.operand import Scalar, Tensor, full_like, iota, kept, reduce, round_to, spread, to_bool, to_dtype, widen
 from primops.promotion import compute_dtype, is_integral, sum_dtype, to_float_dtype
-from primops.registry import DecompositionTable
+from primops.registry import DecompositionTable, Rule
 from primops.shapes import product, wrap_dim, wrap_dims
 
 rules = DecompositionTable()
@@ -63,62 +63,22 @@ def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
     return round_to(prims.div(reduce(prims.sum, wide, dim, keepdim), count(self, dims)), result)
 
 
-def _truth(prim: Any, self: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    none = isinstance(dim, (list, tuple)) and not dim  # here an empty list means no dims
-    result = to_bool(self) if none else reduce(prim, to_bool(self), dim, keepdim)
-    return to_dtype(result, torch.uint8) if self.dtype is torch.uint8 else result
+def _truth(name: str, prim: Any) -> None:
+    @rules.register(name, f"{name}.dim", f"{name}.dims")
+    def rule(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        none = isinstance(dim, (list, tuple)) and not dim  # here an empty list means no dims
+        result = to_bool(self) if none else reduce(prim, to_bool(self), dim, keepdim)
+        return to_dtype(result, torch.uint8) if self.dtype is torch.uint8 else result
 
 
-@rules.register("any", "any.dim", "any.dims")
-def any(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether one element is not 0."""
-    return _truth(prims.any, self, dim, keepdim)
-
-
-@rules.register("all", "all.dim", "all.dims")
-def all(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether no element is 0."""
-    return _truth(prims.all, self, dim, keepdim)
+_truth("any", prims.any)
+_truth("all", prims.all)
 
 
 @rules.register("count_nonzero", "count_nonzero.dim_IntList")
 def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
     """Scalar of elements that are not 0."""
     return reduce(prims.sum, to_dtype(to_bool(self), torch.int64), dim, False)
-
-
-def _extreme(prim: Any, self: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    return round_to(reduce(prim, widen(self), dim, keepdim), self.dtype)
-
-
-@rules.register("amax")
-def amax(self: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Maximum; NaN wins."""
-    return _extreme(prims.amax, self, dim, keepdim)
-
-
-@rules.register("amin")
-def amin(self: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    """Minimum; NaN wins."""
-    return _extreme(prims.amin, self, dim, keepdim)
-
-
-@rules.register("max")
-def max(self: Tensor) -> Tensor:
-    """Largest element."""
-    return _extreme(prims.amax, self, None, False)
-
-
-@rules.register("min")
-def min(self: Tensor) -> Tensor:
-    """Smallest element."""
-    return _extreme(prims.amin, self, None, False)
-
-
-@rules.register("aminmax")
-def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Both extremes."""
-    return amin(self, dim, keepdim), amax(self, dim, keepdim)
 
 
 def _positions(prim: Any, self: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -133,28 +93,32 @@ def _positions(prim: Any, self: Tensor, dim: int | None, keepdim: bool) -> Tenso
     return kept(found, (dim,)) if keepdim else found
 
 
-@rules.register("argmax")
-def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Position of the first maximum."""
-    return _positions(prims.argmax, self, dim, keepdim)
+def _extreme(name: str, prim: Any, position: Any) -> Rule:
+    """``max`` or ``min``: over dims, of all elements, its first position, both. NaN wins."""
+
+    @rules.register(f"a{name}")
+    def over(self: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
+        return round_to(reduce(prim, widen(self), dim, keepdim), self.dtype)
+
+    @rules.register(f"arg{name}")
+    def place(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        return _positions(position, self, dim, keepdim)
+
+    @rules.register(f"{name}.dim")
+    def both(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        return over(self, dim, keepdim), place(self, dim, keepdim)
+
+    rules.register(name)(lambda self: over(self, None))
+    return over
 
 
-@rules.register("argmin")
-def argmin(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """Position of the first minimum."""
-    return _positions(prims.argmin, self, dim, keepdim)
+amax, amin = _extreme("max", prims.amax, prims.argmax), _extreme("min", prims.amin, prims.argmin)
 
 
-@rules.register("max.dim")
-def max_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Maximum and its first position."""
-    return _extreme(prims.amax, self, dim, keepdim), argmax(self, dim, keepdim)
-
-
-@rules.register("min.dim")
-def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Minimum and its first position."""
-    return _extreme(prims.amin, self, dim, keepdim), argmin(self, dim, keepdim)
+@rules.register("aminmax")
+def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Both extremes."""
+    return amin(self, dim, keepdim), amax(self, dim, keepdim)
 
 
 # Moments ---------------------------------------------------------------------------------------------------------------------
@@ -174,40 +138,24 @@ def moments(wide: Tensor, dims: Sequence[int], correction: Scalar) -> tuple[Tens
     return prims.div(total, freedom), average
 
 
-def _var_mean(self: Tensor, dim: Dims, correction: Scalar | None, keepdim: bool) -> tuple[Tensor, Tensor]:
-    dims = wrap_dims(dim, self.ndim)
-    variance, average = moments(widen(self), dims, 1 if correction is None else correction)
-    return (kept(variance, dims), kept(average, dims)) if keepdim else (variance, average)
+def _deviation(name: str, function: Any) -> None:
+    """``function`` of the squared deviations' sum over ``n - correction``; alone, and with the mean."""
+
+    @rules.register(f"{name}_mean.correction")
+    def with_mean(
+        self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        dims = wrap_dims(dim, self.ndim)
+        variance, average = moments(widen(self), dims, 1 if correction is None else correction)
+        if keepdim:
+            variance, average = kept(variance, dims), kept(average, dims)
+        return round_to(function(variance), self.dtype), round_to(average, self.dtype)
+
+    rules.register(f"{name}.correction")(lambda *args, **options: with_mean(*args, **options)[0])
 
 
-@rules.register("var.correction")
-def var(self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Tensor:
-    """Mean squared deviation, divided by ``n - correction``."""
-    return round_to(_var_mean(self, dim, correction, keepdim)[0], self.dtype)
-
-
-@rules.register("std.correction")
-def std(self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Tensor:
-    """Square root of ``var``."""
-    return round_to(prims.sqrt(_var_mean(self, dim, correction, keepdim)[0]), self.dtype)
-
-
-@rules.register("var_mean.correction")
-def var_mean(
-    self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    """``var`` and ``mean``."""
-    variance, average = _var_mean(self, dim, correction, keepdim)
-    return round_to(variance, self.dtype), round_to(average, self.dtype)
-
-
-@rules.register("std_mean.correction")
-def std_mean(
-    self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    """``std`` and ``mean``."""
-    variance, average = _var_mean(self, dim, correction, keepdim)
-    return round_to(prims.sqrt(variance), self.dtype), round_to(average, self.dtype)
+_deviation("var", lambda variance: variance)
+_deviation("std", prims.sqrt)
 
 
 # Norms -----------------------------------------------------------------------------------------------------------------------
@@ -262,34 +210,23 @@ def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 # Scans -----------------------------------------------------------------------------------------------------------------------
 
 
-def _scan(prim: Any, self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    result = dtype or sum_dtype(self.dtype)
-    wide = to_dtype(self, compute_dtype(result))
-    return round_to(wide if self.ndim == 0 else prim(wide, dim=wrap_dim(dim, self.ndim)), result)
+def _scan(name: str, prim: Any) -> None:
+    @rules.register(name)
+    def rule(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+        result = dtype or sum_dtype(self.dtype)
+        wide = to_dtype(self, compute_dtype(result))
+        return round_to(wide if self.ndim == 0 else prim(wide, dim=wrap_dim(dim, self.ndim)), result)
 
 
-@rules.register("cumsum")
-def cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Running sums."""
-    return _scan(prims.cumsum, self, dim, dtype)
-
-
-@rules.register("cumprod")
-def cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Running products."""
-    return _scan(prims.cumprod, self, dim, dtype)
+_scan("cumsum", prims.cumsum)
+_scan("cumprod", prims.cumprod)
 
 
 @rules.register("trace")
 def trace(self: Tensor) -> Tensor:
     """Sum of the main diagonal."""
-    rows, columns = self.shape
-    same = prims.eq(*_positions_2d(rows, columns, self.device))
-    return sum(prims.where(same, self, 0))
-
-
-def _positions_2d(rows: Size, columns: Size, device: torch.device) -> tuple[Tensor, Tensor]:
-    row = prims.iota(length=rows, start=0, step=1, dtype=torch.int64, device=device)
-    column = prims.iota(length=columns, start=0, step=1, dtype=torch.int64, device=device)
-    shape = (rows, columns)
-    return prims.broadcast_in_dim(row, shape=shape, dims=(0,)), prims.broadcast_in_dim(column, shape=shape, dims=(1,))
+    row, column = (
+        prims.broadcast_in_dim(iota(size, torch.int64, self.device), shape=self.shape, dims=(dim,))
+        for dim, size in enumerate(self.shape)
+    )
+    return sum(prims.where(prims.eq(row, column), self, 0))

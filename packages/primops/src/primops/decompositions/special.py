@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.operand import Scalar, Tensor, elementwise, full_like, rounded, to_dtype
+from primops.operand import Scalar, Tensor, binary, elementwise, full_like, pointwise, rounded, to_dtype
 from primops.prims.elementwise import SPECIAL_FUNCTIONS
 from primops.promotion import HALF_DTYPES, is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
 
 rules = DecompositionTable()
 INF = float("inf")
-ATEN_NAMES = {"erfc": "erfc", "erfinv": "erfinv", "digamma": "digamma", "i0": "i0", "igamma": "igamma", "igammac": "igammac"}
+PLAIN_NAMES = ("erfc", "erfinv", "digamma", "i0", "igamma", "igammac")  # others begin with special_
 
 
 def _register_named() -> None:
@@ -26,12 +26,9 @@ def _register_named() -> None:
         def rule(*operands: Any, _prim: Any = prim) -> Tensor:
             return elementwise(_prim, *operands, to_float=True)
 
-        aten = ATEN_NAMES.get(name, f"special_{name}")
-        rules.register(aten)(rule)
-        if "polynomial" in name:
-            rules.register(f"{aten}.n_scalar", f"{aten}.x_scalar")(rule)
-        if name == "zeta":
-            rules.register(f"{aten}.other_scalar", f"{aten}.self_scalar")(rule)
+        aten = name if name in PLAIN_NAMES else f"special_{name}"
+        numbers = ("n", "x") if "polynomial" in name else ("other", "self") if name == "zeta" else ()
+        rules.register(aten, *(f"{aten}.{number}_scalar" for number in numbers))(rule)
 
 
 _register_named()
@@ -40,21 +37,12 @@ _register_named()
 @rules.register("nextafter")
 def nextafter(self: Tensor, other: Tensor) -> Tensor:
     """The next float; of half dtypes it stays an ATen call."""
-    return (
-        NotImplemented if result_dtype(self, other) in HALF_DTYPES else elementwise(SPECIAL_FUNCTIONS["nextafter"], self, other)
-    )
+    is_half = result_dtype(self, other) in HALF_DTYPES
+    return NotImplemented if is_half else elementwise(SPECIAL_FUNCTIONS["nextafter"], self, other)
 
 
-@rules.register("gcd")
-def gcd(self: Tensor, other: Tensor) -> Tensor:
-    """Greatest common divisor."""
-    return elementwise(SPECIAL_FUNCTIONS["gcd"], self, other)
-
-
-@rules.register("lcm")
-def lcm(self: Tensor, other: Tensor) -> Tensor:
-    """Least common multiple."""
-    return elementwise(SPECIAL_FUNCTIONS["lcm"], self, other)
+binary(rules, "gcd", SPECIAL_FUNCTIONS["gcd"])
+binary(rules, "lcm", SPECIAL_FUNCTIONS["lcm"])
 
 
 @rules.register("polygamma")
@@ -69,42 +57,30 @@ def polygamma(n: int, self: Tensor) -> Tensor:
     return elementwise(lambda a: prims.mul(zeta(n + 1, a), factor), self, to_float=True)
 
 
-@rules.register("mvlgamma")
+@pointwise(rules, "mvlgamma", to_float=True)
 def mvlgamma(self: Tensor, p: int) -> Tensor:
     """Multivariate log gamma: a sum of p of them."""
-
-    def body(a: Tensor) -> Tensor:
-        terms = [prims.lgamma(prims.sub(a, k / 2)) for k in range(p)]
-        result = terms[0]
-        for term in terms[1:]:
-            result = prims.add(result, term)
-        return prims.add(result, p * (p - 1) / 4 * math.log(math.pi))
-
-    return elementwise(body, self, to_float=True)
+    terms = [prims.lgamma(prims.sub(self, k / 2)) for k in range(p)]
+    result = terms[0]
+    for term in terms[1:]:
+        result = prims.add(result, term)
+    return prims.add(result, p * (p - 1) / 4 * math.log(math.pi))
 
 
-@rules.register("special_entr")
+@pointwise(rules, "special_entr", to_float=True)
 def entr(self: Tensor) -> Tensor:
     """``-x log x``, 0 at 0, -inf below."""
-
-    def body(a: Tensor) -> Tensor:
-        inner = prims.where(prims.eq(a, 0), 0.0, prims.mul(prims.neg(a), prims.log(a)))
-        return prims.where(prims.ne(a, a), a, prims.where(prims.lt(a, 0), -INF, inner))
-
-    return elementwise(body, self, to_float=True)
+    inner = prims.where(prims.eq(self, 0), 0.0, prims.mul(prims.neg(self), prims.log(self)))
+    return prims.where(prims.ne(self, self), self, prims.where(prims.lt(self, 0), -INF, inner))
 
 
-@rules.register("logaddexp2")
+@pointwise(rules, "logaddexp2", to_float=True)
 def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
     """``log2(2 ** a + 2 ** b)``."""
-
-    def body(a: Tensor, b: Tensor) -> Tensor:
-        rest = prims.log1p(prims.pow(2, prims.neg(prims.abs(prims.sub(a, b)))))
-        usual = prims.add(prims.maximum(a, b), prims.mul(rest, 1 / math.log(2)))
-        same_infinity = prims.bitwise_and(prims.eq(a, b), prims.eq(prims.abs(a), INF))
-        return prims.where(same_infinity, a, usual)
-
-    return elementwise(body, self, other, to_float=True)
+    rest = prims.log1p(prims.pow(2, prims.neg(prims.abs(prims.sub(self, other)))))
+    usual = prims.add(prims.maximum(self, other), prims.mul(rest, 1 / math.log(2)))
+    same_infinity = prims.bitwise_and(prims.eq(self, other), prims.eq(prims.abs(self), INF))
+    return prims.where(same_infinity, self, usual)
 
 
 @rules.register("ldexp.Tensor")
@@ -141,11 +117,7 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     return to_dtype(prims.where(plain, wide, mantissa), self.dtype), exponent
 
 
-def _real_only(names: str) -> None:
-    rules.register(*names.split())(lambda self: self)
-
-
-_real_only("_conj _conj_physical alias_copy detach_copy lift")
+rules.register("_conj", "_conj_physical", "alias_copy", "detach_copy", "lift")(lambda self: self)
 
 
 @rules.register("addr")
