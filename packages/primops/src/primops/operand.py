@@ -218,6 +218,13 @@ def along(a: Tensor, rank: int, dim: int) -> Tensor:
     return prims.reshape(a, shape=tuple(shape))
 
 
+def pad_dim(a: Tensor, dim: int, low: Size, high: Size, value: Any = 0) -> Tensor:
+    """``value`` before and after one dim; negative amounts cut off."""
+    before, after = ([0] * a.ndim for _ in range(2))
+    before[dim], after[dim] = low, high  # type: ignore[call-overload]
+    return prims.pad(a, low=tuple(before), high=tuple(after), value=value)
+
+
 def iota(length: Size, dtype: torch.dtype, device: torch.device, start: Size = 0, step: Size = 1) -> Tensor:
     """``start, start + step, ...``."""
     return prims.iota(length=length, start=start, step=step, dtype=dtype, device=device)

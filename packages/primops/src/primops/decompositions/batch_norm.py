@@ -71,6 +71,13 @@ def saved_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
     return given if input.device.type == "cpu" else compute_dtype(input.dtype)
 
 
+def _statistics(r: BatchNorm, input: Tensor, training: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The saved ones: batch mean and 1 / deviation, empty in evaluation."""
+    if training:
+        return round_to(r.mean, dtype), round_to(r.rstd, dtype)
+    return _empty(input, dtype), _empty(input, dtype)
+
+
 @rules.register("native_batch_norm", "_native_batch_norm_legit", auxiliary=(1, 2))
 def native_batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
@@ -78,10 +85,7 @@ def native_batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Output, batch mean and 1 / deviation (empty in evaluation on the CPU)."""
     r = batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    saved = saved_dtype(input, weight, bias, running_mean)
-    if not training:
-        return r.output, _empty(input, saved), _empty(input, saved)
-    return r.output, round_to(r.mean, saved), round_to(r.rstd, saved)
+    return r.output, *_statistics(r, input, training, saved_dtype(input, weight, bias, running_mean))
 
 
 @rules.register("_native_batch_norm_legit.no_stats", auxiliary=(1, 2))
@@ -108,11 +112,7 @@ def native_batch_norm_functional(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """As ``native_batch_norm``, with the new running statistics."""
     r = batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    saved = saved_dtype(input, weight, bias, running_mean)
-    if training:
-        statistics = (round_to(r.mean, saved), round_to(r.rstd, saved))
-    else:
-        statistics = (_empty(input, saved), _empty(input, saved))
+    statistics = _statistics(r, input, training, saved_dtype(input, weight, bias, running_mean))
     return r.output, *statistics, r.running_mean, r.running_var
 
 
@@ -123,7 +123,7 @@ def batch_norm_no_update(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Evaluation, with an empty reserve."""
     results = native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
-    return *results, full((0,), 0, torch.uint8, input.device)
+    return *results, _empty(input, torch.uint8)
 
 
 @rules.register("_batch_norm_with_update_functional", auxiliary=(1, 2, 3, 4, 5))
@@ -132,10 +132,10 @@ def batch_norm_with_update(
     eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Training, with an empty reserve and the new running statistics."""
-    r = batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    saved = saved_dtype(input, weight, bias, running_mean)
-    reserve = full((0,), 0, torch.uint8, input.device)
-    return r.output, round_to(r.mean, saved), round_to(r.rstd, saved), reserve, r.running_mean, r.running_var
+    output, *statistics, mean, var = native_batch_norm_functional(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    return output, *statistics, _empty(input, torch.uint8), mean, var
 
 
 @rules.register("cudnn_batch_norm", auxiliary=(1, 2, 3))
@@ -145,10 +145,7 @@ def cudnn_batch_norm(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """As ``native_batch_norm``, with an empty reserve."""
     r = batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-    reserve = full((0,), 0, torch.uint8, input.device)
-    if not training:
-        return r.output, _empty(input, weight.dtype), _empty(input, weight.dtype), reserve
-    return r.output, round_to(r.mean, weight.dtype), round_to(r.rstd, weight.dtype), reserve
+    return r.output, *_statistics(r, input, training, weight.dtype), _empty(input, torch.uint8)
 
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -193,15 +190,7 @@ def native_batch_norm_backward(
     return batch_norm_backward(grad_out, input, weight, mean, rstd, train, output_mask)
 
 
-@rules.register("batch_norm_backward")
-def batch_norm_backward_rule(
-    grad_out: Tensor, input: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
-    save_mean: Tensor | None, save_var: Tensor | None, update: bool, eps: float, output_mask: Sequence[bool], reserve: Tensor,
-) -> Gradients:  # fmt: skip
-    """Gradients of input, weight and bias."""
-    return native_batch_norm_backward(
-        grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
-    )  # fmt: skip
+rules.register("batch_norm_backward")(lambda *args: native_batch_norm_backward(*args[:10]))  # the last is the reserve
 
 
 @rules.register("cudnn_batch_norm_backward")

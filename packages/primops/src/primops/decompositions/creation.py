@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from primops import prims
 from primops.meta import Size
 from primops.operand import Scalar, Tensor, full, iota, round_to, to_dtype
 from primops.promotion import HALF_DTYPES, compute_dtype, is_number, number_dtype
-from primops.registry import DecompositionTable
+from primops.registry import DecompositionTable, Rule
 
 rules = DecompositionTable()
 Dtype = torch.dtype | None
@@ -29,59 +29,47 @@ def place(device: Device, default: torch.device | None = None) -> torch.device:
     return device
 
 
-def is_strided(layout: Any, pin_memory: Any) -> bool:
-    """Whether a prim can make this: dense memory that is not pinned."""
-    return layout in (None, torch.strided) and not pin_memory
+def factory(table: DecompositionTable, *ops: str, like: bool = False) -> Callable[[Rule], Rule]:
+    """Decorator for the rule of an operator that makes a tensor: given ``dtype`` (None: not asked for) and ``device``.
+
+    ``like``: both are by default those of the first argument. Memory that is not dense, or pinned, is nothing for prims.
+    """
+
+    def add(body: Rule) -> Rule:
+        @table.register(*ops)
+        def rule(
+            *args: Any, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
+            memory_format: Any = None, **more: Any,
+        ) -> Any:  # fmt: skip
+            if layout not in (None, torch.strided) or pin_memory:
+                return NotImplemented
+            if not like:
+                return body(*args, dtype=dtype, device=place(device), **more)
+            return body(*args, dtype=dtype or args[0].dtype, device=place(device, args[0].device), **more)
+
+        return rule
+
+    return add
 
 
-def _constant(name: str, number: int) -> None:
-    @rules.register(name)
-    def plain(size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-              pin_memory: Any = None, memory_format: Any = None) -> Tensor:  # fmt: skip
-        if not is_strided(layout, pin_memory):
-            return NotImplemented
-        return full(size, number, dtype or torch.get_default_dtype(), place(device))
+def _constant(name: str, number: int) -> Rule:
+    bare = name.partition(".")[0]
 
-    @rules.register(f"{name}_like")
-    def like(self: Tensor, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
-             memory_format: Any = None) -> Tensor:  # fmt: skip
-        if not is_strided(layout, pin_memory):
-            return NotImplemented
-        return full(self.shape, number, dtype or self.dtype, place(device, self.device))
+    @factory(rules, name)
+    def plain(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
+        return full(size, number, dtype or torch.get_default_dtype(), device)
 
-    @rules.register(f"new_{name.partition('.')[0]}")
-    def new(self: Tensor, size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-            pin_memory: Any = None) -> Tensor:  # fmt: skip
-        if not is_strided(layout, pin_memory):
-            return NotImplemented
-        return full(size, number, dtype or self.dtype, place(device, self.device))
+    factory(rules, f"{bare}_like", like=True)(lambda self, **made: full(self.shape, number, **made))
+    factory(rules, f"new_{bare}", like=True)(lambda self, size, **made: full(size, number, **made))
+    return plain
 
 
 _constant("zeros", 0)
 _constant("ones", 1)
-
-
 # Memory without a value is made of zeros: the same bits in every run.
-
-
-@rules.register("empty.memory_format")
-def empty(
-    size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Zeros."""
-    return (
-        full(size, 0, dtype or torch.get_default_dtype(), place(device)) if is_strided(layout, pin_memory) else NotImplemented
-    )
-
-
-@rules.register("empty_like")
-def empty_like(
-    self: Tensor, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Zeros."""
-    return new_full(self, self.shape, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+empty = _constant("empty.memory_format", 0)
+rules.register("_efficientzerotensor")(empty)
+rules.register("empty_permuted")(lambda size, physical_layout, **options: empty(size, **options))
 
 
 def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:
@@ -96,65 +84,34 @@ def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:
 
 
 @rules.register("empty_strided")
-def empty_strided(
-    size: Sequence[Size], stride: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-    pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
+def empty_strided(size: Sequence[Size], stride: Sequence[Size], **options: Any) -> Tensor:
     """Zeros."""
-    if overlaps(size, stride):
-        return NotImplemented
-    return empty(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-
-
-@rules.register("new_empty")
-def new_empty(
-    self: Tensor, size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-    pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
-    """Zeros."""
-    return new_full(self, size, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+    return NotImplemented if overlaps(size, stride) else empty(size, **options)
 
 
 @rules.register("new_empty_strided")
-def new_empty_strided(
-    self: Tensor, size: Sequence[Size], stride: Sequence[Size], *, dtype: Dtype = None, layout: Any = None,
-    device: Device = None, pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
+def new_empty_strided(self: Tensor, size: Sequence[Size], stride: Sequence[Size], **options: Any) -> Tensor:
     """Zeros."""
-    if overlaps(size, stride):
-        return NotImplemented
-    return new_full(self, size, 0, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+    return NotImplemented if overlaps(size, stride) else new_full(self, size, 0, **options)
 
 
-@rules.register("full")
-def full_rule(
-    size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-    pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
+@factory(rules, "full")
+def full_rule(size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype, device: torch.device) -> Tensor:
     """One number everywhere."""
-    if not is_strided(layout, pin_memory) or isinstance(fill_value, complex):
-        return NotImplemented
-    return full(size, fill_value, dtype or number_dtype(fill_value), place(device))
+    dtype = dtype or number_dtype(fill_value)
+    return NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
+
+
+@factory(rules, "new_full", like=True)
+def new_full(self: Tensor, size: Sequence[Size], fill_value: Scalar, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """One number everywhere."""
+    return NotImplemented if isinstance(fill_value, complex) else full(size, fill_value, dtype, device)
 
 
 @rules.register("full_like")
-def full_like(
-    self: Tensor, fill_value: Scalar, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-    pin_memory: Any = None, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
+def full_like(self: Tensor, fill_value: Scalar, **options: Any) -> Tensor:
     """One number everywhere."""
-    return new_full(self, self.shape, fill_value, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-
-
-@rules.register("new_full")
-def new_full(
-    self: Tensor, size: Sequence[Size], fill_value: Scalar, *, dtype: Dtype = None, layout: Any = None,
-    device: Device = None, pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
-    """One number everywhere."""
-    if not is_strided(layout, pin_memory) or isinstance(fill_value, complex):
-        return NotImplemented
-    return full(size, fill_value, dtype or self.dtype, place(device, self.device))
+    return new_full(self, self.shape, fill_value, **options)
 
 
 @rules.register("fill.Scalar", "fill.Tensor")
@@ -171,71 +128,84 @@ def zero(self: Tensor) -> Tensor:
     return full(self.shape, 0, self.dtype, self.device)
 
 
-@rules.register("scalar_tensor")
-def scalar_tensor(
-    s: Scalar, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
-) -> Tensor:
+@factory(rules, "scalar_tensor")
+def scalar_tensor(s: Scalar, *, dtype: Dtype, device: torch.device) -> Tensor:
     """A number as a tensor without dims."""
-    return full((), s, dtype or torch.get_default_dtype(), place(device)) if is_strided(layout, pin_memory) else NotImplemented
+    return full((), s, dtype or torch.get_default_dtype(), device)
 
 
 # Ranges ----------------------------------------------------------------------------------------------------------------------
 
 
-@rules.register("arange")
-def arange_end(end: Scalar, **options: Any) -> Tensor:
-    """0, 1, ... below end."""
-    return arange(0, end, 1, **options)
-
-
-@rules.register("arange.start")
-def arange_start(start: Scalar, end: Scalar, **options: Any) -> Tensor:
-    """start, start + 1, ... below end."""
-    return arange(start, end, 1, **options)
-
-
-@rules.register("arange.start_step")
-def arange(
-    start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-    pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
+@factory(rules, "arange.start_step")
+def arange(start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: Dtype, device: torch.device) -> Tensor:
     """start, start + step, ... below end."""
     numbers = (start, end, step)
     integers = all(isinstance(number, (int, torch.SymInt)) for number in numbers)
-    if not is_strided(layout, pin_memory):
-        return NotImplemented
     dtype = dtype or (torch.int64 if integers else torch.get_default_dtype())
     if integers:
         # Rounded up; written without a comparison, so that sizes may be symbolic.
         length = (end - start + step - (1 if not isinstance(step, int) or step > 0 else -1)) // step  # type: ignore[operator]
         length = max(length, 0) if isinstance(length, int) else length
         made = torch.int64 if dtype in HALF_DTYPES else dtype
-        return to_dtype(iota(length, made, place(device), start, step), dtype)  # type: ignore[arg-type]
+        return to_dtype(iota(length, made, device, start, step), dtype)  # type: ignore[arg-type]
     if not dtype.is_floating_point or not all(isinstance(number, (int, float)) for number in numbers):
         return NotImplemented
     length = max(0, math.ceil((end - start) / step))  # type: ignore[operator]
-    position = iota(length, torch.float64, place(device))
+    position = iota(length, torch.float64, device)
     return to_dtype(prims.add(prims.mul(position, step), start), dtype)
 
 
-@rules.register("linspace")
-def linspace(
-    start: Scalar, end: Scalar, steps: int, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-    pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
-    """Equal steps from start to end, counted from the nearer one."""
+rules.register("arange")(lambda end, **options: arange(0, end, 1, **options))
+rules.register("arange.start")(lambda start, end, **options: arange(start, end, 1, **options))
+
+
+def _steps(first: Scalar, last: Scalar, step: Tensor, dtype: torch.dtype) -> Tensor:
+    """Equal steps, counted from the nearer end."""
+    (count,) = step.shape
+    position, from_end = iota(count, step.dtype, step.device), iota(count, step.dtype, step.device, count - 1, -1)
+    ahead = prims.add(prims.mul(step, position), first)
+    back = prims.sub(last, prims.mul(step, from_end))
+    return round_to(prims.where(prims.lt(position, count // 2), ahead, back), dtype)
+
+
+@factory(rules, "linspace")
+def linspace(start: Scalar, end: Scalar, steps: int, *, dtype: Dtype, device: torch.device) -> Tensor:
+    """Equal steps from start to end."""
     dtype = dtype or torch.get_default_dtype()
-    if not is_strided(layout, pin_memory) or not dtype.is_floating_point:
+    if not dtype.is_floating_point:
         return NotImplemented
     if steps < 2:
-        return full((steps,), start, dtype, place(device))
-    wide = compute_dtype(dtype)
-    step = full((steps,), (end - start) / (steps - 1), wide, place(device))  # type: ignore[operator]
-    position = iota(steps, wide, place(device))
-    from_end = iota(steps, wide, place(device), steps - 1, -1)
-    ahead = prims.add(prims.mul(step, position), start)
-    back = prims.sub(end, prims.mul(step, from_end))
-    return round_to(prims.where(prims.lt(position, steps // 2), ahead, back), dtype)
+        return full((steps,), start, dtype, device)
+    step = full((steps,), (end - start) / (steps - 1), compute_dtype(dtype), device)
+    return _steps(start, end, step, dtype)
+
+
+@factory(rules, "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+def linspace_of_tensors(start: Any, end: Any, steps: int, *, dtype: Dtype, device: torch.device) -> Tensor:
+    """Equal steps between tensors without dims."""
+    dtype = dtype or torch.get_default_dtype()
+    if not dtype.is_floating_point:
+        return NotImplemented
+
+    def spread(x: Any) -> Tensor:
+        wide = compute_dtype(dtype)
+        x = full((), x, wide, device) if isinstance(x, (int, float)) else to_dtype(x, wide)
+        return prims.broadcast_in_dim(x, shape=(steps,), dims=())
+
+    if steps < 2:
+        return round_to(spread(start), dtype)
+    first, last = spread(start), spread(end)
+    return _steps(first, last, prims.div(prims.sub(last, first), steps - 1), dtype)
+
+
+@rules.register("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
+    """``base`` to the power of equal steps."""
+    dtype = dtype or torch.get_default_dtype()
+    line = linspace if is_number(start) and is_number(end) else linspace_of_tensors
+    exponents = line(start, end, steps, dtype=compute_dtype(dtype), **options)
+    return exponents if exponents is NotImplemented else round_to(prims.pow(base, exponents), dtype)
 
 
 # Triangles -------------------------------------------------------------------------------------------------------------------
@@ -248,38 +218,23 @@ def _offsets(rows: Size, columns: Size, device: torch.device) -> Tensor:
     return prims.sub(prims.broadcast_in_dim(iota(columns, torch.int64, device), shape=shape, dims=(1,)), row)
 
 
-@rules.register("eye")
-def eye(n: Size, **options: Any) -> Tensor:
-    """The identity matrix."""
-    return eye_m(n, n, **options)
-
-
-@rules.register("eye.m")
-def eye_m(
-    n: Size, m: Size, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
-) -> Tensor:
+@factory(rules, "eye.m")
+def eye(n: Size, m: Size, *, dtype: Dtype, device: torch.device) -> Tensor:
     """1 on the main diagonal."""
-    if not is_strided(layout, pin_memory):
-        return NotImplemented
-    return to_dtype(prims.eq(_offsets(n, m, place(device)), 0), dtype or torch.get_default_dtype())
+    return to_dtype(prims.eq(_offsets(n, m, device), 0), dtype or torch.get_default_dtype())
 
 
-def _triangle(self: Tensor, inside: Tensor) -> Tensor:
-    rank = self.ndim
-    mask = prims.broadcast_in_dim(inside, shape=tuple(self.shape), dims=(rank - 2, rank - 1))
-    return prims.where(mask, self, 0)
+rules.register("eye")(lambda n, **options: eye(n, n, **options))
 
 
-@rules.register("tril")
-def tril(self: Tensor, diagonal: int = 0) -> Tensor:
-    """On and below a diagonal; 0 elsewhere."""
-    return _triangle(self, prims.le(_offsets(self.shape[-2], self.shape[-1], self.device), diagonal))
+def _triangle(self: Tensor, test: Callable[..., Tensor], diagonal: int) -> Tensor:
+    rows, columns = self.ndim - 2, self.ndim - 1
+    inside = test(_offsets(self.shape[rows], self.shape[columns], self.device), diagonal)
+    return prims.where(prims.broadcast_in_dim(inside, shape=tuple(self.shape), dims=(rows, columns)), self, 0)
 
 
-@rules.register("triu")
-def triu(self: Tensor, diagonal: int = 0) -> Tensor:
-    """On and above a diagonal; 0 elsewhere."""
-    return _triangle(self, prims.ge(_offsets(self.shape[-2], self.shape[-1], self.device), diagonal))
+rules.register("tril")(lambda self, diagonal=0: _triangle(self, prims.le, diagonal))
+rules.register("triu")(lambda self, diagonal=0: _triangle(self, prims.ge, diagonal))
 
 
 @rules.register("diag_embed")
@@ -290,52 +245,7 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
         return NotImplemented
     size = self.shape[-1]
     spread = prims.broadcast_in_dim(self, shape=(*self.shape, size), dims=tuple(range(self.ndim)))
-    return _triangle(spread, prims.eq(_offsets(size, size, self.device), 0))
-
-
-@rules.register("empty_permuted")
-def empty_permuted(size: Sequence[Size], physical_layout: Sequence[int], **options: Any) -> Tensor:
-    """Zeros."""
-    return empty(size, **options)
-
-
-@rules.register("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
-def linspace_of_tensors(
-    start: Any, end: Any, steps: int, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
-) -> Tensor:
-    """Equal steps between tensors without dims."""
-    dtype = dtype or torch.get_default_dtype()
-    if not is_strided(layout, pin_memory) or not dtype.is_floating_point:
-        return NotImplemented
-    wide, at = compute_dtype(dtype), place(device)
-
-    def spread(x: Any, count: int) -> Tensor:
-        x = full((), x, wide, at) if isinstance(x, (int, float)) else to_dtype(x, wide)
-        return prims.broadcast_in_dim(x, shape=(count,), dims=())
-
-    if steps < 2:
-        return round_to(spread(start, steps), dtype)
-    first, last = spread(start, steps), spread(end, steps)
-    step = prims.div(prims.sub(last, first), steps - 1)
-    position, from_end = iota(steps, wide, at), iota(steps, wide, at, steps - 1, -1)
-    ahead = prims.add(prims.mul(step, position), first)
-    back = prims.sub(last, prims.mul(step, from_end))
-    return round_to(prims.where(prims.lt(position, steps // 2), ahead, back), dtype)
-
-
-@rules.register("_efficientzerotensor")
-def efficient_zeros(size: Sequence[Size], **options: Any) -> Tensor:
-    """Zeros."""
-    return empty(size, **options)
-
-
-@rules.register("logspace", "logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
-    """``base`` to the power of equal steps."""
-    dtype = dtype or torch.get_default_dtype()
-    line = linspace if is_number(start) and is_number(end) else linspace_of_tensors
-    exponents = line(start, end, steps, dtype=compute_dtype(dtype), **options)
-    return exponents if exponents is NotImplemented else round_to(prims.pow(base, exponents), dtype)
+    return _triangle(spread, prims.eq, 0)
 
 
 def triangle_indices(row: int, col: int, offset: int, lower: bool, dtype: Dtype, device: torch.device) -> Tensor:
@@ -356,12 +266,9 @@ def triangle_indices(row: int, col: int, offset: int, lower: bool, dtype: Dtype,
 
 
 def _register_triangle_indices(name: str, lower: bool) -> None:
-    @rules.register(name)
-    def rule(row: int, col: int, offset: int = 0, *, dtype: Dtype = torch.int64, layout: Any = None, device: Device = None,
-             pin_memory: Any = None) -> Tensor:  # fmt: skip
-        if not is_strided(layout, pin_memory) or row == 0 or col == 0:
-            return NotImplemented
-        return triangle_indices(row, col, offset, lower, dtype, place(device))
+    @factory(rules, name)
+    def rule(row: int, col: int, offset: int = 0, *, dtype: Dtype, device: torch.device) -> Tensor:
+        return NotImplemented if row == 0 or col == 0 else triangle_indices(row, col, offset, lower, dtype, device)
 
 
 _register_triangle_indices("tril_indices", True)
@@ -371,20 +278,19 @@ _register_triangle_indices("triu_indices", False)
 def _window(name: str, shape_of: Any) -> None:
     """A window of signal processing: ``shape_of(position, steps, *numbers)``; periodic ones leave out the last point."""
 
-    def rule(window_length: int, *rest: Any, dtype: Dtype = None, layout: Any = None, device: Device = None,
-             pin_memory: Any = None) -> Tensor:  # fmt: skip
+    suffixes = ("", ".periodic", ".periodic_alpha", ".periodic_alpha_beta") if name == "hamming" else ("", ".periodic")
+
+    @factory(rules, *(f"{name}_window{suffix}" for suffix in suffixes))
+    def rule(window_length: int, *rest: Any, dtype: Dtype, device: torch.device) -> Tensor:
         dtype = dtype or torch.get_default_dtype()
-        if not is_strided(layout, pin_memory) or not dtype.is_floating_point:
+        if not dtype.is_floating_point:
             return NotImplemented
         periodic, numbers = (rest[0], rest[1:]) if rest and isinstance(rest[0], bool) else (True, rest)
         if window_length < 2:
-            return full((window_length,), 1.0, dtype, place(device))
+            return full((window_length,), 1.0, dtype, device)
         steps = window_length if periodic else window_length - 1
-        position = iota(window_length, compute_dtype(dtype), place(device))
+        position = iota(window_length, compute_dtype(dtype), device)
         return round_to(shape_of(position, steps, *numbers), dtype)
-
-    suffixes = ("", ".periodic", ".periodic_alpha", ".periodic_alpha_beta") if name == "hamming" else ("", ".periodic")
-    rules.register(*(f"{name}_window{suffix}" for suffix in suffixes))(rule)
 
 
 def _cosine(position: Tensor, steps: int, times: int) -> Tensor:

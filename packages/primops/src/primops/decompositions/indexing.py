@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -62,15 +63,18 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
     return round_to(prims.index_put(widen(self), widen(values), *positions, dims=dims, accumulate=True), self.dtype)
 
 
+def vector(index: Tensor) -> Tensor:
+    """int64 positions, a single one as a vector."""
+    index = to_dtype(index, torch.int64)
+    return unsqueeze(index, 0) if index.ndim == 0 else index
+
+
 @rules.register("index_select")
 def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
     """Positions of one dim."""
     if self.ndim == 0:
         return NotImplemented
-    index = to_dtype(index, torch.int64)
-    if index.ndim == 0:
-        index = unsqueeze(index, 0)
-    return prims.index(self, index, dims=(wrap_dim(dim, self.ndim),))
+    return prims.index(self, vector(index), dims=(wrap_dim(dim, self.ndim),))
 
 
 @rules.register("index_select_backward")
@@ -87,9 +91,7 @@ def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: S
     dim = wrap_dim(dim, self.ndim)
     wide = widen(to_dtype(source, self.dtype))
     wide = wide if is_number(alpha) and alpha == 1 else prims.mul(wide, alpha)
-    at = to_dtype(index, torch.int64)
-    at = unsqueeze(at, 0) if at.ndim == 0 else at
-    return round_to(prims.index_put(widen(self), wide, at, dims=(dim,), accumulate=True), self.dtype)
+    return round_to(prims.index_put(widen(self), wide, vector(index), dims=(dim,), accumulate=True), self.dtype)
 
 
 @rules.register("index_copy")
@@ -97,22 +99,21 @@ def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """``source`` stored at positions of one dim."""
     if self.ndim == 0 or source.ndim != self.ndim:
         return NotImplemented
-    at = to_dtype(index, torch.int64)
-    return prims.index_put(
-        self, source, unsqueeze(at, 0) if at.ndim == 0 else at, dims=(wrap_dim(dim, self.ndim),), accumulate=False
-    )  # fmt: skip
+    return prims.index_put(self, source, vector(index), dims=(wrap_dim(dim, self.ndim),), accumulate=False)
 
 
-@rules.register("index_fill.int_Scalar")
-def index_fill(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
-    """A number stored at positions of one dim."""
+@rules.register("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A number, or the element of a tensor, stored at positions of one dim."""
     if self.ndim == 0:
         return NotImplemented
     dim = wrap_dim(dim, self.ndim)
-    at = to_dtype(index, torch.int64)
-    at = wrapped(unsqueeze(at, 0) if at.ndim == 0 else at, self.shape[dim])
+    at = wrapped(vector(index), self.shape[dim])
     shape = indexed_shape(self.shape, at.shape, (dim,))
-    values = full(shape, value, self.dtype, self.device)
+    if is_number(value):
+        values = full(shape, value, self.dtype, self.device)
+    else:
+        values = broadcast_to(to_dtype(value, self.dtype), shape)
     return prims.index_put(self, values, at, dims=(dim,), accumulate=False)
 
 
@@ -124,7 +125,8 @@ def gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) 
     return prims.gather(self, to_dtype(index, torch.int64), dim=wrap_dim(dim, self.ndim))
 
 
-def _cut_to(src: Tensor, shape: Sequence[Size]) -> Tensor:
+def cut_to(src: Tensor, shape: Sequence[Size]) -> Tensor:
+    """The first elements along every dim."""
     for dim, size in enumerate(shape):
         src = prims.slice(src, dim=dim, start=0, stop=size, step=1)
     return src
@@ -135,16 +137,13 @@ def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` stored where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim:
         return NotImplemented
-    return prims.scatter(self, to_dtype(index, torch.int64), _cut_to(src, index.shape), dim=wrap_dim(dim, self.ndim))
+    return prims.scatter(self, to_dtype(index, torch.int64), cut_to(src, index.shape), dim=wrap_dim(dim, self.ndim))
 
 
 @rules.register("scatter.value")
 def scatter_value(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
     """A number stored where ``gather`` would read."""
-    if self.ndim == 0 or index.ndim != self.ndim:
-        return NotImplemented
-    src = full(index.shape, value, self.dtype, self.device)
-    return prims.scatter(self, to_dtype(index, torch.int64), src, dim=wrap_dim(dim, self.ndim))
+    return scatter(self, dim, index, full(index.shape, value, self.dtype, self.device))
 
 
 @rules.register("scatter_add")
@@ -152,7 +151,7 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``src`` added where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim or self.dtype is torch.bool:
         return NotImplemented
-    values = widen(_cut_to(src, index.shape))
+    values = widen(cut_to(src, index.shape))
     added = prims.scatter_add(widen(self), to_dtype(index, torch.int64), values, dim=wrap_dim(dim, self.ndim))
     return round_to(added, self.dtype)
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.decompositions.pooling import pad_dim, total
+from primops.decompositions.pooling import total
 from primops.meta import Size
-from primops.operand import Tensor, broadcast_to, full, full_like, iota, round_to, to_dtype, widen
+from primops.operand import Tensor, broadcast_to, full, full_like, iota, pad_dim, round_to, to_dtype, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 

@@ -24,7 +24,7 @@ from primops.operand import (
     widen,
 )
 from primops.promotion import compute_dtype, result_dtype
-from primops.registry import DecompositionTable
+from primops.registry import DecompositionTable, Rule
 
 rules = DecompositionTable()
 NONE, MEAN, SUM = 0, 1, 2
@@ -54,6 +54,32 @@ def _pairs_backward(slope: Callable[..., Tensor], reduction: int, grad_output: T
     return round_to(prims.div(result, wide[0].numel()) if reduction == MEAN else result, dtype)
 
 
+def _loss(name: str) -> Callable[[Rule], Rule]:
+    """Decorator for a loss of corresponding elements; its other arguments follow ``reduction`` in the operator."""
+
+    def add(body: Rule) -> Rule:
+        @rules.register(name)
+        def rule(self: Tensor, target: Tensor, reduction: int = MEAN, *more: Any, **options: Any) -> Tensor:
+            return _pairs(lambda a, b: body(a, b, *more, **options), reduction, self, target)
+
+        return rule
+
+    return add
+
+
+def _slope(name: str) -> Callable[[Rule], Rule]:
+    """Decorator for the derivative of such a loss by its first operand."""
+
+    def add(body: Rule) -> Rule:
+        @rules.register(name)
+        def rule(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, *more: Any, **options: Any) -> Tensor:
+            return _pairs_backward(lambda a, b: body(a, b, *more, **options), reduction, grad_output, self, target)
+
+        return rule
+
+    return add
+
+
 @rules.register("mse_loss")
 def mse_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     """Squared difference."""
@@ -66,43 +92,35 @@ def mse_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     return _pairs(body, reduction, self, target)
 
 
-@rules.register("mse_loss_backward")
-def mse_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
+@_slope("mse_loss_backward")
+def mse_loss_backward(a: Tensor, b: Tensor) -> Tensor:
     """Derivative of ``mse_loss``."""
-    return _pairs_backward(lambda a, b: prims.mul(prims.sub(a, b), 2.0), reduction, grad_output, self, target)
+    return prims.mul(prims.sub(a, b), 2.0)
 
 
-@rules.register("l1_loss")
-def l1_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+@_loss("l1_loss")
+def l1_loss(a: Tensor, b: Tensor) -> Tensor:
     """Absolute difference."""
-    return _pairs(lambda a, b: prims.abs(prims.sub(a, b)), reduction, self, target)
+    return prims.abs(prims.sub(a, b))
 
 
-@rules.register("smooth_l1_loss")
-def smooth_l1_loss(self: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Tensor:
+@_loss("smooth_l1_loss")
+def smooth_l1_loss(a: Tensor, b: Tensor, beta: float = 1.0) -> Tensor:
     """Quadratic within beta, then linear."""
-
-    def body(a: Tensor, b: Tensor) -> Tensor:
-        z = prims.abs(prims.sub(a, b))
-        if beta == 0:
-            return z
-        near = prims.div(prims.mul(prims.mul(z, 0.5), z), beta)
-        return prims.where(prims.lt(z, beta), near, prims.sub(z, 0.5 * beta))
-
-    return _pairs(body, reduction, self, target)
+    z = prims.abs(prims.sub(a, b))
+    if beta == 0:
+        return z
+    near = prims.div(prims.mul(prims.mul(z, 0.5), z), beta)
+    return prims.where(prims.lt(z, beta), near, prims.sub(z, 0.5 * beta))
 
 
-@rules.register("smooth_l1_loss_backward")
-def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+@_slope("smooth_l1_loss_backward")
+def smooth_l1_loss_backward(a: Tensor, b: Tensor, beta: float) -> Tensor:
     """Derivative of ``smooth_l1_loss``."""
-
-    def slope(a: Tensor, b: Tensor) -> Tensor:
-        difference = prims.sub(a, b)
-        if beta == 0:
-            return prims.sign(difference)
-        return prims.where(prims.ge(prims.abs(difference), beta), prims.sign(difference), prims.div(difference, beta))
-
-    return _pairs_backward(slope, reduction, grad_output, self, target)
+    difference = prims.sub(a, b)
+    if beta == 0:
+        return prims.sign(difference)
+    return prims.where(prims.ge(prims.abs(difference), beta), prims.sign(difference), prims.div(difference, beta))
 
 
 @rules.register("huber_loss")
@@ -118,14 +136,10 @@ def huber_loss(self: Tensor, target: Tensor, reduction: int = MEAN, delta: float
     return _pairs(body, reduction, self, target)
 
 
-@rules.register("huber_loss_backward")
-def huber_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
+@_slope("huber_loss_backward")
+def huber_loss_backward(a: Tensor, b: Tensor, delta: float) -> Tensor:
     """Derivative of ``huber_loss``."""
-
-    def slope(a: Tensor, b: Tensor) -> Tensor:
-        return prims.minimum(prims.maximum(prims.sub(a, b), -delta), delta)
-
-    return _pairs_backward(slope, reduction, grad_output, self, target)
+    return prims.minimum(prims.maximum(prims.sub(a, b), -delta), delta)
 
 
 def _weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
@@ -181,17 +195,13 @@ def binary_cross_entropy_with_logits(
     return _pairs(body, reduction, self, target)
 
 
-@rules.register("kl_div")
-def kl_div(self: Tensor, target: Tensor, reduction: int = MEAN, *, log_target: bool = False) -> Tensor:
+@_loss("kl_div")
+def kl_div(a: Tensor, y: Tensor, *, log_target: bool = False) -> Tensor:
     """``y * (log(y) - x)``, 0 for y = 0."""
-
-    def body(a: Tensor, y: Tensor) -> Tensor:
-        if log_target:
-            return prims.mul(prims.exp(y), prims.sub(y, a))
-        entropy = prims.where(prims.eq(y, 0), 0.0, prims.mul(y, prims.log(y)))
-        return prims.sub(entropy, prims.mul(y, a))
-
-    return _pairs(body, reduction, self, target)
+    if log_target:
+        return prims.mul(prims.exp(y), prims.sub(y, a))
+    entropy = prims.where(prims.eq(y, 0), 0.0, prims.mul(y, prims.log(y)))
+    return prims.sub(entropy, prims.mul(y, a))
 
 
 @rules.register("soft_margin_loss")
@@ -202,15 +212,11 @@ def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Ten
     return reduced(widen(losses), reduction, losses.dtype)
 
 
-@rules.register("soft_margin_loss_backward")
-def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
+@_slope("soft_margin_loss_backward")
+def soft_margin_loss_backward(a: Tensor, y: Tensor) -> Tensor:
     """Derivative of ``soft_margin_loss``."""
-
-    def slope(a: Tensor, y: Tensor) -> Tensor:
-        z = prims.exp(prims.neg(prims.mul(a, y)))
-        return prims.div(prims.mul(prims.neg(y), z), prims.add(z, 1))
-
-    return _pairs_backward(slope, reduction, grad_output, self, target)
+    z = prims.exp(prims.neg(prims.mul(a, y)))
+    return prims.div(prims.mul(prims.neg(y), z), prims.add(z, 1))
 
 
 # Negative log likelihood -----------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def native_layer_norm_backward(
 @rules.register("rms_norm")
 def rms_norm(input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """``x / sqrt(mean(x * x) + eps) * weight``."""
-    return _rms_norm(input, normalized_shape, weight, eps)[0]
+    return fused_rms_norm(input, normalized_shape, weight, eps)[0]
 
 
 @rules.register("_fused_rms_norm", auxiliary=(1,))
@@ -169,12 +169,6 @@ def fused_rms_norm(
     input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, Tensor]:
     """``rms_norm`` and the factor by which rows were scaled."""
-    return _rms_norm(input, normalized_shape, weight, eps)
-
-
-def _rms_norm(
-    input: Tensor, normalized_shape: Sequence[Size], weight: Tensor | None, eps: float | None
-) -> tuple[Tensor, Tensor]:
     wide = widen(input)
     dims = _inner(input, normalized_shape)
     square = prims.div(prims.sum(prims.mul(wide, wide), dims=dims), count(wide, dims))

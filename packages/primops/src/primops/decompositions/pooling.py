@@ -11,7 +11,7 @@ import torch
 from primops import prims
 from primops.decompositions.indexing import scatter_add
 from primops.meta import Size
-from primops.operand import Tensor, full, full_like, iota, round_to, to_dtype, unsqueeze, widen
+from primops.operand import Tensor, full, full_like, iota, pad_dim, round_to, to_dtype, unsqueeze, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, divides, product, quotient, same_size
@@ -30,13 +30,6 @@ def spread_ints(values: Sequence[Any] | Any, count: int) -> tuple[Any, ...]:
 
 
 # Windows ---------------------------------------------------------------------------------------------------------------------
-
-
-def pad_dim(a: Tensor, dim: int, low: Size, high: Size, value: Any = 0) -> Tensor:
-    """``value`` before and after one dim; negative amounts cut off."""
-    before, after = ([0] * a.ndim for _ in range(2))
-    before[dim], after[dim] = low, high  # type: ignore[call-overload]
-    return prims.pad(a, low=tuple(before), high=tuple(after), value=value)
 
 
 def dilate(a: Tensor, dim: int, step: int) -> Tensor:

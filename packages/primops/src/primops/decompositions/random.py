@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.decompositions.creation import Device, Dtype, is_strided, place
+from primops.decompositions.creation import Dtype, factory
 from primops.meta import Size
 from primops.operand import Tensor, elementwise, full_like, to_dtype, widen
 from primops.prim import current_interpreter
@@ -41,23 +41,13 @@ def uniform(shape: Sequence[Size], device: torch.device, dtype: torch.dtype = to
     return to_dtype(value, dtype)
 
 
-@rules.register("rand")
-def rand(
-    size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
-) -> Tensor:
+@factory(rules, "rand")
+def rand(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
     """Uniform in [0, 1)."""
-    return (
-        uniform(size, place(device), dtype or torch.get_default_dtype()) if is_strided(layout, pin_memory) else NotImplemented
-    )
+    return uniform(size, device, dtype or torch.get_default_dtype())
 
 
-@rules.register("rand_like")
-def rand_like(
-    self: Tensor, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Uniform in [0, 1)."""
-    return rand(self.shape, dtype=dtype or self.dtype, layout=layout, device=device or self.device, pin_memory=pin_memory)
+factory(rules, "rand_like", like=True)(lambda self, **made: rand(self.shape, **made))
 
 
 @rules.register("uniform")
@@ -131,36 +121,25 @@ def integers(low: Size, high: Size, shape: Sequence[Size], device: torch.device)
     return prims.add(prims.remainder(prims.bitwise_and(bits, 2**63 - 1), span), low)
 
 
-@rules.register("randn")
-def randn(
-    size: Sequence[Size], *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None
-) -> Tensor:
+@factory(rules, "randn")
+def randn(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
     """Standard normal."""
     dtype = dtype or torch.get_default_dtype()
-    if not is_strided(layout, pin_memory) or dtype.is_complex:
-        return NotImplemented
-    return to_dtype(standard_normal(size, place(device)), dtype)
+    return NotImplemented if dtype.is_complex else to_dtype(standard_normal(size, device), dtype)
 
 
-@rules.register("randn_like")
-def randn_like(
-    self: Tensor, *, dtype: Dtype = None, layout: Any = None, device: Device = None, pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Standard normal."""
-    return randn(self.shape, dtype=dtype or self.dtype, layout=layout, device=device or self.device, pin_memory=pin_memory)
+factory(rules, "randn_like", like=True)(lambda self, **made: randn(self.shape, **made))
 
 
-@rules.register("normal.float_float")
+@factory(rules, "normal.float_float")
 def normal_numbers(
-    mean: float, std: float, size: Sequence[Size], *, generator: Any = None, dtype: Dtype = None, layout: Any = None,
-    device: Device = None, pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
+    mean: float, std: float, size: Sequence[Size], *, generator: Any = None, dtype: Dtype, device: torch.device
+) -> Tensor:
     """Normal."""
     dtype = dtype or torch.get_default_dtype()
-    if generator is not None or not is_strided(layout, pin_memory) or dtype.is_complex:
+    if generator is not None or dtype.is_complex:
         return NotImplemented
-    return to_dtype(prims.add(prims.mul(standard_normal(size, place(device)), std), mean), dtype)
+    return to_dtype(prims.add(prims.mul(standard_normal(size, device), std), mean), dtype)
 
 
 @rules.register("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
@@ -210,37 +189,15 @@ def log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: 
     return NotImplemented if generator is not None else to_dtype(prims.exp(_normal_of(self, mean, std)), self.dtype)
 
 
-@rules.register("randint")
-def randint(high: Size, size: Sequence[Size], **options: Any) -> Tensor:
-    """Integers in [0, high)."""
-    return randint_low(0, high, size, **options)
-
-
-@rules.register("randint.low")
-def randint_low(
-    low: Size, high: Size, size: Sequence[Size], *, dtype: Dtype = torch.int64, layout: Any = None, device: Device = None,
-    pin_memory: Any = None,
-) -> Tensor:  # fmt: skip
+@factory(rules, "randint.low")
+def randint(low: Size, high: Size, size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
     """Integers in [low, high)."""
-    if not is_strided(layout, pin_memory):
-        return NotImplemented
-    return to_dtype(integers(low, high, size, place(device)), dtype or torch.int64)
+    return to_dtype(integers(low, high, size, device), dtype or torch.int64)
 
 
-@rules.register("randint_like")
-def randint_like(self: Tensor, high: Size, *, memory_format: Any = None, **options: Any) -> Tensor:
-    """Integers in [0, high)."""
-    return randint_like_low(self, 0, high, **options)
-
-
-@rules.register("randint_like.low_dtype")
-def randint_like_low(
-    self: Tensor, low: Size, high: Size, *, dtype: Dtype = None, layout: Any = None, device: Device = None,
-    pin_memory: Any = None, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Integers in [low, high)."""
-    return randint_low(low, high, self.shape, dtype=dtype or self.dtype, layout=layout, device=device or self.device,
-                       pin_memory=pin_memory)  # fmt: skip
+rules.register("randint")(lambda high, size, **options: randint(0, high, size, **options))
+factory(rules, "randint_like", like=True)(lambda self, high, **made: randint(0, high, self.shape, **made))
+factory(rules, "randint_like.low_dtype", like=True)(lambda self, low, high, **made: randint(low, high, self.shape, **made))
 
 
 @rules.register("random", "random.to", "random.from")

@@ -141,17 +141,21 @@ def moments(wide: Tensor, dims: Sequence[int], correction: Scalar) -> tuple[Tens
 def _deviation(name: str, function: Any) -> None:
     """``function`` of the squared deviations' sum over ``n - correction``; alone, and with the mean."""
 
-    @rules.register(f"{name}_mean.correction")
-    def with_mean(
-        self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def found(self: Tensor, dim: Dims, correction: Scalar | None, keepdim: bool) -> tuple[Tensor, Tensor]:
         dims = wrap_dims(dim, self.ndim)
         variance, average = moments(widen(self), dims, 1 if correction is None else correction)
-        if keepdim:
-            variance, average = kept(variance, dims), kept(average, dims)
-        return round_to(function(variance), self.dtype), round_to(average, self.dtype)
+        return (kept(variance, dims), kept(average, dims)) if keepdim else (variance, average)
 
-    rules.register(f"{name}.correction")(lambda *args, **options: with_mean(*args, **options)[0])
+    @rules.register(f"{name}.correction")
+    def alone(self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False) -> Tensor:
+        return round_to(function(found(self, dim, correction, keepdim)[0]), self.dtype)
+
+    @rules.register(f"{name}_mean.correction")
+    def both(
+        self: Tensor, dim: Dims = None, *, correction: Scalar | None = None, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        variance, average = found(self, dim, correction, keepdim)
+        return round_to(function(variance), self.dtype), round_to(average, self.dtype)
 
 
 _deviation("var", lambda variance: variance)
@@ -225,8 +229,6 @@ _scan("cumprod", prims.cumprod)
 @rules.register("trace")
 def trace(self: Tensor) -> Tensor:
     """Sum of the main diagonal."""
-    row, column = (
-        prims.broadcast_in_dim(iota(size, torch.int64, self.device), shape=self.shape, dims=(dim,))
-        for dim, size in enumerate(self.shape)
-    )
+    positions = [iota(size, torch.int64, self.device) for size in self.shape]
+    row, column = (prims.broadcast_in_dim(x, shape=tuple(self.shape), dims=(dim,)) for dim, x in enumerate(positions))
     return sum(prims.where(prims.eq(row, column), self, 0))

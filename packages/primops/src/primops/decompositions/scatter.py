@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from primops import prims
-from primops.decompositions.indexing import _cut_to, index_put, wrapped
+from primops.decompositions.indexing import cut_to, index_put, vector, wrapped
 from primops.decompositions.reduction import p_norm
 from primops.decompositions.view import diagonal
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, broadcast, broadcast_to, full, full_like, iota, round_to, to_dtype, unsqueeze, widen
+from primops.operand import Scalar, Tensor, broadcast, broadcast_to, full, full_like, iota, round_to, to_dtype, widen
 from primops.promotion import COMPUTE_FLOATS, is_integral, is_number
 from primops.registry import DecompositionTable
 from primops.shapes import product, wrap_dim
@@ -30,7 +30,7 @@ def _identity(reduce: str, dtype: torch.dtype) -> Any:
     return 1 if reduce == "prod" else 0
 
 
-@rules.register("scatter_reduce.two")
+@rules.register("scatter_reduce.two", "scatter.reduce")
 def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """``src`` combined with ``self`` (or only among itself) where ``gather`` would read."""
     if self.ndim == 0 or index.ndim != self.ndim or self.dtype is torch.bool:
@@ -38,7 +38,7 @@ def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: s
     reduce = NAMES.get(reduce, reduce)
     dim = wrap_dim(dim, self.ndim)
     index = to_dtype(index, torch.int64)
-    wide, values = widen(self), widen(_cut_to(src, index.shape))
+    wide, values = widen(self), widen(cut_to(src, index.shape))
     start = wide
     if not include_self:
         start = prims.scatter(wide, index, full(index.shape, _identity(reduce, wide.dtype), wide.dtype, wide.device), dim=dim)
@@ -53,12 +53,6 @@ def scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: s
     return round_to(result, self.dtype)
 
 
-@rules.register("scatter.reduce")
-def scatter_with(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Tensor:
-    """``scatter_reduce`` by its older name."""
-    return scatter_reduce(self, dim, index, src, reduce)
-
-
 @rules.register("scatter.value_reduce")
 def scatter_value_with(self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str) -> Tensor:
     """A number combined with elements."""
@@ -71,21 +65,8 @@ def index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: 
     if self.ndim == 0:
         return NotImplemented
     dim = wrap_dim(dim, self.ndim)
-    at = to_dtype(index, torch.int64)
-    at = prims.broadcast_in_dim(unsqueeze(at, 0) if at.ndim == 0 else at, shape=source.shape, dims=(dim,))
+    at = prims.broadcast_in_dim(vector(index), shape=source.shape, dims=(dim,))
     return scatter_reduce(self, dim, at, source, reduce, include_self=include_self)
-
-
-@rules.register("index_fill.int_Tensor")
-def index_fill_tensor(self: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
-    """An element of a tensor stored at positions of one dim."""
-    if self.ndim == 0:
-        return NotImplemented
-    dim = wrap_dim(dim, self.ndim)
-    at = to_dtype(index, torch.int64)
-    at = wrapped(unsqueeze(at, 0) if at.ndim == 0 else at, self.shape[dim])
-    shape = (*self.shape[:dim], at.shape[0], *self.shape[dim + 1 :])
-    return prims.index_put(self, broadcast_to(to_dtype(value, self.dtype), shape), at, dims=(dim,), accumulate=False)
 
 
 @rules.register("put")

@@ -9,7 +9,7 @@ import torch
 
 from primops import prims
 from primops.meta import Size
-from primops.operand import Scalar, Tensor, broadcast_to, full, to_dtype, unsqueeze
+from primops.operand import Scalar, Tensor, broadcast_to, full, pad_dim, to_dtype, unsqueeze
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, infer_shape, is_one, larger, product, smaller, wrap_dim
@@ -303,13 +303,7 @@ def slice_backward(grad_output: Tensor, input_sizes: Sequence[Size], dim: int, s
     if step != 1:
         zeros = full(input_sizes, 0, grad_output.dtype, grad_output.device)
         return place(grad_output, zeros, dim, low, high, step)
-    return _pad_dim(grad_output, dim, low, size - high)
-
-
-def _pad_dim(a: Tensor, dim: int, before: Size, after: Size) -> Tensor:
-    low, high = ([0] * a.ndim for _ in range(2))
-    low[dim], high[dim] = before, after  # type: ignore[call-overload]
-    return prims.pad(a, low=tuple(low), high=tuple(high), value=0)
+    return pad_dim(grad_output, dim, low, size - high)
 
 
 @rules.register("select_backward")
@@ -318,7 +312,7 @@ def select_backward(grad_output: Tensor, input_sizes: Sequence[Size], dim: int, 
     dim = wrap_dim(dim, len(input_sizes))
     if isinstance(index, int) and index < 0:
         index = input_sizes[dim] + index
-    return _pad_dim(unsqueeze(grad_output, dim), dim, index, input_sizes[dim] - index - 1)
+    return pad_dim(unsqueeze(grad_output, dim), dim, index, input_sizes[dim] - index - 1)
 
 
 # Joining ---------------------------------------------------------------------------------------------------------------------
@@ -333,7 +327,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return prims.cat(*joined, dim=wrap_dim(dim, rank))
 
 
-@rules.register("stack")
+@rules.register("stack", "_stack")
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Side by side along a new dim."""
     dim = wrap_dim(dim, tensors[0].ndim + 1)
@@ -401,12 +395,6 @@ def rot90(self: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     return transpose(flip(self, [second]), first, second) if k == 1 else flip(transpose(self, first, second), [second])
 
 
-@rules.register("_stack")
-def stack_rule(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """``stack`` by its other name."""
-    return stack(tensors, dim)
-
-
 @rules.register("_chunk_cat")
 def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
     """Each tensor's dim padded to a multiple of chunks and cut; chunks of all tensors side by side."""
@@ -414,7 +402,7 @@ def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
     dtype, dim = result_dtype(*tensors), wrap_dim(dim, tensors[0].ndim)
     for tensor in tensors:
         size = -(-tensor.shape[dim] // num_chunks) * num_chunks
-        padded = _pad_dim(to_dtype(tensor, dtype), dim, 0, size - tensor.shape[dim])
+        padded = pad_dim(to_dtype(tensor, dtype), dim, 0, size - tensor.shape[dim])
         rows.append(
             prims.reshape(
                 padded, shape=(*tensor.shape[:dim], num_chunks, product((size // num_chunks, *tensor.shape[dim + 1 :])))
@@ -433,7 +421,4 @@ def resize(self: Tensor, size: Sequence[Size], *, memory_format: Any = None) -> 
     return prims.reshape(flat, shape=tuple(size))
 
 
-@rules.register("resize_as")
-def resize_as(self: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
-    """``resize`` to the shape of a template."""
-    return resize(self, the_template.shape)
+rules.register("resize_as")(lambda self, template, **options: resize(self, template.shape, **options))
