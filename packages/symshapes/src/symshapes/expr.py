@@ -7,7 +7,7 @@ defined; nothing here ever searches.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy
@@ -203,68 +203,28 @@ def _integral(a: Any) -> Any:
     return a if a.is_integer else None
 
 
-class Trunc(sympy.Function):
-    """``int(a)``: rounds towards zero."""
+def _rounding(name: str, function: Callable[[float], int], of_quotient: Callable[[Any, Any], Any]) -> type[sympy.Function]:
+    """``function``, which rounds to an integer; ``of_quotient``: of a quotient of integers, None where that stays open."""
 
-    nargs = (1,)
-    is_integer = True
-
-    @classmethod
-    def eval(cls, *args: Any) -> Any:
-        (a,) = args
+    def evaluate(cls: type, a: Any) -> Any:
         if _is_constant(a):
-            return Integer(math.trunc(number(a)))
-        if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
-            x, y = a.args  # exact below 2**53, far above any size
-            if x.is_nonnegative and y.is_positive:
-                return FloorDiv(x, y)
-        return _integral(a)
+            return Integer(function(number(a)))
+        is_quotient = isinstance(a, TrueDiv) and all(x.is_integer for x in a.args)
+        found = of_quotient(*a.args) if is_quotient else None
+        return _integral(a) if found is None else found
+
+    body = {"nargs": (1,), "is_integer": True, "eval": classmethod(evaluate), "__doc__": f"``{function.__name__}(a)``."}
+    return type(name, (sympy.Function,), body)
 
 
-class Floor(sympy.Function):
-    """``math.floor(a)``."""
-
-    nargs = (1,)
-    is_integer = True
-
-    @classmethod
-    def eval(cls, *args: Any) -> Any:
-        (a,) = args
-        if _is_constant(a):
-            return Integer(math.floor(number(a)))
-        if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
-            return FloorDiv(*a.args)
-        return _integral(a)
+def _truncated(a: Any, b: Any) -> Any:
+    return FloorDiv(a, b) if a.is_nonnegative and b.is_positive else None  # exact below 2**53, far above any size
 
 
-class Ceil(sympy.Function):
-    """``math.ceil(a)``."""
-
-    nargs = (1,)
-    is_integer = True
-
-    @classmethod
-    def eval(cls, *args: Any) -> Any:
-        (a,) = args
-        if _is_constant(a):
-            return Integer(math.ceil(number(a)))
-        if isinstance(a, TrueDiv) and all(x.is_integer for x in a.args):
-            return CeilDiv(*a.args)
-        return _integral(a)
-
-
-class Round(sympy.Function):
-    """``round(a)``: to the nearest integer, halves to even."""
-
-    nargs = (1,)
-    is_integer = True
-
-    @classmethod
-    def eval(cls, *args: Any) -> Any:
-        (a,) = args
-        if _is_constant(a):
-            return Integer(round(number(a)))
-        return _integral(a)
+Trunc = _rounding("Trunc", math.trunc, _truncated)
+Floor = _rounding("Floor", math.floor, FloorDiv)
+Ceil = _rounding("Ceil", math.ceil, CeilDiv)
+Round = _rounding("Round", round, lambda a, b: None)  # halves to even
 
 
 def _math_function(name: str) -> type[sympy.Function]:

@@ -66,30 +66,6 @@ class _PythonPrinter(StrPrinter):
     def _call(self, name: str, expr: Any) -> str:
         return f"{name}({', '.join(self._print(a) for a in expr.args)})"
 
-    def _print_Max(self, expr: Any) -> str:
-        return self._call("max", expr)
-
-    def _print_Min(self, expr: Any) -> str:
-        return self._call("min", expr)
-
-    def _print_Abs(self, expr: Any) -> str:
-        return self._call("abs", expr)
-
-    def _print_ToFloat(self, expr: Any) -> str:
-        return self._call("float", expr)
-
-    def _print_Trunc(self, expr: Any) -> str:
-        return self._call("int", expr)
-
-    def _print_Round(self, expr: Any) -> str:
-        return self._call("round", expr)
-
-    def _print_Floor(self, expr: Any) -> str:
-        return self._call("math.floor", expr)
-
-    def _print_Ceil(self, expr: Any) -> str:
-        return self._call("math.ceil", expr)
-
     def _print_Piecewise(self, expr: Any) -> str:
         (value, condition), (other, _) = expr.args
         return f"({self._print(value)} if {self._print(condition)} else {self._print(other)})"
@@ -97,6 +73,15 @@ class _PythonPrinter(StrPrinter):
     def _print_Function(self, expr: Any) -> str:
         name = expr.func.__name__
         return self._call(f"math.{name[5:].lower()}" if name.startswith("Float") else name, expr)
+
+
+def _print_as_call(name: str) -> Callable[[_PythonPrinter, Any], str]:
+    return lambda self, expr: self._call(name, expr)
+
+
+_BUILTINS = {"Max": "max", "Min": "min", "Abs": "abs", "ToFloat": "float", "Trunc": "int", "Round": "round"}
+for _class, _name in {**_BUILTINS, "Floor": "math.floor", "Ceil": "math.ceil"}.items():
+    setattr(_PythonPrinter, f"_print_{_class}", _print_as_call(_name))
 
 
 def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> str:

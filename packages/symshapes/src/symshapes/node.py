@@ -24,35 +24,25 @@ def _both_float(a: SymNode, b: SymNode) -> type:
     return float if a.pytype is float or b.pytype is float else int
 
 
-def _always_bool(a: SymNode, b: SymNode) -> type:
-    return bool
+def _always(pytype: type) -> Callable[[SymNode, SymNode], type]:
+    return lambda a, b: pytype
 
 
-def _always_float(a: SymNode, b: SymNode) -> type:
-    return float
+def _binary(name: str, python: Callable, symbolic: Callable, result: Callable = _both_float) -> None:
+    """Defines a binary method: Python's meaning on hints, SymPy's on expressions, and the type of the result."""
 
+    def apply(self: SymNode, other: SymNode) -> SymNode:
+        hint = None
+        if self._hint is not None and other._hint is not None:
+            try:
+                hint = python(self._hint, other._hint)
+            except ZeroDivisionError:
+                hint = None
+        pytype = result(self, other)
+        return self.shape_env.make((name, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint)
 
-class _Binary:
-    """One binary method: Python's meaning on hints, SymPy's on expressions, and the type of the result."""
-
-    def __init__(self, name: str, python: Callable, symbolic: Callable, result: Callable = _both_float) -> None:
-        self.name, self.python, self.symbolic, self.result = name, python, symbolic, result
-
-    def method(self) -> Callable[[SymNode, SymNode], SymNode]:
-        name, python, symbolic, result = self.name, self.python, self.symbolic, self.result
-
-        def apply(self: SymNode, other: SymNode) -> SymNode:
-            hint = None
-            if self._hint is not None and other._hint is not None:
-                try:
-                    hint = python(self._hint, other._hint)
-                except ZeroDivisionError:
-                    hint = None
-            pytype = result(self, other)
-            return self.shape_env.make((name, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint)
-
-        apply.__name__ = name
-        return apply
+    apply.__name__ = name
+    setattr(SymNode, name, apply)
 
 
 def _floor_div(a: Any, b: Any) -> Any:
@@ -91,39 +81,6 @@ def _logical_or_bitwise(logical: Callable, bitwise: Callable) -> Callable[[Any, 
 
 def _keep(a: SymNode, b: SymNode) -> type:
     return a.pytype
-
-
-_BINARY = (
-    _Binary("add", operator.add, operator.add),
-    _Binary("sub", operator.sub, operator.sub),
-    _Binary("mul", operator.mul, operator.mul),
-    _Binary("floordiv", operator.floordiv, _floor_div),
-    _Binary("int_floordiv", operator.floordiv, FloorDiv),
-    _Binary("mod", operator.mod, _mod),
-    _Binary("truediv", operator.truediv, TrueDiv, _always_float),
-    _Binary("int_truediv", operator.truediv, TrueDiv, _always_float),
-    _Binary("float_truediv", operator.truediv, TrueDiv, _always_float),
-    _Binary("pow", operator.pow, operator.pow),
-    _Binary("pow_by_natural", operator.pow, operator.pow),
-    _Binary("float_pow", operator.pow, operator.pow, _always_float),
-    _Binary("lshift", operator.lshift, lambda a, b: a * 2**b),
-    _Binary("rshift", operator.rshift, lambda a, b: FloorDiv(a, 2**b)),
-    _Binary("eq", operator.eq, sympy.Eq, _always_bool),
-    _Binary("ne", operator.ne, sympy.Ne, _always_bool),
-    _Binary("lt", operator.lt, sympy.Lt, _always_bool),
-    _Binary("le", operator.le, sympy.Le, _always_bool),
-    _Binary("gt", operator.gt, sympy.Gt, _always_bool),
-    _Binary("ge", operator.ge, sympy.Ge, _always_bool),
-    _Binary("_max", max, sympy.Max),
-    _Binary("_min", min, sympy.Min),
-    _Binary("and_", lambda a, b: a and b, sympy.And, _always_bool),
-    _Binary("or_", lambda a, b: a or b, sympy.Or, _always_bool),
-    _Binary("sym_and", lambda a, b: a and b, sympy.And, _always_bool),
-    _Binary("sym_or", lambda a, b: a or b, sympy.Or, _always_bool),
-    _Binary("bitwise_and", operator.and_, _logical_or_bitwise(sympy.And, BitAnd), _keep),
-    _Binary("bitwise_or", operator.or_, _logical_or_bitwise(sympy.Or, BitOr), _keep),
-    _Binary("bitwise_xor", operator.xor, _logical_or_bitwise(sympy.Xor, BitXor), _keep),
-)
 
 
 def _type_question(pytype: type) -> Callable[[SymNode], bool]:
@@ -374,7 +331,34 @@ def _math_method(name: str) -> Callable[[SymNode], SymNode]:
     return apply
 
 
-for _binary in _BINARY:
-    setattr(SymNode, _binary.name, _binary.method())
+_binary("add", operator.add, operator.add)
+_binary("sub", operator.sub, operator.sub)
+_binary("mul", operator.mul, operator.mul)
+_binary("floordiv", operator.floordiv, _floor_div)
+_binary("int_floordiv", operator.floordiv, FloorDiv)
+_binary("mod", operator.mod, _mod)
+_binary("truediv", operator.truediv, TrueDiv, _always(float))
+_binary("int_truediv", operator.truediv, TrueDiv, _always(float))
+_binary("float_truediv", operator.truediv, TrueDiv, _always(float))
+_binary("pow", operator.pow, operator.pow)
+_binary("pow_by_natural", operator.pow, operator.pow)
+_binary("float_pow", operator.pow, operator.pow, _always(float))
+_binary("lshift", operator.lshift, lambda a, b: a * 2**b)
+_binary("rshift", operator.rshift, lambda a, b: FloorDiv(a, 2**b))
+_binary("eq", operator.eq, sympy.Eq, _always(bool))
+_binary("ne", operator.ne, sympy.Ne, _always(bool))
+_binary("lt", operator.lt, sympy.Lt, _always(bool))
+_binary("le", operator.le, sympy.Le, _always(bool))
+_binary("gt", operator.gt, sympy.Gt, _always(bool))
+_binary("ge", operator.ge, sympy.Ge, _always(bool))
+_binary("_max", max, sympy.Max)
+_binary("_min", min, sympy.Min)
+_binary("and_", lambda a, b: a and b, sympy.And, _always(bool))
+_binary("or_", lambda a, b: a or b, sympy.Or, _always(bool))
+_binary("sym_and", lambda a, b: a and b, sympy.And, _always(bool))
+_binary("sym_or", lambda a, b: a or b, sympy.Or, _always(bool))
+_binary("bitwise_and", operator.and_, _logical_or_bitwise(sympy.And, BitAnd), _keep)
+_binary("bitwise_or", operator.or_, _logical_or_bitwise(sympy.Or, BitOr), _keep)
+_binary("bitwise_xor", operator.xor, _logical_or_bitwise(sympy.Xor, BitXor), _keep)
 for _name in MATH_FUNCTIONS:
     setattr(SymNode, f"sym_{_name}", _math_method(_name))
