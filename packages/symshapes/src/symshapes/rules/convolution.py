@@ -59,7 +59,7 @@ def _per_dim(value: Any, rank: int) -> list[Any]:
     return list(value) * rank if len(value) == 1 else list(value)
 
 
-@RULES.register(aten.convolution.default)
+@RULES.register("convolution")
 def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Dense, in the format that the operands ask for."""
     x, weight = args[:2]
@@ -72,7 +72,7 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
     return restrided(mode, out, _strides(out.shape, _prefers_channels_last(mode, x, weight)))
 
 
-@RULES.register(aten.convolution_backward.default)
+@RULES.register("convolution_backward")
 def convolution_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Gradients of input and weight have the forward's format; the bias gradient is a vector."""
     grad, x, weight = args[:3]
@@ -107,11 +107,8 @@ def _runs_in_onednn(x: Any, weight: Any, args: tuple) -> bool:
 
 
 @RULES.register(
-    aten.upsample_bilinear2d_backward.default,
-    aten.upsample_nearest2d_backward.default,
-    aten.upsample_bicubic2d_backward.default,
-    aten.upsample_nearest3d_backward.default,
-    aten.upsample_trilinear3d_backward.default,
+    "upsample_bilinear2d_backward upsample_nearest2d_backward upsample_bicubic2d_backward upsample_nearest3d_backward "
+    "upsample_trilinear3d_backward"
 )
 def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The input's sizes in the format of the incoming gradient."""

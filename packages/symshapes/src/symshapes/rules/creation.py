@@ -26,7 +26,7 @@ def is_factory(func: Any) -> bool:
     return answer
 
 
-@RULES.register(aten.lift_fresh.default, aten.lift.default)
+@RULES.register("lift_fresh lift")
 def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A real constant built from Python numbers becomes a fake that remembers its small value."""
     (t,) = args
@@ -50,15 +50,7 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
         out.remember(func(*values))
 
 
-@RULES.register(
-    aten.clone.default,
-    aten.empty_like.default,
-    aten.zeros_like.default,
-    aten.ones_like.default,
-    aten.full_like.default,
-    aten.rand_like.default,
-    aten.randn_like.default,
-)
+@RULES.register("clone empty_like zeros_like ones_like full_like rand_like randn_like")
 def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A tensor without gaps gives its own strides to its likeness; other layouts go to the meta kernel."""
     x = args[0]
@@ -76,7 +68,7 @@ def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mode.empty(x.shape, strides, dtype=kwargs.get("dtype") or x.dtype, device=device)
 
 
-@RULES.register(aten._efficientzerotensor.default)
+@RULES.register("_efficientzerotensor")
 def zeros(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Zeros like others: kernels for tensors without memory would run ahead of the mode."""
     return mode.run_op(aten.zeros.default, args, kwargs)

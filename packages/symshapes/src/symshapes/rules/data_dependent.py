@@ -27,7 +27,7 @@ def unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
     return mode.shape_env.create_unbacked(lower=0, upper=upper if isinstance(upper, int) else None)
 
 
-@RULES.register(aten._local_scalar_dense.default)
+@RULES.register("_local_scalar_dense")
 def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """``item()``: a constant's value, or one unbacked symbol per tensor and version."""
     (x,) = args
@@ -50,7 +50,7 @@ def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
     return value
 
 
-@RULES.register(aten.nonzero.default)
+@RULES.register("nonzero")
 def nonzero(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Column-major, as eager returns it."""
     (x,) = args
@@ -58,13 +58,13 @@ def nonzero(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mode.empty((n, x.dim()), (1, n), dtype=torch.int64, device=x.fake_device)
 
 
-@RULES.register(aten.masked_select.default)
+@RULES.register("masked_select")
 def masked_select(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, _ = args
     return mode.empty((unbacked_size(mode, func),), dtype=x.dtype, device=x.fake_device)
 
 
-@RULES.register(aten.index.Tensor)
+@RULES.register("index.Tensor")
 def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Boolean masks become their nonzero indices; other indexing goes to the meta kernel."""
     x, indices = args
@@ -79,29 +79,44 @@ def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return aten.index.Tensor(x, plain)
 
 
-@RULES.register(aten._unique2.default)
-def unique2(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    x = args[0]
-    flags = dict(zip(("sorted", "return_inverse", "return_counts"), args[1:])) | kwargs
-    n = unbacked_size(mode, func, x.numel())
+def _unique(mode: Any, func: Any, x: Any, dim: int | None, inverse: bool, counts: bool) -> Any:
+    sizes: list[Any] = [None] if dim is None else list(x.shape)
+    place = 0 if dim is None else dim % x.dim()
+    n = sizes[place] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[place])
+    positions = (x.shape if dim is None else (x.shape[place],)) if inverse else (0,)
     device = x.fake_device
-    inverse = x.shape if flags.get("return_inverse", False) else (0,)
-    counts = (n,) if flags.get("return_counts", False) else (0,)
     return (
-        mode.empty((n,), dtype=x.dtype, device=device),
-        mode.empty(inverse, dtype=torch.int64, device=device),
-        mode.empty(counts, dtype=torch.int64, device=device),
+        mode.empty(sizes, dtype=x.dtype, device=device),
+        mode.empty(positions, dtype=torch.int64, device=device),
+        mode.empty((n,) if counts else (0,), dtype=torch.int64, device=device),
     )
 
 
-@RULES.register(aten.repeat_interleave.Tensor)
+UNIQUE = {
+    "unique_consecutive": ("self", "return_inverse", "return_counts", "dim"),
+    "unique_dim": ("self", "dim", "sorted", "return_inverse", "return_counts"),
+    "_unique": ("self", "sorted", "return_inverse"),
+    "_unique2": ("self", "sorted", "return_inverse", "return_counts"),
+}
+"""The parameters of the operators that find distinct values."""
+
+
+@RULES.register(" ".join(UNIQUE))
+def unique(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    names = UNIQUE[func._schema.name.removeprefix("aten::")]
+    given = dict(zip(names, args)) | kwargs
+    flags = [bool(given.get(name)) for name in ("return_inverse", "return_counts")]
+    return _unique(mode, func, given["self"], given.get("dim"), *flags)[: len(func._schema.returns)]
+
+
+@RULES.register("repeat_interleave.Tensor")
 def repeat_interleave(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     n = kwargs.get("output_size")
     return mode.empty((unbacked_size(mode, func) if n is None else n,), dtype=x.dtype, device=x.fake_device)
 
 
-@RULES.register(aten.bincount.default)
+@RULES.register("bincount")
 def bincount(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     weights = args[1] if len(args) > 1 else kwargs.get("weights")
@@ -109,7 +124,7 @@ def bincount(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mode.empty((unbacked_size(mode, func),), dtype=dtype, device=x.fake_device)
 
 
-@RULES.register(aten.equal.default, aten.allclose.default, aten.is_nonzero.default)
+@RULES.register("equal allclose is_nonzero")
 def tensor_predicate(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     require_unbacked(mode, func)
     return mode.shape_env.create_unbacked_symbool()

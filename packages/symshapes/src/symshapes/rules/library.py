@@ -18,7 +18,7 @@ FULL = (torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
 
 
-@RULES.register(aten.geqrf.default)
+@RULES.register("geqrf")
 def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Matrices in column-major order, as LAPACK leaves them, and a vector of reflectors."""
     (a,) = args
@@ -28,7 +28,7 @@ def geqrf(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return factors, mode.empty([*batch, torch.sym_min(rows, columns)], dtype=a.dtype, device=a.fake_device)
 
 
-@RULES.register(aten.linalg_lstsq.default)
+@RULES.register("linalg_lstsq")
 def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Solutions lie in the columns of LAPACK's buffer; with singular values the rank decides whether there are residuals."""
     given = dict(zip(("self", "b", "rcond"), args)) | kwargs
@@ -52,9 +52,8 @@ def linalg_lstsq(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 
 
 @RULES.register(
-    aten.fake_quantize_per_tensor_affine_cachemask.default,
-    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
-    aten.fake_quantize_per_channel_affine_cachemask.default,
+    "fake_quantize_per_tensor_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
+    "fake_quantize_per_channel_affine_cachemask"
 )
 def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What lies on the grid, and where the values were in its range."""
@@ -62,21 +61,13 @@ def fake_quantize(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
     return tuple(mode.empty(x.shape, x.stride(), dtype=dtype, device=x.fake_device) for dtype in (x.dtype, torch.bool))
 
 
-@RULES.register(
-    aten.max_unpool2d.default,
-    aten.reflection_pad2d.default,
-    aten.replication_pad2d.default,
-    aten.replication_pad3d.default,
-    aten.channel_shuffle.default,
-)
+@RULES.register("max_unpool2d reflection_pad2d replication_pad2d replication_pad3d channel_shuffle")
 def in_format(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the format of the operand."""
     return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[0])
 
 
-@RULES.register(
-    aten.reflection_pad2d_backward.default, aten.replication_pad2d_backward.default, aten.replication_pad3d_backward.default
-)
+@RULES.register("reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward")
 def in_format_of_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the format of the forward's operand."""
     return _in_format_of(mode, mode.run_meta(func, args, kwargs), args[1])
@@ -86,19 +77,14 @@ def _in_format_of(mode: Any, result: Any, like: Any) -> Any:
     return restrided(mode, result, format_strides(result.shape, has_channels_last_strides(mode.shape_env, like)))
 
 
-@RULES.register(aten.roll.default)
+@RULES.register("roll")
 def roll(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Parts put together along a dimension; without dimensions, in one row."""
     return (in_format if len(args) > 2 or kwargs.get("dims") else dense)(mode, func, args, kwargs)
 
 
 @RULES.register(
-    aten.log_sigmoid_forward.default,
-    aten.nll_loss2d_forward.default,
-    aten.normal.Tensor_Tensor,
-    aten.poisson.default,
-    aten.rrelu_with_noise.default,
-    aten.rrelu_with_noise_functional.default,
+    "log_sigmoid_forward nll_loss2d_forward normal.Tensor_Tensor poisson rrelu_with_noise rrelu_with_noise_functional"
 )
 def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous on the CPU, whatever the operand's strides."""
@@ -110,18 +96,14 @@ def dense(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return restrided(mode, results, format_strides(results.shape, False))
 
 
-@RULES.register(
-    aten.upsample_nearest1d_backward.default,
-    aten._upsample_nearest_exact1d_backward.default,
-    aten.upsample_linear1d_backward.default,
-)
+@RULES.register("upsample_nearest1d_backward _upsample_nearest_exact1d_backward upsample_linear1d_backward")
 def upsample_1d_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous, of the given sizes; the meta kernel reads sizes as plain integers."""
     gradient, sizes = args[0], args[2]
     return mode.empty(sizes, dtype=gradient.dtype, device=gradient.fake_device)
 
 
-@RULES.register(aten.fractional_max_pool3d_backward.default)
+@RULES.register("fractional_max_pool3d_backward")
 def like_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous, with the sizes of the forward's input."""
     x = args[1]
@@ -140,11 +122,8 @@ def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
 
 
 @RULES.register(
-    aten.native_batch_norm.default,
-    aten._native_batch_norm_legit.default,
-    aten._native_batch_norm_legit.no_stats,
-    aten._native_batch_norm_legit_functional.default,
-    aten._native_batch_norm_legit_no_training.default,
+    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional "
+    "_native_batch_norm_legit_no_training"
 )
 def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the format of the operand; in evaluation the CPU kernel saves no statistics (results 1 and 2)."""
@@ -168,7 +147,7 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     return results[0], *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]), *results[3:]
 
 
-@RULES.register(aten.native_batch_norm_backward.default)
+@RULES.register("native_batch_norm_backward")
 def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Gradients of operand, weight and bias: one stands for the others where gradient and operand are laid out alike."""
     gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
@@ -180,7 +159,7 @@ def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[s
     return NotImplemented
 
 
-@RULES.register(aten.histogram.bin_ct, aten.histogram.bins_tensor)
+@RULES.register("histogram.bin_ct histogram.bins_tensor")
 def histogram(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Counts and edges, one edge more."""
     x = args[0]
@@ -189,53 +168,20 @@ def histogram(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return tuple(mode.empty([n], dtype=x.dtype, device=x.fake_device) for n in (count, count + 1))
 
 
-@RULES.register(aten._histogramdd_bin_edges.default)
+@RULES.register("_histogramdd_bin_edges")
 def histogramdd_edges(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, bins = args[:2]
     return [mode.empty([n + 1], dtype=x.dtype, device=x.fake_device) for n in bins]
 
 
-@RULES.register(aten._histogramdd_from_bin_cts.default, aten._histogramdd_from_bin_tensors.default)
+@RULES.register("_histogramdd_from_bin_cts _histogramdd_from_bin_tensors")
 def histogramdd_counts(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, bins = args[:2]
     sizes = [b.shape[0] - 1 if isinstance(b, torch.Tensor) else b for b in bins]
     return mode.empty(sizes, dtype=x.dtype, device=x.fake_device)
 
 
-def _unique(mode: Any, func: Any, x: Any, dim: int | None, inverse: bool, counts: bool) -> Any:
-    sizes: list[Any] = [None] if dim is None else list(x.shape)
-    place = 0 if dim is None else dim % x.dim()
-    n = sizes[place] = unbacked_size(mode, func, x.numel() if dim is None else x.shape[place])
-    positions = (x.shape if dim is None else (x.shape[place],)) if inverse else (0,)
-    device = x.fake_device
-    return (
-        mode.empty(sizes, dtype=x.dtype, device=device),
-        mode.empty(positions, dtype=torch.int64, device=device),
-        mode.empty((n,) if counts else (0,), dtype=torch.int64, device=device),
-    )
-
-
-@RULES.register(aten.unique_consecutive.default)
-def unique_consecutive(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    given = dict(zip(("self", "return_inverse", "return_counts", "dim"), args)) | kwargs
-    flags = [bool(given.get(name)) for name in ("return_inverse", "return_counts")]
-    return _unique(mode, func, given["self"], given.get("dim"), *flags)
-
-
-@RULES.register(aten.unique_dim.default)
-def unique_dim(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    given = dict(zip(("self", "dim", "sorted", "return_inverse", "return_counts"), args)) | kwargs
-    flags = [bool(given.get(name)) for name in ("return_inverse", "return_counts")]
-    return _unique(mode, func, given["self"], given["dim"], *flags)
-
-
-@RULES.register(aten._unique.default)
-def unique(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    given = dict(zip(("self", "sorted", "return_inverse"), args)) | kwargs
-    return _unique(mode, func, given["self"], None, bool(given.get("return_inverse")), False)[:2]
-
-
-@RULES.register(aten._ctc_loss.Tensor)
+@RULES.register("_ctc_loss.Tensor")
 def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Losses, and probabilities per step for states between and on the labels of the longest target."""
     x, targets = args[:2]
@@ -244,8 +190,8 @@ def ctc_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return tuple(mode.empty(size, dtype=x.dtype, device=x.fake_device) for size in ((batch,), (batch, steps, states)))
 
 
-@RULES.register(aten._ctc_loss_backward.default)
-@RULES.register(aten._ctc_loss_backward.Tensor)
+@RULES.register("_ctc_loss_backward")
+@RULES.register("_ctc_loss_backward.Tensor")
 def ctc_loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Dense, like the logarithms of probabilities."""
     return mode.empty(args[1].shape, dtype=args[1].dtype, device=args[1].fake_device)

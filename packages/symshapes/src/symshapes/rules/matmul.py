@@ -30,17 +30,13 @@ def _product(mode: Any, a: Any, b: Any) -> Any:
     return mode.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.fake_device)
 
 
-@RULES.register(aten.mm.default)
-def mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return _product(mode, *args) if len(args) == 2 and _agree(mode, func, args, 2) else NotImplemented
+@RULES.register("mm bmm")
+def product(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    rank = 2 if func is aten.mm.default else 3
+    return _product(mode, *args) if len(args) == 2 and _agree(mode, func, args, rank) else NotImplemented
 
 
-@RULES.register(aten.bmm.default)
-def bmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    return _product(mode, *args) if len(args) == 2 and _agree(mode, func, args, 3) else NotImplemented
-
-
-@RULES.register(aten.addmm.default)
+@RULES.register("addmm")
 def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """``bias`` is a row or a full matrix here; other broadcasts go to the meta kernel."""
     bias, a, b = args[:3]

@@ -18,10 +18,6 @@ RULES = RuleTable()
 Dtype = Callable[[Sequence[Any]], torch.dtype | None]
 
 
-def _promoted(operands: Sequence[Any]) -> torch.dtype:
-    return result_dtype(operands)
-
-
 def _float(operands: Sequence[Any]) -> torch.dtype:
     dtype = result_dtype(operands)
     return dtype if dtype.is_floating_point else torch.get_default_dtype()
@@ -29,10 +25,6 @@ def _float(operands: Sequence[Any]) -> torch.dtype:
 
 def _bool(operands: Sequence[Any]) -> torch.dtype:
     return torch.bool
-
-
-def _same(operands: Sequence[Any]) -> torch.dtype:
-    return operands[0].dtype
 
 
 def _only_float(operands: Sequence[Any]) -> torch.dtype | None:
@@ -103,17 +95,11 @@ def in_place(count: int) -> Rule:
 
 def _table(names: str, dtype: Dtype, count: int) -> None:
     for name in names.split():
-        RULES.register(_op(name))(elementwise(dtype, count, wraps=count == 2 and name != "pow.Tensor_Scalar"))
+        RULES.register(name)(elementwise(dtype, count, wraps=count == 2 and name != "pow.Tensor_Scalar"))
 
 
-def _op(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(aten, packet), overload or "default")
-
-
-_table("abs neg sign square floor ceil round trunc", _only_numeric, 1)
-_table("relu", _only_numeric, 1)
-_table("bitwise_not", _same, 1)
+_table("abs neg sign square floor ceil round trunc relu", _only_numeric, 1)
+_table("bitwise_not", lambda operands: operands[0].dtype, 1)
 _table(
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "sigmoid erf erfc reciprocal",
@@ -122,14 +108,18 @@ _table(
 )
 _table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardtanh hardshrink softshrink", _only_float, 1)
 _table("logical_not isnan isinf", _bool, 1)
-_table("add.Tensor mul.Tensor maximum minimum", _promoted, 2)
+_table("add.Tensor mul.Tensor maximum minimum", result_dtype, 2)
 _table("sub.Tensor remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
 _table("gcd lcm", _only_integer, 2)
-_table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", _promoted, 2)
+_table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2)
 _table("sub.Scalar remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
 _table("div.Tensor div.Scalar atan2 copysign.Tensor", _float, 2)
 _table("logaddexp logaddexp2", _only_float, 2)
-_table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
+_table(
+    " ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")),
+    _bool,
+    2,
+)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
 _table("heaviside hardshrink_backward softshrink_backward", _agreeing, 2)
@@ -137,7 +127,7 @@ _table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
 _table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
 
 
-@RULES.register(aten.where.self)
+@RULES.register("where.self")
 def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     condition, a, b = args
     if not all(map(is_fake, args)) or condition.dtype is not torch.bool or a.dtype.is_complex or b.dtype.is_complex:
@@ -147,12 +137,12 @@ def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mode.empty(sizes, result_strides(mode, args, sizes), dtype=result_dtype((a, b)), device=device)
 
 
-@RULES.register(aten.div.Tensor_mode)
+@RULES.register("div.Tensor_mode")
 def divide_and_round(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return elementwise(_float if kwargs.get("rounding_mode") is None else _only_numeric, 2, wraps=True)(mode, func, args, {})
 
 
-@RULES.register(aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default)
+@RULES.register("clamp clamp_min clamp_max")
 def clamp(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     operands = [x for x in (*args, *kwargs.values()) if x is not None]
     if not is_fake(args[0]) or len(operands) < 2:
@@ -160,9 +150,6 @@ def clamp(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return elementwise(_only_numeric, len(operands))(mode, func, tuple(operands), {})
 
 
-RULES.register(
-    *(_op(f"{n}_.Tensor") for n in ("add", "sub", "mul", "div")),
-    *(_op(f"{n}_.Scalar") for n in ("add", "sub", "mul")),
-)(in_place(2))
-RULES.register(*(_op(f"{n}_.default") for n in ("relu", "sigmoid", "tanh", "exp", "sqrt", "neg", "zero", "silu")))(in_place(1))
-RULES.register(aten.addcmul_.default, aten.addcdiv_.default)(in_place(3))
+RULES.register("add_.Tensor sub_.Tensor mul_.Tensor div_.Tensor add_.Scalar sub_.Scalar mul_.Scalar")(in_place(2))
+RULES.register("relu_ sigmoid_ tanh_ exp_ sqrt_ neg_ zero_ silu_")(in_place(1))
+RULES.register("addcmul_ addcdiv_")(in_place(3))

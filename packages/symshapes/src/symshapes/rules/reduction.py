@@ -43,7 +43,7 @@ def _reduce(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any], dtype: to
     return NotImplemented if sizes is None else mode.empty(sizes, dtype=dtype, device=x.fake_device)
 
 
-@RULES.register(aten.sum.default, aten.sum.dim_IntList, aten.prod.default, aten.prod.dim_int)
+@RULES.register("sum sum.dim_IntList prod prod.dim_int")
 def total(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Integers add up in int64."""
     x = args[0]
@@ -51,13 +51,13 @@ def total(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return _reduce(mode, func, args, kwargs, kwargs.get("dtype") or own)
 
 
-@RULES.register(aten.mean.default, aten.mean.dim, aten.var.correction, aten.std.correction)
+@RULES.register("mean mean.dim var.correction std.correction")
 def mean(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     dtype = kwargs.get("dtype") or args[0].dtype
     return _reduce(mode, func, args, kwargs, dtype) if dtype.is_floating_point else NotImplemented
 
 
-@RULES.register(aten.var_mean.correction)
+@RULES.register("var_mean.correction")
 def var_mean(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     first, second = (mean(mode, func, args, kwargs) for _ in range(2))
     return NotImplemented if first is NotImplemented else (first, second)
@@ -69,22 +69,22 @@ def _all_nonempty(x: Any) -> bool:
     )
 
 
-@RULES.register(aten.amax.default, aten.amin.default)
+@RULES.register("amax amin")
 def extremum(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return _reduce(mode, func, args, kwargs, args[0].dtype) if _all_nonempty(args[0]) else NotImplemented
 
 
-@RULES.register(aten.any.default, aten.all.default, aten.any.dim, aten.all.dim)
+@RULES.register("any all any.dim all.dim")
 def truth(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return NotImplemented if args[0].dtype is torch.uint8 else _reduce(mode, func, args, kwargs, torch.bool)
 
 
-@RULES.register(aten.argmax.default, aten.argmin.default)
+@RULES.register("argmax argmin")
 def position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return _reduce(mode, func, args, kwargs, torch.int64) if _all_nonempty(args[0]) else NotImplemented
 
 
-@RULES.register(aten.max.dim, aten.min.dim)
+@RULES.register("max.dim min.dim")
 def extremum_with_position(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x = args[0]
     if not _all_nonempty(x):
@@ -93,7 +93,7 @@ def extremum_with_position(mode: Any, func: Any, args: tuple, kwargs: dict[str, 
     return NotImplemented if values is NotImplemented else (values, places)
 
 
-@RULES.register(aten._softmax.default, aten._log_softmax.default)
+@RULES.register("_softmax _log_softmax")
 def softmax(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, dim, half_to_float = args
     if half_to_float or not x.dtype.is_floating_point or not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
@@ -101,7 +101,7 @@ def softmax(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
 
 
-@RULES.register(aten.native_layer_norm.default)
+@RULES.register("native_layer_norm")
 def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """One dtype for all operands: output like the input, statistics over the outer dimensions."""
     x, normalized, weight, bias, _ = args
@@ -119,7 +119,7 @@ def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     return tuple(make)
 
 
-@RULES.register(aten.native_layer_norm_backward.default)
+@RULES.register("native_layer_norm_backward")
 def native_layer_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     _, x, _, _, _, weight, bias, mask = args
     if not is_fake(x) or any(p is not None and p.dtype is not x.dtype for p in (weight, bias)):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 Rule = Callable[[Any, Any, tuple, dict[str, Any]], Any]
+
+
+def op_of(name: str) -> Any:
+    """The op of ``aten`` with that name, such as ``mm`` or ``add.Tensor``."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 class RuleTable:
@@ -16,10 +24,10 @@ class RuleTable:
         self.get = self._rules.get  # the dispatcher's only lookup
 
     def register(self, *ops: Any) -> Callable[[Rule], Rule]:
-        """Registers the decorated rule for ``ops``. Raises ValueError for an op that has a rule."""
+        """Registers the decorated rule for ops, or for the names in a text. Raises ValueError for an op that has a rule."""
 
         def add(rule: Rule) -> Rule:
-            for op in ops:
+            for op in (op for given in ops for op in (map(op_of, given.split()) if isinstance(given, str) else (given,))):
                 if op in self._rules:
                     raise ValueError(f"{op} already has a rule")
                 self._rules[op] = rule

@@ -30,24 +30,8 @@ def _symbolic(op: Any) -> Callable[[Callable[..., Geometry | None]], Callable[..
 
 
 @RULES.register(
-    aten.view.default,
-    aten.permute.default,
-    aten.transpose.int,
-    aten.t.default,
-    aten.expand.default,
-    aten.unsqueeze.default,
-    aten.squeeze.default,
-    aten.squeeze.dim,
-    aten.squeeze.dims,
-    aten.slice.Tensor,
-    aten.select.int,
-    aten.split.Tensor,
-    aten.split_with_sizes.default,
-    aten.unbind.int,
-    aten.as_strided.default,
-    aten.diagonal.default,
-    aten.detach.default,
-    aten.alias.default,
+    "view permute transpose.int t expand unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor select.int split.Tensor "
+    "split_with_sizes unbind.int as_strided diagonal detach alias"
 )
 def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A fake over the same storage; keeps the value of a small constant."""
