@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 import sympy
@@ -19,6 +19,14 @@ from loopir.ops import OPS, DtypeRule
 from loopir.peephole import known_cast, known_result
 
 T = TypeVar("T")
+
+
+def _unary(op: str) -> Callable[[OpsHandler[T], T], T]:
+    return lambda self, a: self.elementwise(op, a)
+
+
+def _binary(op: str) -> Callable[[OpsHandler[T], T, T], T]:
+    return lambda self, a, b: self.elementwise(op, a, b)
 
 
 class OpsHandler(ABC, Generic[T]):
@@ -75,137 +83,51 @@ class OpsHandler(ABC, Generic[T]):
     def where(self, condition: T, a: T, b: T) -> T:
         return self.elementwise("where", condition, a, b)
 
-    def neg(self, a: T) -> T:
-        return self.elementwise("neg", a)
+    neg = _unary("neg")
+    abs = _unary("abs")
+    sign = _unary("sign")
+    floor = _unary("floor")
+    ceil = _unary("ceil")
+    trunc = _unary("trunc")
+    round = _unary("round")
+    exp = _unary("exp")
+    expm1 = _unary("expm1")
+    log = _unary("log")
+    log2 = _unary("log2")
+    log1p = _unary("log1p")
+    sqrt = _unary("sqrt")
+    rsqrt = _unary("rsqrt")
+    sin = _unary("sin")
+    cos = _unary("cos")
+    tan = _unary("tan")
+    atan = _unary("atan")
+    sinh = _unary("sinh")
+    cosh = _unary("cosh")
+    tanh = _unary("tanh")
+    erf = _unary("erf")
+    lgamma = _unary("lgamma")
+    not_ = _unary("not")
 
-    def abs(self, a: T) -> T:
-        return self.elementwise("abs", a)
-
-    def sign(self, a: T) -> T:
-        return self.elementwise("sign", a)
-
-    def floor(self, a: T) -> T:
-        return self.elementwise("floor", a)
-
-    def ceil(self, a: T) -> T:
-        return self.elementwise("ceil", a)
-
-    def trunc(self, a: T) -> T:
-        return self.elementwise("trunc", a)
-
-    def round(self, a: T) -> T:
-        return self.elementwise("round", a)
-
-    def exp(self, a: T) -> T:
-        return self.elementwise("exp", a)
-
-    def expm1(self, a: T) -> T:
-        return self.elementwise("expm1", a)
-
-    def log(self, a: T) -> T:
-        return self.elementwise("log", a)
-
-    def log2(self, a: T) -> T:
-        return self.elementwise("log2", a)
-
-    def log1p(self, a: T) -> T:
-        return self.elementwise("log1p", a)
-
-    def sqrt(self, a: T) -> T:
-        return self.elementwise("sqrt", a)
-
-    def rsqrt(self, a: T) -> T:
-        return self.elementwise("rsqrt", a)
-
-    def sin(self, a: T) -> T:
-        return self.elementwise("sin", a)
-
-    def cos(self, a: T) -> T:
-        return self.elementwise("cos", a)
-
-    def tan(self, a: T) -> T:
-        return self.elementwise("tan", a)
-
-    def atan(self, a: T) -> T:
-        return self.elementwise("atan", a)
-
-    def sinh(self, a: T) -> T:
-        return self.elementwise("sinh", a)
-
-    def cosh(self, a: T) -> T:
-        return self.elementwise("cosh", a)
-
-    def tanh(self, a: T) -> T:
-        return self.elementwise("tanh", a)
-
-    def erf(self, a: T) -> T:
-        return self.elementwise("erf", a)
-
-    def lgamma(self, a: T) -> T:
-        return self.elementwise("lgamma", a)
-
-    def not_(self, a: T) -> T:
-        return self.elementwise("not", a)
-
-    def add(self, a: T, b: T) -> T:
-        return self.elementwise("add", a, b)
-
-    def sub(self, a: T, b: T) -> T:
-        return self.elementwise("sub", a, b)
-
-    def mul(self, a: T, b: T) -> T:
-        return self.elementwise("mul", a, b)
-
-    def minimum(self, a: T, b: T) -> T:
-        return self.elementwise("minimum", a, b)
-
-    def maximum(self, a: T, b: T) -> T:
-        return self.elementwise("maximum", a, b)
-
-    def remainder(self, a: T, b: T) -> T:
-        return self.elementwise("remainder", a, b)
-
-    def fmod(self, a: T, b: T) -> T:
-        return self.elementwise("fmod", a, b)
-
-    def div(self, a: T, b: T) -> T:
-        return self.elementwise("div", a, b)
-
-    def pow(self, a: T, b: T) -> T:
-        return self.elementwise("pow", a, b)
-
-    def atan2(self, a: T, b: T) -> T:
-        return self.elementwise("atan2", a, b)
-
-    def floordiv(self, a: T, b: T) -> T:
-        return self.elementwise("floordiv", a, b)
-
-    def and_(self, a: T, b: T) -> T:
-        return self.elementwise("and", a, b)
-
-    def or_(self, a: T, b: T) -> T:
-        return self.elementwise("or", a, b)
-
-    def xor(self, a: T, b: T) -> T:
-        return self.elementwise("xor", a, b)
-
-    def lshift(self, a: T, b: T) -> T:
-        return self.elementwise("lshift", a, b)
-
-    def rshift(self, a: T, b: T) -> T:
-        return self.elementwise("rshift", a, b)
-
-    def eq(self, a: T, b: T) -> T:
-        return self.elementwise("eq", a, b)
-
-    def ne(self, a: T, b: T) -> T:
-        return self.elementwise("ne", a, b)
-
-    def lt(self, a: T, b: T) -> T:
-        return self.elementwise("lt", a, b)
-
-    def le(self, a: T, b: T) -> T:
-        return self.elementwise("le", a, b)
+    add = _binary("add")
+    sub = _binary("sub")
+    mul = _binary("mul")
+    minimum = _binary("minimum")
+    maximum = _binary("maximum")
+    remainder = _binary("remainder")
+    fmod = _binary("fmod")
+    div = _binary("div")
+    pow = _binary("pow")
+    atan2 = _binary("atan2")
+    floordiv = _binary("floordiv")
+    and_ = _binary("and")
+    or_ = _binary("or")
+    xor = _binary("xor")
+    lshift = _binary("lshift")
+    rshift = _binary("rshift")
+    eq = _binary("eq")
+    ne = _binary("ne")
+    lt = _binary("lt")
+    le = _binary("le")
 
 
 class Recorder(OpsHandler[Value]):
