@@ -21,7 +21,8 @@ from primops import (
 from primops.builder import map_values
 from primops.decompositions import RANDOM_OPS
 from primops.testing import assert_matches, check_against_eager, trace
-from primops.testing.cases import CASES, calls
+
+from packages.primops.tests.cases import CASES, calls
 
 # No CPU kernel to compare with, or random (test_random.py).
 NO_KERNEL = {

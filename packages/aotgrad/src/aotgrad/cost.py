@@ -27,50 +27,14 @@ class Recompute(Enum):
     NEVER = auto()  # random, of a size that depends on data, or an op we know nothing about
 
 
-_CHEAP_OPS = frozenset(
-    [
-        aten._to_copy,
-        aten.clone,
-        aten.full,
-        aten.full_like,
-        aten.zeros,
-        aten.zeros_like,
-        aten.ones,
-        aten.ones_like,
-        aten.new_zeros,
-        aten.new_ones,
-        aten.new_full,
-        aten.new_empty_strided,
-        aten.empty_strided,
-        aten.empty_like,
-        aten.scalar_tensor,
-        aten.arange,
-        aten.copy,
-        aten.where,
-        aten.cat,
-        aten.stack,
-        aten.constant_pad_nd,
-        aten.slice_scatter,
-        aten.select_scatter,
-        aten.tril_indices,
-        aten.triu_indices,
-        aten.tril,
-        aten.triu,
-        aten.repeat,
-        aten.flip,
-        aten.sum,
-        aten.mean,
-        aten.amax,
-        aten.amin,
-        aten.any,
-        aten.all,
-        aten.var,
-        aten.var_mean,
-        aten.native_layer_norm,
-        aten._softmax,
-        aten._log_softmax,
-    ]
-)
+_CHEAP_OPS = frozenset([
+    aten._to_copy, aten.clone, aten.full, aten.full_like, aten.zeros, aten.zeros_like, aten.ones, aten.ones_like,
+    aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty_strided, aten.empty_strided, aten.empty_like,
+    aten.scalar_tensor, aten.arange, aten.copy, aten.where, aten.cat, aten.stack, aten.constant_pad_nd, aten.slice_scatter,
+    aten.select_scatter, aten.tril_indices, aten.triu_indices, aten.tril, aten.triu, aten.repeat, aten.flip, aten.sum,
+    aten.mean, aten.amax, aten.amin, aten.any, aten.all, aten.var, aten.var_mean, aten.native_layer_norm, aten._softmax,
+    aten._log_softmax,
+])  # fmt: skip
 _UNKNOWN_SIZE = 4096  # elements assumed along an unbacked dimension
 _FLOPS_PER_BYTE = 64  # arithmetic in the time that one byte travels: about 10 on a CPU core, 200 on a tensor core
 _UNREPEATABLE = frozenset([torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_bitwise, torch.Tag.data_dependent_output])

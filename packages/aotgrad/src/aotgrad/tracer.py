@@ -20,24 +20,12 @@ aten = torch.ops.aten
 _next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 # questions about a tensor, not computation
-_QUERIES = frozenset(
-    [
-        torch.ops.prim.device.default,
-        aten.size.default,
-        aten.stride.default,
-        aten.storage_offset.default,
-        aten.sym_size.default,
-        aten.sym_stride.default,
-        aten.sym_storage_offset.default,
-        aten.sym_numel.default,
-        aten.sym_size.int,
-        aten.sym_stride.int,
-        aten.is_contiguous.default,
-        aten.is_contiguous.memory_format,
-        aten.dim.default,
-        aten.numel.default,
-    ]
-)
+_QUERIES = frozenset([
+    torch.ops.prim.device.default, aten.size.default, aten.stride.default, aten.storage_offset.default,
+    aten.sym_size.default, aten.sym_stride.default, aten.sym_storage_offset.default, aten.sym_numel.default,
+    aten.sym_size.int, aten.sym_stride.int, aten.is_contiguous.default, aten.is_contiguous.memory_format, aten.dim.default,
+    aten.numel.default,
+])  # fmt: skip
 # the result is the operand: below autograd these do nothing
 _IDENTITIES = frozenset([aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.lift.default])
 # computed at once on constants: torch's own kernels branch on such values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -93,7 +94,7 @@ class _Run:
 
     def call(self, node: fx.Node) -> Any:
         if node.op == "get_attr":
-            return self.promoted(_attribute(self.gm, str(node.target)))
+            return self.promoted(attrgetter(str(node.target))(self.gm))
         assert callable(node.target)
         read = self.operand if isinstance(node.target, OpOverload) else self.lookup
         function = node.target
@@ -133,10 +134,3 @@ def substitute(size: Any, symbols: Mapping[Any, int]) -> Any:
         raise PrimopsError(f"{expression} has unbound symbols {sorted(map(str, found.free_symbols))}")
     kind = int if isinstance(size, torch.SymInt) else float if isinstance(size, torch.SymFloat) else bool
     return kind(found)
-
-
-def _attribute(module: torch.nn.Module, path: str) -> Any:
-    value: Any = module
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -108,7 +109,7 @@ class _Pass:
     def input(self, node: fx.Node) -> Any:
         value = node.meta.get("val")
         if node.op == "get_attr" and value is None:
-            value = _attribute(self.gm, str(node.target))
+            value = attrgetter(str(node.target))(self.gm)
         if isinstance(value, fx.GraphModule):  # a branch, which becomes a parameter
             return value
         if value is None and "val" not in node.meta:
@@ -337,10 +338,3 @@ def _is_exotic(tree: Any, stored: bool = False) -> bool:
 def _dtype_of(value: GraphValue | TensorMeta) -> torch.dtype:
     meta = value.meta if isinstance(value, GraphValue) else value
     return meta.dtype if isinstance(meta, TensorMeta) else torch.bool
-
-
-def _attribute(module: torch.nn.Module, path: str) -> Any:
-    value: Any = module
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import fx
@@ -86,6 +86,9 @@ class MetaReading:
     def uniform(self, shape: tuple[Any, ...], device: torch.device) -> TensorMeta:
         """Metadata of a float32 tensor."""
         return contiguous(shape, torch.float32, device)
+
+
+AnyPrim = TypeVar("AnyPrim", bound="Prim")
 
 
 class Prim:
@@ -226,16 +229,11 @@ def registered() -> dict[str, Prim]:
 
 def define(schema: str, **fields: Any) -> Prim:
     """Creates a prim of the op set. Raises PrimError when the name is taken."""
-    prim = Prim(schema, **fields)
-    if prim.name in _BY_NAME:
-        raise PrimError(f"there is a prim {prim.name} already")
-    _BY_NAME[prim.name] = prim
-    return prim
+    return add(Prim(schema, **fields))
 
 
-def define_extern(name: str, operators: Sequence[str], **fields: Any) -> ExternPrim:
-    """Creates an extern prim of the op set. Raises PrimError when the name is taken."""
-    prim = ExternPrim(name, operators, **fields)
+def add(prim: AnyPrim) -> AnyPrim:
+    """Adds a prim to the op set. Raises PrimError when the name is taken."""
     if prim.name in _BY_NAME:
         raise PrimError(f"there is a prim {prim.name} already")
     _BY_NAME[prim.name] = prim

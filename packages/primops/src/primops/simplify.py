@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,19 +21,15 @@ Rule = Callable[["Call"], "GraphValue | None"]
 _RULES: dict[Prim, list[Rule]] = {}
 
 
+@dataclass(slots=True)
 class Call:
     """A prim call about to be recorded."""
 
-    __slots__ = ("builder", "meta", "operands", "params", "prim")
-
-    def __init__(
-        self, builder: GraphBuilder, prim: Prim, operands: tuple[Any, ...], params: dict[str, Any], meta: TensorMeta
-    ) -> None:
-        self.builder = builder
-        self.prim = prim
-        self.operands = operands
-        self.params = params
-        self.meta = meta
+    builder: GraphBuilder
+    prim: Prim
+    operands: tuple[Any, ...]
+    params: dict[str, Any]
+    meta: TensorMeta
 
     def full(self, value: Any) -> GraphValue:
         """The result, known to be one number everywhere."""

@@ -25,30 +25,11 @@ from primops.decompositions import (
     view,
 )
 
-DEFAULT = arithmetic.rules.merged(
-    elementary.rules,
-    activation.rules,
-    view.rules,
-    reduction.rules,
-    normalization.rules,
-    batch_norm.rules,
-    loss.rules,
-    indexing.rules,
-    creation.rules,
-    random.rules,
-    random.derivatives,
-    pooling.rules,
-    interpolation.rules,
-    grid_sample.rules,
-    scatter.rules,
-    special.rules,
-    strided.rules,
-    linear.rules,
-    margin.rules,
-    foreach.rules,
-    embedding_bag.rules,
-    quantization.rules,
-)
+_FAMILIES = (
+    arithmetic, elementary, activation, view, reduction, normalization, batch_norm, loss, indexing, creation, random, pooling,
+    interpolation, grid_sample, scatter, special, strided, linear, margin, foreach, embedding_bag, quantization,
+)  # fmt: skip
+DEFAULT = random.derivatives.merged(*(family.rules for family in _FAMILIES))
 
 RANDOM_OPS = tuple(random.rules)
 seeded_rule = random.seeded_rule

@@ -1,63 +1,9 @@
-# ruff: noqa: F401
+# ruff: noqa: F401, F403
 """The prims, as callables: ``prims.add(a, b)``. See ``primops.opset`` for the list and ``primops.prim`` for the readings."""
 
 from primops.prim import Prim, registered
 from primops.prims.control import cond, scan, while_loop
 from primops.prims.creation import full, iota
-from primops.prims.elementwise import (
-    abs,
-    acos,
-    add,
-    asin,
-    atan,
-    atan2,
-    bitcast,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    ceil,
-    convert,
-    cos,
-    cosh,
-    div,
-    eq,
-    erf,
-    exp,
-    expm1,
-    floor,
-    floor_div,
-    fmod,
-    ge,
-    gt,
-    le,
-    lgamma,
-    log,
-    log1p,
-    log2,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    ne,
-    neg,
-    pow,
-    remainder,
-    round,
-    rsqrt,
-    shift_left,
-    shift_right,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    sub,
-    tan,
-    tanh,
-    trigamma,
-    trunc,
-    where,
-)
 from primops.prims.extern import EXTERN_PRIMS
 from primops.prims.indexing import gather, index, index_put, scatter, scatter_add, scatter_reduce
 from primops.prims.movement import broadcast_in_dim, cat, flip, pad, permute, reshape, window
@@ -67,6 +13,8 @@ from primops.prims.reduction import all_ as all
 from primops.prims.reduction import amax, amin, argmax, argmin, cumprod, cumsum, prod
 from primops.prims.reduction import any_ as any
 from primops.prims.reduction import sum_ as sum
+
+from .elementwise import *
 
 for _name, _prim in registered().items():
     globals().setdefault(_name, _prim)  # special functions and extern prims have no variable of their own

@@ -130,10 +130,6 @@ def _comparison(name: str, meaning: str, tags: str = "") -> Prim:
     )
 
 
-def _floor_div_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return torch.div(a, b, rounding_mode="floor")
-
-
 neg = _elementwise("neg(a)", "-a", NUMBERS)
 abs = _elementwise("abs(a)", "|a|", NUMBERS)
 sign = _elementwise("sign(a)", "-1, 0 or 1; 0 for NaN", NUMBERS, aten="sgn")
@@ -198,13 +194,9 @@ SPECIAL_FUNCTIONS = _special("""
 """)
 SPECIAL_FUNCTIONS |= _special("gcd(a, b): greatest common divisor; lcm(a, b): least common multiple", INTEGER_DTYPES)
 trigamma = _elementwise(
-    "trigamma(a)",
-    "second derivative of lgamma",
-    FLOATS,
-    numerics=SPECIAL,
-    tags="special",
+    "trigamma(a)", "second derivative of lgamma", FLOATS, numerics=SPECIAL, tags="special",
     function=lambda a: torch.polygamma(1, a),
-)
+)  # fmt: skip
 
 add = _elementwise("add(a, b)", "a + b", NUMBERS, tags="commutative")
 sub = _elementwise("sub(a, b)", "a - b", NUMBERS)
@@ -216,15 +208,8 @@ maximum = _elementwise("maximum(a, b)", "the larger; NaN wins", NUMBERS, tags="c
 minimum = _elementwise("minimum(a, b)", "the smaller; NaN wins", NUMBERS, tags="commutative")
 fmod = _elementwise("fmod(a, b)", "a - b * trunc(a / b), sign of a", NUMBERS)
 remainder = _elementwise("remainder(a, b)", "a - b * floor(a / b), sign of b", NUMBERS)
-floor_div = define(
-    "floor_div(a, b)",
-    group="elementwise binary",
-    meaning="floor(a / b)",
-    dtype_rule="the operands' dtype",
-    meta_rule=_same_dtype_rule(NUMBERS),
-    reference=_on_tensors(_floor_div_reference),
-    numerics=EXACT,
-    tags=frozenset({"elementwise"}),
+floor_div = _elementwise(
+    "floor_div(a, b)", "floor(a / b)", NUMBERS, function=lambda a, b: torch.div(a, b, rounding_mode="floor")
 )
 bitwise_and = _elementwise("bitwise_and(a, b)", "a & b; logical for bool", INTEGERS, tags="commutative")
 bitwise_or = _elementwise("bitwise_or(a, b)", "a | b; logical for bool", INTEGERS, tags="commutative")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from primops.meta import TensorMeta, contiguous_strides
-from primops.prim import ExternPrim, Layout, define_extern
+from primops.prim import ExternPrim, Layout, add
 from primops.shapes import size_hint
 
 DOT = "products accumulate in float32 or wider (integers: the operand's dtype), in any order"
@@ -145,9 +145,8 @@ def _read() -> tuple[ExternPrim, ...]:
             group, numerics = left, right
             continue
         name, _, operators = left.partition(":")
-        made.append(
-            define_extern(name, operators.split(), group=group, meaning=right, numerics=numerics, layout=LAYOUTS.get(name))
-        )
+        prim = ExternPrim(name, operators.split(), group=group, meaning=right, numerics=numerics, layout=LAYOUTS.get(name))
+        made.append(add(prim))
     return tuple(made)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -77,29 +78,17 @@ def _reduction(
     )
 
 
-def _arg_reduction(name: str, meaning: str, reference: Callable[..., torch.Tensor]) -> Prim:
+def _along(
+    name: str, meaning: str, reference: Callable[..., torch.Tensor], rule: Callable[..., TensorMeta], **more: str
+) -> Prim:
+    """A reduction or scan of one dim."""
     return define(
-        f"{name}(a, *, dim)",
-        group="reduction",
-        meaning=meaning,
-        dtype_rule="int64",
-        meta_rule=_arg_rule,
-        reference=reference,
-        tags=frozenset({"reduction"}),
+        f"{name}(a, *, dim)", meaning=meaning, meta_rule=rule, reference=reference, tags=frozenset({more["group"]}), **more
     )
 
 
-def _scan(name: str, meaning: str, reference: Callable[..., torch.Tensor]) -> Prim:
-    return define(
-        f"{name}(a, *, dim)",
-        group="scan",
-        meaning=meaning,
-        dtype_rule="that of a",
-        meta_rule=_scan_rule,
-        reference=reference,
-        numerics="accumulates in the operand's dtype",
-        tags=frozenset({"scan"}),
-    )
+_arg_reduction = partial(_along, rule=_arg_rule, group="reduction", dtype_rule="int64")
+_scan = partial(_along, rule=_scan_rule, group="scan", dtype_rule="that of a", numerics="accumulates in the operand's dtype")
 
 
 ACCUMULATION = "accumulates in the operand's dtype, in any order"

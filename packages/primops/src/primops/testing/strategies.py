@@ -311,19 +311,10 @@ _BY_NAME: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
     **dict.fromkeys(_EXTERN, _extern),
 }
 _BY_GROUP: dict[str, Callable[[str], st.SearchStrategy[PrimCall]]] = {
-    "elementwise unary": _elementwise,
-    "elementwise binary": _elementwise,
-    "comparison": _elementwise,
-    "selection": _selection,
-    "conversion": _conversion,
-    "shape": _shape,
-    "indexing": _indexing,
-    "reduction": _reduction,
-    "scan": _reduction,
-    "creation": _creation,
-    "random": _random,
-    "control flow": _control,
-}
+    "elementwise unary": _elementwise, "elementwise binary": _elementwise, "comparison": _elementwise,
+    "selection": _selection, "conversion": _conversion, "shape": _shape, "indexing": _indexing, "reduction": _reduction,
+    "scan": _reduction, "creation": _creation, "random": _random, "control flow": _control,
+}  # fmt: skip
 GENERATED = tuple(n for n, p in OPSET.items() if n in _BY_NAME or (p.group in _BY_GROUP and not isinstance(p, ExternPrim)))
 """Prims that ``prim_calls`` makes calls of: all but the extern prims whose operands need a model of their own."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from primops.testing.cases.make import INF, NAN, Make, case, with_options
+from packages.primops.tests.cases.make import INF, NAN, Make, case, with_options
 
 # Reductions and scans ---------------------------------------------------------------------------------------------------------
 

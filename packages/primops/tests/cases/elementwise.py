@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from primops.testing.cases.make import INF, NAN, case, with_options
+from packages.primops.tests.cases.make import INF, NAN, case, with_options
 
 # Elementwise ------------------------------------------------------------------------------------------------------------------
 

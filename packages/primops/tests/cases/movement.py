@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from primops.testing.cases.make import case, with_options
+from packages.primops.tests.cases.make import case, with_options
 
 # Views ------------------------------------------------------------------------------------------------------------------------
 

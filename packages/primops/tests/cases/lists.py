@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
 from primops.decompositions.foreach import UNARY
-from primops.testing.cases.make import Make, case, with_options
+
+from packages.primops.tests.cases.make import Make, case, with_options
 
 
 def _list(m: Make, count: int = 2) -> list[torch.Tensor]:
