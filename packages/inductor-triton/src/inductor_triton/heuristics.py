@@ -16,9 +16,11 @@ REREAD_BLOCK = 4096
 HELD_ROW = 40960
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
-SHORT_COLUMN, FEW_ELEMENTS = 1024, 2**19
+SHORT_COLUMN = 1024
+FEW_ELEMENTS = 2**18
+"""Elements of columns that the time of a load decides on and not the number of loads."""
 TILE_ROWS = 128
-"""Rows of a block of columns that stays in registers between two passes."""
+"""Rows of a block of columns that stays in registers between two passes, and of the chunks of split columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +134,27 @@ def _column_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     is_long = work.operations > LONG_COLUMNS
     is_wide = is_long and work.long_arithmetic
+    if work.static and length > 32 and work.reduction * work.points <= FEW_ELEMENTS and not is_wide and not work.gathers:
+        return _few_columns(work, length)
     columns = _clamp(next_power_of_two(work.points), 1, 64 if not is_wide else 128 if work.points % 256 else 256)
-    is_short = work.reduction <= SHORT_COLUMN or work.reduction * work.points <= FEW_ELEMENTS
-    while is_short and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
+    while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
         columns //= 2
-    persistent = work.static and work.reduction > 0 and length <= (TILE_ROWS if work.passes > 1 and not is_long else 32)
+    is_tile = work.static and 0 < work.reduction <= TILE_ROWS and not is_wide and not work.gathers
+    if is_tile and work.passes > 1 and not is_long:  # in registers from one pass to the next
+        columns = min(columns, max(16, TILE_ELEMENTS * 2 // length))
+        return Config(x=columns, r=length, persistent=True, num_warps=_clamp(columns * length // 1024, 1, 2))
+    persistent = work.static and work.reduction > 0 and length <= 32
     is_heavy = is_long and not is_wide  # of many operands: few elements per program leave room for others' loads
     rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_heavy else 1))
-    # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.
-    warps = columns * rows // (2048 if work.gathers else 512 if is_heavy else 256)
+    # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps. Short columns are
+    # spread over many programs: few warps each spare them the exchange.
+    warps = columns * rows // (2048 if work.gathers else 1024 if is_tile and not is_heavy else 512 if is_heavy else 256)
     return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_wide else 4))
+
+
+def _few_columns(work: Workload, length: int) -> Config:
+    """Few columns, and all of them in the cache: what counts is how many loads are in flight."""
+    several = work.passes > 1
+    rows = min(length, 1024 if several else 512 if length > 256 else 128)
+    columns = _clamp(TILE_ELEMENTS // rows, (8 if several else 16) // work.itemsize, 16)
+    return Config(x=columns, r=rows, persistent=several and rows == length, num_warps=4 if rows <= 128 else 8)

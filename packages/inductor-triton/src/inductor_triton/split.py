@@ -20,7 +20,7 @@ from inductor_triton.indexing import INDEXED, flat_position, index_of, integer, 
 from inductor_triton.moments import Squares, of_chunk, of_chunks, squares_of
 from inductor_triton.tiling import choose_tiling, describe, steps
 
-PROGRAMS = 4 * MULTIPROCESSORS
+PROGRAMS, MOST_PROGRAMS = 4 * MULTIPROCESSORS, 32 * MULTIPROCESSORS
 SMALLEST_SHARE = 128 * 1024
 """Bytes that a program must read for a split to be worth two more launches (about 4 us each way)."""
 SMALLEST_CHUNK = 32
@@ -47,9 +47,7 @@ def split_reduction(kernel: Kernel) -> Split | None:
     if programs >= MULTIPROCESSORS or share < SMALLEST_SHARE:
         return None
     wanted = PROGRAMS if work.inner_contiguous else PROGRAMS * 4 // max(2, tiling.config.num_warps)
-    loops = None
-    if not work.inner_contiguous and any(squares_of(flat.bodies, place) for place in range(len(flat.bodies))):
-        loops = _tiles(flat.reduction)
+    loops = None if work.inner_contiguous else _tiles(flat.reduction, MOST_PROGRAMS // programs)
     loops = loops or _chunked(flat.reduction, -(-wanted // programs))
     return None if loops is None else _Splitter(flat, *loops).run()
 
@@ -98,16 +96,17 @@ def _chunked(reduction: tuple[Range, ...], wanted: int) -> Chunks | None:
     return None
 
 
-def _tiles(reduction: tuple[Range, ...]) -> Chunks | None:
-    """Chunks that a block of columns holds whole, so that their mean and what is about it take one reading."""
+def _tiles(reduction: tuple[Range, ...], most: int) -> Chunks | None:
+    """Chunks, ``most`` of them, that a block of columns holds whole: their mean and what is about it take one reading."""
     first, *others = reduction
     extent = int(first.extent)
     lengths = [n for n in range(SMALLEST_CHUNK, TILE_ROWS + 1) if extent % n == 0]
     even = [n for n in lengths if n % SMALLEST_CHUNK == 0]
-    if others or not lengths or extent <= TILE_ROWS:
+    count = extent // max(even or lengths, default=1)
+    if others or not lengths or not 1 < count <= most:
         return None
     replaced: dict[sympy.Symbol, sympy.Expr] = {}
-    chunk, rest = _cut(first, extent // max(even or lengths), replaced)
+    chunk, rest = _cut(first, count, replaced)
     return (chunk,), (rest,), replaced
 
 
