@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from inductor_triton import Split, split_reduction
+from inductor_triton.codegen import generate_sequence
 from inductor_triton.generator import TritonCodeGenerator
 from inductor_triton.moments import squares_of
+from inductor_triton.spec import sequence_of
 from loopir import ArtifactStore, Kernel, check_kernel, evaluate_kernel, parse_kernel
 
 COLUMNS = """
@@ -200,6 +202,11 @@ def test_what_stays_whole(old: str, new: str):
     if "argmin" in new:
         text = text.replace("'argmin', a, 'float32'", "'argmin', a, 'int64'").replace("low: Out('float32'", "low: Out('int64'")
     assert split_reduction(parse_kernel(text)) is None
+
+
+def test_a_variance_in_two_launches(golden):
+    parts = sequence_of(generate_sequence(parse_kernel(TWO_VARIANCES))).parts
+    golden("\n".join(part.text[part.text.rindex("# num_warps") :] for part in parts))
 
 
 def test_the_generator_runs_the_parts():
