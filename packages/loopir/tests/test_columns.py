@@ -10,11 +10,6 @@ from loopir.schedule import columns
 ROWS, COLUMNS = 1100, 24
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch):
-    monkeypatch.setattr(columns, "DEVICES", ("cpu",))
-
-
 def added(host):
     steps = [step for kernel in host.program.kernels for body in kernel.bodies for step in body.instructions]
     return sum(step.op == "store" and step.args[3] == "add" for step in steps)
@@ -65,7 +60,7 @@ def test_transposed_reads_stay_apart(run):
     run(function, torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, ROWS), tolerance=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(100, COLUMNS), (ROWS, 9000)])
+@pytest.mark.parametrize("shape", [(60, COLUMNS), (ROWS, 9000)])
 def test_few_rows_or_long_rows_stay_apart(compiled, shape):
     def function(x):
         return x.softmax(1), x.sum(0)
@@ -73,7 +68,18 @@ def test_few_rows_or_long_rows_stay_apart(compiled, shape):
     assert added(compiled(function, torch.empty(shape))) == 0
 
 
-def test_deterministic_algorithms_stay_apart(compiled):
+def test_sizes_that_are_not_known(run_dynamic):
+    host = run_dynamic(
+        lambda x, g: ((x + g).amax(1), (x * g).sum(0)),
+        lambda n: (torch.randn(n, COLUMNS), torch.randn(n, COLUMNS)),
+        ([0], [0]),
+        sizes=(200, 3, 70),
+    )
+    assert added(host) == 1
+
+
+def test_deterministic_algorithms_stay_apart(compiled, monkeypatch):
+    monkeypatch.setattr(columns, "IN_ORDER", ())
     torch.use_deterministic_algorithms(True)
     try:
         assert added(compiled(norm_backward, *(torch.empty(s) for s in ((ROWS, COLUMNS), (ROWS, COLUMNS), (COLUMNS,))))) == 0
@@ -82,7 +88,7 @@ def test_deterministic_algorithms_stay_apart(compiled):
 
 
 def test_other_devices_keep_their_kernels(compiled, monkeypatch):
-    monkeypatch.setattr(columns, "DEVICES", ())
+    monkeypatch.setattr(columns, "LEAST_ROWS", {})
     host = compiled(norm_backward, *(torch.empty(s) for s in ((ROWS, COLUMNS), (ROWS, COLUMNS), (COLUMNS,))))
     assert isinstance(host, loopir.HostProgram)
     assert added(host) == 0

@@ -13,9 +13,10 @@ from inductor_cpp import collective
 from inductor_cpp.access import accessed_once
 from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
-from inductor_cpp.emit import RULES, Emitter
+from inductor_cpp.emit import RULES, Emitter, sums_of
+from inductor_cpp.exponentials import divide_exponentials
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, make_plan, next_row
+from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, make_plan, next_row, row_length
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
@@ -29,6 +30,7 @@ def kernel_text(kernel: Kernel) -> str:
 
     The entry takes the buffers' addresses and then the sizes as int64; it returns non-zero for an index out of range.
     """
+    comments, kernel = _comments(kernel), divide_exponentials(kernel)
     plan = make_plan(kernel)
     name = identifier(kernel.name)
     parameters = [
@@ -37,19 +39,40 @@ def kernel_text(kernel: Kernel) -> str:
     ]
     arguments = [identifier(item.name) for item in (*kernel.buffers, *kernel.sizes)]
     share = [SHARE] if plan.step == SHARE else []
-    signature = ", ".join(["i64 first", "i64 last", "bool shared", *(f"i64 {name}" for name in share), *parameters])
+    sums = [f"f64* {sums_of(buffer)}_part" for buffer in plan.sums]
+    signature = ", ".join(["i64 first", "i64 last", "bool shared", *(f"i64 {name}" for name in share), *sums, *parameters])
     units = Block(header=f"static __attribute__((noinline)) int {name}_units({signature}) {{", footer="}")
     _write_units(kernel, plan, units)
     entry = Block(header=f'extern "C" int {name}({", ".join(parameters)}) {{', footer="}")
-    call = ", ".join(["first", "last", "false" if plan.owned else "shared", *share, *arguments])
+    bounds = ["units * chunk / chunks", "units * (chunk + 1) / chunks"] if plan.sums else ["first", "last"]
+    length = print_index(row_length(plan))
+    parts = [f"{sums_of(buffer)}_parts.data + chunk * ({length})" for buffer in plan.sums]
+    call = f"{name}_units({', '.join([*bounds, 'false' if plan.owned else 'shared', *share, *parts, *arguments])})"
     work = print_index(plan.work)
     if share:
         assert plan.axis is not None
         shared = f"share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work})"
         entry.add(f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};")
     entry.add(f"const i64 units = {_unit_count(plan)}, work = {work};")
-    entry.add(f"return parallel(units, work, [&](i64 first, i64 last, bool shared) LAMBDA {{ return {name}_units({call}); }});")
-    return "\n".join([*_comments(kernel), *units.render(), *entry.render(), ""])
+    if plan.sums:
+        _write_chunks(plan, length, call, entry)
+    else:
+        entry.add(f"return parallel(units, work, [&](i64 first, i64 last, bool shared) LAMBDA {{ return {call}; }});")
+    return "\n".join([*comments, *units.render(), *entry.render(), ""])
+
+
+def _write_chunks(plan: Plan, length: str, call: str, entry: Block) -> None:
+    """Rows are cut into chunks, one per thread, whose sums are added up in order."""
+    entry.add("const i64 chunks = chunks_of(units, work);")
+    for buffer in plan.sums:
+        entry.add(f"scratch<f64> {sums_of(buffer)}_parts(chunks * ({length}));")
+    header = "if (int error = parallel(chunks, work, [&](i64 first, i64 last, bool shared) LAMBDA {"
+    inside = entry.open(header, "})) return error;")
+    inside.add(f"for (i64 chunk = first; chunk < last; ++chunk) if (int error = {call}) return error;")
+    inside.add("return 0;")
+    for buffer in plan.sums:
+        entry.add(f"add_parts({identifier(buffer)}, {sums_of(buffer)}_parts.data, chunks, {length});")
+    entry.add("return 0;")
 
 
 def _width(plan: Plan) -> str:
@@ -127,6 +150,11 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
                 emitter.emit(step)
     if plan.role is Role.POINTS:
         emitter.levels[1].add("return 0;")
+    for buffer in plan.sums:
+        rows.add(f"columns<plus, f32> {sums_of(buffer)}({print_index(row_length(plan))});")
+        rows.add(f"{sums_of(buffer)}.reset({print_index(row_length(plan))});")
+        unit.add(f"{sums_of(buffer)}.next();")
+        target.add(f"{sums_of(buffer)}.write({sums_of(buffer)}_part);")
     target.add("return 0;")
 
 
@@ -213,7 +241,7 @@ def _write_inner(emitter: Emitter, body: Body, asked: Iterable[tuple[str, sympy.
         emitter.symbol_depth[item.symbol.name] = base + 1 + number
     emitter.guards = _guards(plan, base)
     for buffer, place in asked:
-        loops[-1].add(f"ask_for_lanes<W>({identifier(buffer)} + {print_index(place)});")
+        loops[-1].add(f"ask_for_lanes<W, 2>({identifier(buffer)} + {print_index(place)});")
     for step in body.instructions:
         emitter.emit_kept(step)
     nest = _close_loops(emitter, loops)
@@ -225,7 +253,7 @@ def _write_inner(emitter: Emitter, body: Body, asked: Iterable[tuple[str, sympy.
 
 
 def _row(emitter: Emitter, row: str, dtype: torch.dtype) -> str:
-    length = print_index(math.prod((item.extent for item in emitter.plan.inner), start=sympy.Integer(1)))
+    length = print_index(row_length(emitter.plan))
     return f"scratch<{c_type(dtype)}> {row}({length});"
 
 

@@ -21,7 +21,7 @@ from inductor_cpp.access import (
 from inductor_cpp.dtypes import c_type, literal
 from inductor_cpp.elementwise import expression
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import Plan, Role
+from inductor_cpp.plan import COMPARISONS, Plan, Role, row_position
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import Kept
 from inductor_cpp.scope import Binding, Block
@@ -151,11 +151,8 @@ class Emitter:
             self.levels[-1].add(f"store<W, {c_type(step.dtype)}>({address}, {self.bindings[step.result].text}, {self.count});")
 
     def row_position(self) -> str:
-        """The place of lane 0 in a scratch row, which is laid out as the loops run."""
-        position: sympy.Expr = sympy.Integer(0)
-        for item in self.plan.inner:
-            position = position * item.extent + item.symbol
-        return print_index(sympy.expand(position))
+        """The place of lane 0 in a scratch row."""
+        return print_index(row_position(self.plan.inner))
 
 
 def emit_elementwise(e: Emitter, step: Instruction) -> None:
@@ -186,6 +183,18 @@ def emit_cast(e: Emitter, step: Instruction) -> None:
     assert step.result is not None
     if operand.vector and operand.dtype is torch.float32 and step.dtype is torch.bfloat16:
         e.bindings[step.result] = replace(e.bindings[step.result], exact=operand.text)
+
+
+def emit_comparison(e: Emitter, step: Instruction) -> None:
+    """Numbers that count up along the lanes are compared with one number by lane, in 32 bits."""
+    operands = [e.operand(arg) for arg in step.args]
+    counted = [operand.run_start is not None and operand.dtype is torch.int64 for operand in operands]
+    if sum(counted) != 1 or operands[counted.index(False)].vector or operands[0].dtype != operands[1].dtype:
+        emit_elementwise(e, step)
+        return
+    lane = f"splat<W>(lane_of<W>({operands[counted.index(False)].text}, {operands[counted.index(True)].run_start}))"
+    texts = ["lane_numbers<W>()" if each else lane for each in counted]
+    e.define(step, expression(step.op, texts, step.dtype), vector=True, depth=e.depth_of(step))
 
 
 def emit_quotient(e: Emitter, step: Instruction) -> None:
@@ -319,6 +328,9 @@ def emit_store(e: Emitter, step: Instruction) -> None:
         target.add(f"add_to({place}, {value.text}, shared);" if mode == "add" else f"{place} = {value.text};")
         return
     text, address = e.as_vector(value), f"{pointer} + {e.index(expr)}"
+    if buffer in e.plan.sums:
+        target.add(f"{sums_of(str(buffer))}.merge<W>({e.index(expr)}, {text}, {e.count});")
+        return
     tile = e.tiles.store(str(buffer), expr, dtype, set(e.bindings)) if e.tiles is not None and mode is None else None
     if tile is not None:
         target.add(f"store<W, {kind}>({tile}, {text}, {e.count});")
@@ -339,6 +351,11 @@ def emit_store(e: Emitter, step: Instruction) -> None:
         target.add(f"scatter_add<W, {kind}>({e.count}, {text}, shared, {lane});")
     else:
         target.add(f"scatter<W, {kind}>({e.count}, {text}, {lane});")
+
+
+def sums_of(buffer: str) -> str:
+    """The name of what a thread's rows add to ``buffer``."""
+    return f"{identifier(buffer)}_sums"
 
 
 def emit_indirect(e: Emitter, step: Instruction) -> None:
@@ -379,6 +396,7 @@ RULES = {
     "uniform": emit_uniform,
     "cast": emit_cast,
     "div": emit_quotient,
+    **dict.fromkeys(COMPARISONS, emit_comparison),
     "floordiv": emit_division,
     "remainder": emit_division,
     "fmod": emit_division,

@@ -10,7 +10,7 @@ import sympy
 import torch
 from loopir import Body, Instruction, Kernel, Range
 
-from inductor_cpp.access import accesses, as_expr, stride_along, value_names
+from inductor_cpp.access import accessed_once, accesses, as_expr, stride_along, value_names
 
 HINT = 64
 STEP = 4096
@@ -25,6 +25,7 @@ HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", 
 LIBM = frozenset(
     ["tan", "asin", "acos", "atan", "sinh", "cosh", "lgamma", "pow", "atan2", "log2", "fmod", "remainder", "floordiv"]
 )
+COMPARISONS = ("eq", "ne", "lt", "le")
 ORDERED_REDUCTIONS = ("argmax", "argmin")
 
 
@@ -43,7 +44,8 @@ class Plan:
     ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile;
     ``columns`` runs the reduction outside the lanes of a unit, a group of rows at a time, with the columns' results so far in a
     scratch row; ``owned`` makes a unit a share of the vector axis with all outer loops inside, so that no two threads add to
-    the same place. With step SHARE the entry cuts the vector axis by the number of threads."""
+    the same place. With step SHARE the entry cuts the vector axis by the number of threads. ``sums`` are buffers to which every
+    row adds at the same places, one per position in the row: threads do so in memory of their own."""
 
     role: Role
     axis: Range | None
@@ -56,6 +58,7 @@ class Plan:
     tiled: bool = False
     columns: bool = False
     owned: bool = False
+    sums: tuple[str, ...] = ()
 
 
 def make_plan(kernel: Kernel) -> Plan:
@@ -65,7 +68,8 @@ def make_plan(kernel: Kernel) -> Plan:
         return Plan(Role.NONE, None, kernel.ranges, kernel.reduction, 0, None, False, total_work(kernel))
     if axis in kernel.reduction:
         inner = (*(item for item in kernel.reduction if item != axis), axis)
-        return Plan(Role.REDUCTION, axis, kernel.ranges, inner, choose_width(kernel, axis), None, False, total_work(kernel))
+        width, sums = choose_width(kernel, axis), _row_sums(kernel, inner)
+        return Plan(Role.REDUCTION, axis, kernel.ranges, inner, width, None, False, total_work(kernel), sums=sums)
     outer = tuple(item for item in kernel.ranges if item != axis)
     if _adds_apart(kernel, axis):
         width = choose_width(kernel, axis)
@@ -81,6 +85,19 @@ def make_plan(kernel: Kernel) -> Plan:
         step = _step(kernel, axis, outer, width, reduces, tiled)
     block_first = transposed is not None and step is not None and not columns
     return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, total_work(kernel), tiled, columns)
+
+
+def row_position(inner: tuple[Range, ...]) -> sympy.Expr:
+    """The place in a row that is laid out as the loops ``inner`` run."""
+    position: sympy.Expr = sympy.Integer(0)
+    for item in inner:
+        position = position * item.extent + item.symbol
+    return sympy.expand(position)
+
+
+def row_length(plan: Plan) -> sympy.Expr:
+    """The elements of a row."""
+    return math.prod((item.extent for item in plan.inner), start=sympy.Integer(1))
 
 
 def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
@@ -120,7 +137,8 @@ def instructions(kernel: Kernel) -> list[Instruction]:
 
 def choose_width(kernel: Kernel, axis: Range) -> int:
     """Leaves per vector: more for short bodies (independent accumulators), fewer for long or wide ones (registers)."""
-    steps = varying_along(kernel, axis)
+    compared = _only_compared(kernel)
+    steps = [step for step in varying_along(kernel, axis) if step.result not in compared]
     if any(step.op == "uniform" for step in steps):
         width = 4  # one Philox block gives four elements
     elif len(steps) > 60 or any(step.dtype in (torch.int64, torch.float64) for step in steps):
@@ -146,6 +164,13 @@ def varying_along(kernel: Kernel, axis: Range) -> list[Instruction]:
     return found
 
 
+def _only_compared(kernel: Kernel) -> set[str]:
+    """Numbers of places that only comparisons use: lanes are compared instead (``emit``)."""
+    steps = instructions(kernel)
+    other = {name for step in steps if step.op not in COMPARISONS for name in value_names(step)}
+    return {step.result for step in steps if step.result and step.op == "index_expr"} - other
+
+
 def cost(step: Instruction) -> int:
     """Work of one instruction in element operations."""
     return 8 if step.op in HEAVY else 24 if step.op in LIBM else 1
@@ -158,6 +183,18 @@ def total_work(kernel: Kernel) -> sympy.Expr:
     outer = sum(cost(step) for body in kernel.bodies if not body.inner for step in body.instructions)
     inner = sum(cost(step) for body in kernel.bodies if body.inner for step in body.instructions)
     return sympy.expand(points * (outer + inner * per_point))
+
+
+def _row_sums(kernel: Kernel, inner: tuple[Range, ...]) -> tuple[str, ...]:
+    """Float32 buffers that the kernel adds to, once, at the position in the row."""
+    place, once = row_position(inner), accessed_once(kernel)
+    plain = {item.name for item in kernel.buffers if item.dtype is torch.float32 and item.name in once}
+    return tuple(
+        str(step.args[0])
+        for step, inside in accesses(kernel)
+        if inside and step.op == "store" and step.args[3] == "add" and step.args[0] in plain
+        if sympy.expand(as_expr(step.args[1]) - place) == 0
+    )
 
 
 def _adds_apart(kernel: Kernel, axis: Range) -> bool:
@@ -205,10 +242,11 @@ def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, red
 
 
 def fetching_pass(kernel: Kernel) -> Body | None:
-    """The one of several passes over a row that fetches the next row: the first with much arithmetic, else the last."""
+    """The first of several passes over a row with much arithmetic, which fetches the next row; others leave that to the
+    processor."""
     passes = [body for body in kernel.bodies if body.inner]
     heavy = (body for body in passes if any(cost(step) > 1 for step in body.instructions))
-    return next(heavy, passes[-1]) if len(passes) > 1 else None
+    return next(heavy, None) if len(passes) > 1 else None
 
 
 def next_row(kernel: Kernel, plan: Plan) -> list[tuple[str, sympy.Expr]]:

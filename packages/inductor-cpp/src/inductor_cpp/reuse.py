@@ -46,7 +46,7 @@ def find_kept(kernel: Kernel, plan: Plan) -> Kept:
         return kept
     if math.prod(hint_of(kernel, item.extent) for item in kernel.reduction) > LONGEST_ROW:
         return kept
-    keys = _Keys(kernel, plan.axis.symbol)
+    keys = Keys(kernel, plan.axis.symbol)
     seen: dict[Hashable, _Known] = {}
     for number, body in enumerate(kernel.bodies):
         if not body.inner:
@@ -67,10 +67,10 @@ def find_kept(kernel: Kernel, plan: Plan) -> Kept:
     return kept
 
 
-class _Keys:
+class Keys:
     """Structural identity of the values of inner bodies, what they cost, and whether they differ along the row."""
 
-    def __init__(self, kernel: Kernel, axis: sympy.Symbol) -> None:
+    def __init__(self, kernel: Kernel, axis: sympy.Symbol | None) -> None:
         self.axis, self.stored = axis, stored_buffers(kernel)
         self.keys: dict[str, Hashable] = {}
         self.numbers: dict[Hashable, int] = {}
@@ -112,7 +112,7 @@ class _Keys:
         return (type(arg).__name__, repr(arg)) if isinstance(arg, int | float) else arg  # type: ignore[return-value]
 
 
-def _needed(steps: tuple[Instruction, ...], keys: _Keys, seen: dict[Hashable, _Known]) -> set[str]:
+def _needed(steps: tuple[Instruction, ...], keys: Keys, seen: dict[Hashable, _Known]) -> set[str]:
     """Values still read when those that can be loaded from a scratch row are. An index is checked where it is first seen."""
     needed: set[str] = set()
     for step in reversed(steps):

@@ -72,8 +72,8 @@ template <class V> INLINE two<V> fetch_where_wide(const void* p, vm m) {
 #endif
 
 const i64 AHEAD = 12;
-template <int W, class T> INLINE void ask_for_lanes(const T* p) {      // at any address
-  for (unsigned long c = 0; c < W * sizeof(T); c += 64) __builtin_prefetch((const char*)p + c, 0, 3);
+template <int W, int level = 3, class T> INLINE void ask_for_lanes(const T* p) {      // at any address; level 3 is the nearest cache
+  for (unsigned long c = 0; c < W * sizeof(T); c += 64) __builtin_prefetch((const char*)p + c, 0, level);
 }
 
 // ---- how each element type lies in memory ----
@@ -256,9 +256,9 @@ template <int W, class T, class N> INLINE void add_lanes(T* p, vec<T, W> v, N n,
 }
 
 // ---- a row of values that a later pass over the same row reads again ----
-extern "C" void* malloc(unsigned long); extern "C" void free(void*);
+extern "C" void* aligned_alloc(unsigned long, unsigned long); extern "C" void free(void*);
 template <class T> struct scratch {
   T* data;
-  scratch(i64 count) : data((T*)malloc((unsigned long)(count > 0 ? count : 1) * sizeof(T))) {}
+  scratch(i64 count) : data((T*)aligned_alloc(64, ((unsigned long)(count > 0 ? count : 1) * sizeof(T) + 63) / 64 * 64)) {}
   ~scratch() { free(data); }
 };

@@ -3,11 +3,13 @@
 extern "C" int omp_get_max_threads(); extern "C" int omp_get_thread_num(); extern "C" int omp_get_num_threads(); extern "C" int omp_in_parallel();
 extern "C" void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
 const i64 WORK_PER_THREAD = 16384;
+INLINE i64 threads_of(i64 work) {
+  i64 threads = work / WORK_PER_THREAD;
+  return threads <= 1 ? 1 : index_min(threads, omp_in_parallel() ? 1 : omp_get_max_threads());
+}
 // How many elements of an axis each thread gets when they are shared out along it, in whole vectors.
 template <int W> INLINE i64 share_of(i64 extent, i64 work) {
-  i64 threads = work / WORK_PER_THREAD;
-  if (threads > 1) { i64 most = omp_in_parallel() ? 1 : omp_get_max_threads(); threads = threads > most ? most : threads; }
-  if (threads < 1) threads = 1;
+  i64 threads = threads_of(work);
   i64 vectors = (extent + W * threads - 1) / (W * threads);
   return (vectors > 0 ? vectors : 1) * W;
 }
@@ -19,11 +21,21 @@ template <class F> static void member(void* data) {
   for (int old = 0; old < error && !__atomic_compare_exchange_n(&t->failed, &old, error, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);) {}
 }
 template <class F> INLINE int parallel(i64 units, i64 work, F run) {
-  i64 threads = work / WORK_PER_THREAD;
-  if (threads > units) threads = units;
-  if (threads > 1) { i64 most = omp_in_parallel() ? 1 : omp_get_max_threads(); threads = threads > most ? most : threads; }
+  i64 threads = index_min(threads_of(work), units);
   if (threads <= 1) return units > 0 ? run(0, units, false) : 0;
   team<F> all = {&run, units, 0};
   GOMP_parallel(member<F>, &all, (unsigned)threads, 0);
   return all.failed;
+}
+// What chunks of rows add to the same places: as many chunks as threads, of some rows each; `parts` has a row per chunk.
+INLINE i64 chunks_of(i64 rows, i64 work) { return index_min(threads_of(work), (rows + GROUP - 1) / GROUP); }
+static __attribute__((noinline)) void add_parts(f32* to, const f64* parts, i64 chunks, i64 count) {
+  parallel((count + 1023) / 1024, chunks * count, [&](i64 first, i64 last, bool) LAMBDA {
+    return lanes<LANES>(first * 1024, index_min(last * 1024, count), [&](i64 i, auto n) LAMBDA {
+      auto sum = cast<f64>(load<LANES>((const f32*)to + i, n));
+      for (i64 chunk = 0; chunk < chunks; ++chunk) sum = sum + load<LANES>(parts + chunk * count + i, n);
+      store<LANES, f32>(to + i, cast<f32>(sum), n);
+      return 0;
+    });
+  });
 }

@@ -134,6 +134,12 @@ template <class Op, class T> struct columns {
     if constexpr (sums) return cast<T>(load<W>((const A*)row.data + i, n) + cast<A>(last));
     else return last;
   }
+  void write(A* to) const {
+    lanes<LANES>(0, count, [&](i64 i, auto n) LAMBDA {
+      store<LANES, A>(to + i, load<LANES>((const A*)row.data + i, n) + cast<A>(load<LANES>((const T*)near.data + i, n)), n);
+      return 0;
+    });
+  }
 };
 template <int W, i64 D = 1, class F, class G> INLINE int lanes_blocked(i64 begin, i64 end, F step, G flush) {
   for (i64 b = begin; b < end; b += BLOCK * W) {

@@ -131,6 +131,12 @@ template <> struct counter<LANES> { static inline LAMBDA vqq of(i64 base, i64 st
   vqq lane = widen(LANE); return {lane.a * step + base, lane.b * step + base}; } };
 template <> struct counter<1> { static inline LAMBDA i64 of(i64 base, i64) { return base; } };
 template <int W> INLINE vec<i64, W> iota(i64 base, i64 step) { return counter<W>::of(base, step); }   // base + lane * step
+template <int W> struct lane_counter { static inline LAMBDA vec<i32, W> from(i32 base) {
+  return {lane_counter<W / 2>::from(base), lane_counter<W / 2>::from(base + W / 2)}; } };
+template <> struct lane_counter<LANES> { static inline LAMBDA vi from(i32 base) { return LANE + base; } };
+template <int W> INLINE vec<i32, W> lane_numbers() { return lane_counter<W>::from(0); }
+// The lane that has `number` when lane 0 has `first`, or one before or behind them all.
+template <int W> INLINE i32 lane_of(i64 number, i64 first) { return number < first ? -1 : (u64)(number - first) > W ? W : (i32)(number - first); }
 
 template <int W> struct prefix { template <class N> static inline LAMBDA vec<bool, W> of(N n) {
   return {prefix<W / 2>::of(low<W / 2>(n)), prefix<W / 2>::of(high<W / 2>(n))}; } };

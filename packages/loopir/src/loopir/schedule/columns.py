@@ -1,8 +1,8 @@
 """Column sums beside row work: a row kernel that reads what sums over the rows read adds each row's share to them.
 
 The gradients of a norm's weight and bias are sums over rows of what the row pass has in registers. A kernel has one reduction
-(C4.1), so the sums become stores with ``mode="add"`` into zeroed memory; a code generator keeps them in registers over the
-rows of a program. Only for devices whose atomics are cheap, and not where results must be the same in every run.
+(C4.1), so the sums become stores with ``mode="add"`` into zeroed memory; a code generator keeps them apart over the rows of a
+program or thread. On a GPU, whose programs add up in any order, not where results must be the same in every run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from loopir.schedule.dag import Dag
 from loopir.schedule.group import Group, Joint, Member, group_of, joints, merged
 from loopir.simplify import product
 
-DEVICES = ("cuda",)
+LEAST_ROWS = {"cuda": 1056, "cpu": 64}
+IN_ORDER = frozenset({"cpu"})
+"""Devices whose kernels add up in an order of their own making, and for sizes that are not known."""
 LONGEST_ROW = 8192
 MOST_SUMS = 4
-ROWS_PER_PROGRAM = 4
-PROGRAMS = 264
-
 
 SamePoints = Callable[[Group, Group, Joint, list[str]], bool]
 
@@ -59,12 +58,14 @@ def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
         return False
     device = graph.buffers[group.members[0].node.buffer].device.type
     reduced = [member.node for member in group.members if member.node.reduction]
-    if device not in DEVICES or torch.are_deterministic_algorithms_enabled() or len(reduced) > MOST_SUMS:
+    if device not in LEAST_ROWS or len(reduced) > MOST_SUMS:
         return False
     if any(member.inner and not member.node.reduction for member in group.members):
         return False
     rows, columns = (product(item.extent for item in loops) for loops in (group.reduction, group.ranges))
-    if rows.free_symbols or columns.free_symbols or columns > LONGEST_ROW or rows < ROWS_PER_PROGRAM * PROGRAMS:
+    if device not in IN_ORDER and (torch.are_deterministic_algorithms_enabled() or (rows * columns).free_symbols):
+        return False
+    if graph.facts.hint(columns) > LONGEST_ROW or graph.facts.hint(rows) < LEAST_ROWS[device]:
         return False
     buffers = [graph.buffers[node.buffer] for node in reduced]
     written = {node.buffer for node in reduced}
@@ -89,7 +90,11 @@ def _joined(rows: Group, sums: Group, graph: LoweredGraph, dag: Dag, same_points
     """The row group with the sums, put into ``dag``; None where the two do not fit."""
     adds = [member for member in sums.members if member.node.reduction]
     whole = product(item.extent for item in (*sums.ranges, *sums.reduction))
-    if not rows.is_fusable or not rows.reduction or product(item.extent for item in rows.reduction) > LONGEST_ROW:
+    if (
+        not rows.is_fusable
+        or not rows.reduction
+        or graph.facts.hint(product(item.extent for item in rows.reduction)) > LONGEST_ROW
+    ):
         return None
     if product(item.extent for item in (*rows.ranges, *rows.reduction)) != whole or rows.name in dag.successors[sums.name]:
         return None

@@ -32,6 +32,7 @@ class _Draft:
     draw: st.DrawFn
     ranges: list[Range]
     reduction: list[Range]
+    adds: bool = False
     buffers: list[KernelBuffer] = field(default_factory=list)
     recorder: Recorder = field(default_factory=Recorder)
     outer: list[Value] = field(default_factory=list)
@@ -81,6 +82,13 @@ class _Draft:
         self.buffers.append(KernelBuffer(name, self.recorder.dtypes[value.name], "out", numel))
         self.recorder.store(name, index, value)
 
+    def add(self, value: Value) -> None:
+        """An addition to a place that only the reduction decides."""
+        index, numel = self.position(self.reduction)
+        name = f"inout{sum(buffer.role == 'inout' for buffer in self.buffers)}"
+        self.buffers.append(KernelBuffer(name, torch.float32, "inout", numel))
+        self.recorder.store(name, index, value, "add")
+
     def body(self, inner: bool) -> None:
         """A body that loads, computes, and reduces or stores."""
         loops = [*self.ranges, *self.reduction] if inner else self.ranges
@@ -102,6 +110,8 @@ class _Draft:
             self.store(values[-1], loops)
         last = values[-1]
         dtype = self.recorder.dtypes[last.name]
+        if self.adds and dtype is torch.float32 and self.draw(st.integers(0, 3)) == 0:
+            self.add(last)
         kinds = ("any", "all") if dtype is torch.bool else ("sum", "max", "min")
         self.outer = [*self.outer, self.recorder.reduce(self.draw(st.sampled_from(kinds)), last, dtype)]
 
@@ -112,7 +122,7 @@ def kernels(draw: st.DrawFn, device: str = "cpu", max_extent: int = 9) -> Kernel
     extents = st.one_of(st.integers(1, max_extent).map(sympy.Integer), st.just(SIZE))
     ranges = [Range(symbol(f"x{i}"), draw(extents)) for i in range(draw(st.integers(0, 2)))]
     reduction = [Range(symbol(f"r{i}"), draw(extents)) for i in range(draw(st.integers(0, 2)))]
-    draft = _Draft(draw, ranges, reduction)
+    draft = _Draft(draw, ranges, reduction, adds=device == "cpu")
     if reduction:
         for _ in range(draw(st.integers(1, 3))):
             draft.body(inner=True)
