@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,10 +24,10 @@ from .tracer import Tracer
 def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compilation:
     """How to compile a graph. Its own parameters and buffers become inputs that the caller does not pass."""
     placeholders = gm.graph.find_nodes(op="placeholder")
-    examples = list(example_inputs)
     fakes = [v for n in placeholders if isinstance(v := n.meta.get("val"), FakeTensor)]
-    fakes += [x for x in examples if isinstance(x, FakeTensor)]
+    fakes += [x for x in example_inputs if isinstance(x, FakeTensor)]
     fake_mode = fakes[0].fake_mode if fakes else FakeTensorMode(ShapeEnv())
+    given = [_input(node, example, fake_mode) for node, example in zip(placeholders, example_inputs)]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}
 
@@ -37,7 +38,7 @@ def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
             )
             for name, t in distinct.values()
         ]
-        return (*own, *(_input(node, example, fake_mode) for node, example in zip(placeholders, examples)))
+        return (*own, *(replace(s, value=fresh_fake(s.value, s.requires_grad, fake_mode)) if s.is_tensor else s for s in given))
 
     def eager(*inputs: Any) -> tuple[Any, ...]:
         return tuple(pytree.tree_leaves(run_captured(gm, inputs)))
@@ -69,6 +70,7 @@ def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None 
 
 
 def _input(node: torch.fx.Node, example: Any, fake_mode: FakeTensorMode) -> InputSpec:
+    """What is known of an input; the example is not kept."""
     value = node.meta.get("val", example)
     if not isinstance(value, torch.Tensor):
         return InputSpec(node.name, value)

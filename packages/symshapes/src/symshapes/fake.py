@@ -132,6 +132,13 @@ class FakeTensor(torch.Tensor):
         return [x.tolist() for x in self.unbind(0)]
 
 
+def _take_modes() -> list[Any]:
+    """Takes the dispatch modes that are no infrastructure off the stack; the last one first."""
+    found = range(torch._C._len_torch_dispatch_stack())
+    ours = [k for k in found if getattr(torch._C._get_dispatch_stack_at(k), "_mode_key", None) is None]
+    return [torch._C._pop_torch_dispatch_stack() for _ in ours]
+
+
 class FakeTensorMode(TorchDispatchMode):
     """Runs ops on FakeTensors; while active, factory functions make FakeTensors as well.
 
@@ -157,14 +164,18 @@ class FakeTensorMode(TorchDispatchMode):
         if torch._C._get_dispatch_mode(_INFRA_KEY) is self:
             self._entered.append(None)
             return self
+        hidden = _take_modes()  # what fakes go through is not the program's: its modes must not see it
         super().__enter__()
         # reaches the kernels of ``composite``
-        self._entered.append(torch._C._EnablePythonDispatcher())
+        self._entered.append((torch._C._EnablePythonDispatcher(), hidden))
         return self
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        if self._entered.pop() is not None:
+        entered = self._entered.pop()
+        if entered is not None:
             super().__exit__(exc_type, exc_value, traceback)
+            for mode in reversed(entered[1]):
+                torch._C._push_on_torch_dispatch_stack(mode)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         query = QUERIES.get(func)

@@ -1,0 +1,42 @@
+"""Calls that compile: what they keep, and what else sees them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+import torchstrata
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "torchstrata"])
+def test_inputs_of_the_first_call_are_not_kept(backend):
+    layer = torch.nn.Linear(3, 2)
+    compiled = torchstrata.compile(layer, backend=backend)
+    x = torch.ones(4, 3, requires_grad=True)
+    compiled(x).sum().backward()
+    kept = weakref.ref(x)
+    del x
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "torchstrata"])
+def test_modes_of_the_program_do_not_see_what_is_traced(backend):
+    seen = []
+
+    class Listing(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls):
+            return False
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    compiled, x = torchstrata.compile(lambda x: x @ x, backend=backend), torch.ones(3, 3)
+    with Listing():
+        compiled(x)
+    assert seen == [torch.ops.aten.mm.default]
