@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.subgraph import nested_graph, parameter, without_effects
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
@@ -102,6 +103,8 @@ class _Capture:
         in_backward = 0 < ctx.graph.order < HIGHEST_ORDER
         needs = tuple(isinstance(arg, TensorVariable) and is_differentiable(arg.fake) for arg in args) if in_backward else needs
         self.differentiable = any(needs) and (in_backward or ctx.modes.grad_enabled(ctx))
+        own = {name: getattr(cls.value, name) is not getattr(Function, name) for name in ("setup_context", "vmap")}
+        self.transformed = isinstance(ctx.graph, NestedGraph) and own["setup_context"] and not own["vmap"]
         self.function = FunctionContextVariable(Identity(FunctionCtx), needs if self.differentiable else (False,) * len(args))
 
     def run(self) -> VariableTracker:
@@ -132,7 +135,9 @@ class _Capture:
         plan.constant = [k for t in self._noted("constant") for k, out in enumerate(tensors) if out.fake is t.fake]
         plan.materialize = ctx.effects.read((self.function.key, ".materialize"), True)
         plan.once = getattr(self.cls.value.backward, "__code__", None) is _ONCE
-        target = OpaqueCall(plan.build().apply, plan.name, (forward, *(module for module, _ in backward.values())))
+        plan.transformed = self.transformed and not plan.dirty
+        plan.vmaps = self.cls.value.generate_vmap_rule
+        target = OpaqueCall(plan.build(), plan.name, (forward, *(module for module, _ in backward.values())))
         found = torch_functions.call_nodes(ctx, target, self.tensors, [*lifted, *outer])
         return self._result(result, outputs, found)
 
@@ -220,21 +225,73 @@ class Plan:
         self.constant: list[int] = []
         self.materialize = True
         self.once = False
+        self.transformed = False  # torch's transforms ask for a function that sets its context up apart from forward
+        self.vmaps = False
 
     def build(self) -> Any:
-        """A subclass of ``torch.autograd.Function``."""
+        """``apply`` of a subclass of ``torch.autograd.Function``."""
         backward = functools.partial(run_backward, self)
         if self.once:
             backward = once_differentiable(backward)
-        methods = {"forward": staticmethod(functools.partial(run_forward, self)), "backward": staticmethod(backward)}
-        return type(self.name, (Function,), methods)
+        forward = run_alone if self.transformed else run_forward
+        methods: dict[str, Any] = {
+            "forward": staticmethod(functools.partial(forward, self)),
+            "backward": staticmethod(backward),
+        }
+        if not self.transformed:
+            return type(self.name, (Function,), methods).apply
+        self.checked = set(range(len(self.saved_order)))
+        methods |= {"setup_context": staticmethod(functools.partial(set_up, self)), "generate_vmap_rule": self.vmaps}
+        function = type(self.name, (Function,), methods)
+
+        def apply(*inputs: torch.Tensor) -> Any:
+            outputs = function.apply(*inputs)[: self.outputs]
+            return outputs[0] if self.single and outputs else outputs
+
+        return apply
+
+    def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The outputs among what the forward graph gives, and what backward needs."""
+        return values[: self.outputs], values[self.outputs :]
+
+    def made(self) -> list[bool]:
+        """Which of the values that backward needs are neither inputs nor outputs."""
+        nodes: Any = self.forward.graph.output_node().args[0]
+        outputs, kept = self.split(nodes)
+        return [node.op != "placeholder" and node not in outputs for node in kept]
+
+    def kept(self, inputs: Sequence[Any], outputs: Sequence[Any], made: Iterable[Any]) -> list[Any]:
+        """What backward needs, with the values of ``made``."""
+        nodes: Any = self.forward.graph.output_node().args[0]
+        known = dict(zip([*self.forward.graph.find_nodes(op="placeholder"), *nodes[: self.outputs]], [*inputs, *outputs]))
+        extra = iter(made)
+        return [known[node] if node in known else next(extra) for node in nodes[self.outputs :]]
+
+
+def run_alone(plan: Plan, *inputs: torch.Tensor) -> Any:
+    """Forward without a context."""
+    outputs, kept = plan.split(plan.forward(*inputs[: len(inputs) - plan.outer_saved]))
+    return (*outputs, *itertools.compress(kept, plan.made()))
+
+
+def set_up(plan: Plan, ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, ...]) -> None:
+    """The context of ``run_alone``."""
+    outputs, made = plan.split(output)
+    own = len(inputs) - plan.outer_saved
+    save(plan, ctx, inputs, outputs, [*plan.kept(inputs[:own], outputs, made), *inputs[own:]])
+    ctx.mark_non_differentiable(*(outputs[place] for place in plan.constant), *made)
 
 
 def run_forward(plan: Plan, ctx: Any, *inputs: torch.Tensor) -> Any:
     """Forward of a captured function."""
     own = len(inputs) - plan.outer_saved
-    values = plan.forward(*inputs[:own])
-    outputs, kept = values[: plan.outputs], [*values[plan.outputs :], *inputs[own:]]
+    outputs, kept = plan.split(plan.forward(*inputs[:own]))
+    save(plan, ctx, inputs, outputs, [*kept, *inputs[own:]])
+    return outputs[0] if plan.single and outputs else outputs
+
+
+def save(plan: Plan, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], kept: Sequence[Any]) -> None:
+    """Leaves on the context what backward needs."""
     saved = [kept[place] for place in plan.saved_order]
     is_tensor = [isinstance(value, torch.Tensor) for value in saved]
     ctx.save_for_backward(*(value if k in plan.checked and is_tensor[k] else None for k, value in enumerate(saved)))
@@ -243,12 +300,12 @@ def run_forward(plan: Plan, ctx: Any, *inputs: torch.Tensor) -> Any:
     ctx.set_materialize_grads(plan.materialize)
     ctx.mark_dirty(*(inputs[place] for place in plan.dirty))
     ctx.mark_non_differentiable(*(outputs[place] for place in plan.constant))
-    return outputs[0] if plan.single and outputs else outputs
 
 
 def run_backward(plan: Plan, ctx: Any, *grads: Any) -> Any:
     """Backward of a captured function."""
     saved = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors, ctx.others)]
+    grads, _ = plan.split(grads)
     defined = [grad for grad in grads if grad is not None]
     if not plan.backward:
         raise RuntimeError(f"{plan.name}: derivatives of an order above {HIGHEST_ORDER} are not captured; call it uncompiled")

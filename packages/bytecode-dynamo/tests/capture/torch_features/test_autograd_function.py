@@ -276,3 +276,45 @@ def test_wrong_number_of_gradients_is_eagers_error():
 
     with pytest.raises(RuntimeError, match="incorrect number of gradients"):
         bd.optimize("eager")(lambda x, y: Short.apply(x, y))(leaf(3), leaf(3)).sum().backward()
+
+
+class Transformed(Function):
+    """Saves an input, an output and a number; its gradient is not that of the forward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, k):
+        return x.exp() * k, x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], output[0])
+        ctx.k = inputs[1]
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, g, _):
+        x, y = ctx.saved_tensors
+        return g * y * ctx.k + x, None
+
+
+def exponential(x):
+    return Transformed.apply(x, 3.0)[0]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda x: torch.func.vmap(exponential)(x),
+        lambda x: torch.func.grad(lambda a: exponential(a).sum())(x),
+        lambda x: torch.func.vmap(torch.func.grad(lambda a: exponential(a).sum()))(x),
+        lambda x: torch.func.grad(lambda a: torch.func.vmap(exponential)(a).sum())(x),
+        lambda x: torch.func.grad(lambda a: torch.func.grad(lambda b: exponential(b).sum())(a).sum())(x),
+        lambda x: torch.func.jacrev(exponential)(x[0]),
+        lambda x: torch.func.vjp(exponential, x)[1](x),
+    ],
+)
+def test_functions_under_transforms(transform):
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(bd.optimize("eager", fullgraph=True)(transform)(x), transform(x))
