@@ -28,15 +28,9 @@ def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
 
 
 def write_backward(
-    out: Source,
-    joint: Joint,
-    split: Split,
-    backward: Compiled,
-    double: DoubleBackward | None,
-    lead: list[str],
-    sentinels: int,
-    keeps: bool,
-) -> None:
+    out: Source, joint: Joint, split: Split, backward: Compiled, double: DoubleBackward | None, lead: list[str],
+    sentinels: int, keeps: bool,
+) -> None:  # fmt: skip
     """Writes ``function_backward``.
 
     Args:

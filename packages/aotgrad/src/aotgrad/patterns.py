@@ -189,13 +189,9 @@ def _rewrite(gm: torch.fx.GraphModule, node: torch.fx.Node, pattern: Pattern, ar
 
 
 def _copy(
-    gm: torch.fx.GraphModule,
-    traced: torch.fx.GraphModule,
-    made: torch.fx.Node,
-    env: dict[Any, Any],
-    node: torch.fx.Node,
+    gm: torch.fx.GraphModule, traced: torch.fx.GraphModule, made: torch.fx.Node, env: dict[Any, Any], node: torch.fx.Node,
     pattern: Pattern,
-) -> torch.fx.Node:
+) -> torch.fx.Node:  # fmt: skip
     if made.op == "get_attr":
         name = f"{pattern.name}_{made.target}"
         gm.register_buffer(name, getattr(traced, str(made.target)), persistent=False)

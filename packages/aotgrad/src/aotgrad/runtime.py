@@ -135,15 +135,9 @@ def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -
 
 
 def _write_training_call(
-    out: Source,
-    run: Runtime,
-    split: Split,
-    boxed: list[str],
-    taken: list[str],
-    carried: list[str],
-    values: dict[int, str],
+    out: Source, run: Runtime, split: Split, boxed: list[str], taken: list[str], carried: list[str], values: dict[int, str],
     done: frozenset[int],
-) -> None:
+) -> None:  # fmt: skip
     _open_call(out, run, split.saved)
     if not run.grad_enabled:
         out.enter(f"with {out.name('enable_grad', torch.enable_grad)}():")

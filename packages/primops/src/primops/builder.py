@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -53,25 +54,10 @@ class GraphValue(Traced):
         self.skippers: set[fx.Node | None] = set()
         self.serial = len(builder.values)
 
-    @property
-    def shape(self) -> tuple[int | torch.SymInt, ...]:
-        """Sizes."""
-        return self.meta.shape
-
-    @property
-    def ndim(self) -> int:
-        """Rank."""
-        return len(self.meta.shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype."""
-        return self.meta.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device."""
-        return self.meta.device
+    shape: Any = property(attrgetter("meta.shape"))
+    dtype: Any = property(attrgetter("meta.dtype"))
+    device: Any = property(attrgetter("meta.device"))
+    ndim: Any = property(lambda self: len(self.meta.shape))
 
     def numel(self) -> int | torch.SymInt:
         """Number of elements."""

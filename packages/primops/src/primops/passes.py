@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -60,19 +61,16 @@ def decompose(
         return _Pass(gm, table, table.without(kept) if kept else table, builder, strict, inner).run()
 
 
+@dataclass
 class _Pass:
-    def __init__(
-        self, gm: fx.GraphModule, known: DecompositionTable, table: DecompositionTable, builder: GraphBuilder, strict: bool,
-        inner: Decompose,
-    ) -> None:  # fmt: skip
-        self.inner = inner  # decomposes the graphs of control flow
-        self.gm = gm
-        self.known = known
-        self.table = table
-        self.builder = builder
-        self.strict = strict
-        self.env: dict[fx.Node, Any] = {}
-        self.inputs: dict[fx.Node, GraphValue] = {}
+    gm: fx.GraphModule
+    known: DecompositionTable
+    table: DecompositionTable
+    builder: GraphBuilder
+    strict: bool
+    inner: Decompose  # of the graphs of control flow
+    env: dict[fx.Node, Any] = field(default_factory=dict)
+    inputs: dict[fx.Node, GraphValue] = field(default_factory=dict)
 
     def run(self) -> fx.GraphModule:
         for node in self.gm.graph.nodes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -91,6 +92,7 @@ class MetaReading:
 AnyPrim = TypeVar("AnyPrim", bound="Prim")
 
 
+@dataclass(eq=False, repr=False)
 class Prim:
     """One primitive operation.
 
@@ -100,31 +102,21 @@ class Prim:
     functions of the operands (metas or numbers, tensors) and keyword parameters.
     """
 
-    def __init__(
-        self,
-        schema: str,
-        *,
-        group: str,
-        meaning: str,
-        dtype_rule: str,
-        meta_rule: Callable[..., TensorMeta],
-        reference: Callable[..., torch.Tensor],
-        numerics: str = "exact",
-        derivative: str = "none",
-        tags: frozenset[str] = frozenset(),
-    ) -> None:
+    schema: str
+    _: KW_ONLY
+    group: str
+    meaning: str
+    dtype_rule: str
+    meta_rule: Callable[..., TensorMeta]
+    reference: Callable[..., torch.Tensor]
+    numerics: str = "exact"
+    derivative: str = "none"
+    tags: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
         """Parses ``name(a, b, *, p, q)`` or ``name(a, *rest, p)``."""
-        self.schema = schema
-        self.name, self.operands, self.variadic, self.parameters = _parse_schema(schema)
+        self.name, self.operands, self.variadic, self.parameters = _parse_schema(self.schema)
         self._parameter_set = frozenset(self.parameters)
-        self.group = group
-        self.meaning = meaning
-        self.dtype_rule = dtype_rule
-        self.meta_rule = meta_rule
-        self.reference = reference
-        self.numerics = numerics
-        self.derivative = derivative
-        self.tags = tags
         # FX prints and runs a target through these.
         self.__name__ = self.name
         self.__module__ = "primops.prims"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,13 +33,13 @@ def install(mode_type: type) -> None:
     _answer_device_hints()
     for name in (*_NEAREST, *_ALIGNED, *_ANTIALIASED):
         packet = getattr(aten, name)
-        _override(packet.vec, _resizing(packet.default, name not in _NEAREST), mode_type)
-        _override(packet.default, _plain(packet.default), mode_type)
+        _override(packet.vec, partial(_resizing, packet.default, name not in _NEAREST), mode_type)
+        _override(packet.default, partial(_plain, packet.default), mode_type)
     for name in ("softshrink", "hardshrink"):
-        _override(getattr(aten, name).default, _plain(getattr(aten, name).default), mode_type)
-    _wrap("one_hot", _dense, mode_type)
+        _override(getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type)
+    _override(aten.one_hot.default, _dense, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
-        _wrap(name, _idle_dropout, mode_type)
+        _override(getattr(aten, name).default, _idle_dropout, mode_type)
 
 
 def _answer_device_hints() -> None:
@@ -55,16 +56,8 @@ def _answer_device_hints() -> None:
     kernels.device_hint = device_hint
 
 
-def _override(op: Any, kernel: Callable[..., Any], mode_type: type) -> None:
-    for key in _KEYS:
-        previous = op.py_kernels.get(key)
-        if previous is not None:
-            op.py_kernels[key] = _choose(kernel, previous, mode_type)
-    op._dispatch_cache.clear()
-
-
-def _wrap(name: str, wrapper: Callable[..., Any], mode_type: type) -> None:
-    op = getattr(aten, name).default
+def _override(op: Any, wrapper: Callable[..., Any], mode_type: type) -> None:
+    """Puts ``wrapper(previous kernel)`` before each kernel of ``op``."""
     for key in _KEYS:
         previous = op.py_kernels.get(key)
         if previous is not None:
@@ -80,7 +73,7 @@ def _choose(kernel: Callable[..., Any], previous: Callable[..., Any], mode_type:
     return run
 
 
-def _plain(op: Any) -> Callable[..., Any]:
+def _plain(op: Any, previous: Any) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         with torch._C._DisablePythonDispatcher():
             return op(*args, **kwargs)
@@ -102,7 +95,7 @@ def _idle_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _resizing(op: Any, has_align: bool) -> Callable[..., Any]:
+def _resizing(op: Any, has_align: bool, previous: Any) -> Callable[..., Any]:
     """The ``.vec`` overload: an output size or scale factors, exactly one of them."""
 
     def run(x: Any, output_size: Any, *rest: Any) -> Any:

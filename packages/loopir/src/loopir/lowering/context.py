@@ -237,16 +237,9 @@ class LoweringContext:
         self._add_loop(buffer.name, "scatter", loops, [], program, (), ops)
 
     def _add_loop(
-        self,
-        buffer: str,
-        kind: str,
-        loops: list,
-        reduced: list,
-        program: tuple,
-        epilogue: tuple,
-        ops: TracingOps,
+        self, buffer: str, kind: str, loops: list, reduced: list, program: tuple, epilogue: tuple, ops: TracingOps,
         is_part: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         index = next(step.args[1] for step in (epilogue or program) if step.op == "store")
         reads = accesses(program)
         origins = tuple(dict.fromkeys((*reversed(ops.origins), self.origin)))

@@ -125,9 +125,7 @@ class _GraphLowering:
         return next((device for device in found if device.type != "cpu"), torch.device("cpu"))
 
     def _constant(self, node: torch.fx.Node) -> Any:
-        value: Any = self.gm
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
+        value: Any = operator.attrgetter(str(node.target))(self.gm)
         if not isinstance(value, torch.Tensor):
             return value
         if value.numel() == 1 and value.device.type == "cpu" and value.dtype in LOOP_DTYPES:

@@ -87,15 +87,9 @@ def _copy(ctx: LoweringContext, a: Tensor, dtype: torch.dtype) -> Strided:
 
 
 def _scatter(
-    ctx: LoweringContext,
-    a: Tensor,
-    shape: Shape,
-    values: Any,
-    indices: Sequence[Tensor],
-    target: Any,
-    dims: Sequence[int],
+    ctx: LoweringContext, a: Tensor, shape: Shape, values: Any, indices: Sequence[Tensor], target: Any, dims: Sequence[int],
     add: bool,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Stores ``values`` over ``shape`` into a copy of ``a``; ``target(index, found)`` is where. A 16-bit or bool sum is kept in
     a wider dtype."""
     wide = {torch.bool: torch.int32, **dict.fromkeys(HALF, torch.float32)}.get(a.dtype, a.dtype) if add else a.dtype

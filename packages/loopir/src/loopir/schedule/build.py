@@ -80,13 +80,9 @@ def _assign_slots(members: Sequence[Resolved]) -> None:
 
 
 def _record(
-    members: Sequence[Resolved],
-    change: dict,
-    ranges: list[Range],
-    reduction: list[Range],
-    graph: LoweredGraph,
+    members: Sequence[Resolved], change: dict, ranges: list[Range], reduction: list[Range], graph: LoweredGraph,
     external: set[str],
-) -> KernelRecorder:
+) -> KernelRecorder:  # fmt: skip
     stored = {item.member.node.buffer for item in members}
     recorder = KernelRecorder(graph.facts, extents_of(ranges, reduction), {item.symbol for item in reduction}, stored)
     for item in members:

@@ -37,14 +37,9 @@ def perturbed_results(
 
 
 def unexplained(
-    kernel: Kernel,
-    inputs: Sequence[torch.Tensor],
-    sizes: Sequence[int],
-    actual: Sequence[torch.Tensor],
-    expected: Sequence[torch.Tensor],
-    rtol: float,
-    atol: float,
-) -> str | None:
+    kernel: Kernel, inputs: Sequence[torch.Tensor], sizes: Sequence[int], actual: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor], rtol: float, atol: float,
+) -> str | None:  # fmt: skip
     """None when every element of ``actual`` within the tolerances, or within ``MARGIN`` times the spread of the evaluator's
     perturbed results around ``expected``; else the first buffer and element that is not. ``inputs``: tensors before the run."""
     runs = perturbed_results(kernel, inputs, sizes)

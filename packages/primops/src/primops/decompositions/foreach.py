@@ -104,6 +104,15 @@ def _unless_found_inf(found_inf: Tensor | None, new: Tensors, old: Tensors) -> l
     ]
 
 
+def _alike(scaled: Tensors, grads: Tensors) -> list[Tensor]:
+    return [round_to(g, old.dtype) for g, old in zip(scaled, grads)]
+
+
+def _decayed(grad: Tensor, parameter: Tensor, weight_decay: float, maximize: bool) -> Tensor:
+    grad = prims.neg(grad) if maximize else grad
+    return prims.add(grad, prims.mul(parameter, weight_decay)) if weight_decay else grad
+
+
 def _number(value: Any, like: Tensor) -> Any:
     """A learning rate as an operand: a number, or a scalar tensor spread out."""
     if not hasattr(value, "dtype"):
@@ -149,8 +158,7 @@ def _adam(decoupled: bool) -> Rule:
         kept = [
             _unless_found_inf(found_inf, new, old) for new, old in zip(news, (self, exp_avgs, exp_avg_sqs, max_exp_avg_sqs))
         ]
-        done = [round_to(g, old.dtype) for g, old in zip(scaled, grads)]
-        return kept[0], done, kept[1], kept[2], kept[3]
+        return kept[0], _alike(scaled, grads), kept[1], kept[2], kept[3]
 
     return rule
 
@@ -175,17 +183,15 @@ def fused_sgd(
     parameters, buffers = [], []
     for i, (p, g) in enumerate(zip(self, scaled)):
         wide = widen(p)
-        g = prims.neg(g) if maximize else g
-        g = prims.add(g, prims.mul(wide, weight_decay)) if weight_decay else g
+        g = _decayed(g, wide, weight_decay, maximize)
         if momentum:
             kept = widen(momentum_buffer_list[i])
             kept = g if is_first_step else prims.add(prims.mul(kept, momentum), prims.mul(g, 1 - dampening))
             buffers.append(round_to(kept, momentum_buffer_list[i].dtype))
             g = prims.add(g, prims.mul(kept, momentum)) if nesterov else kept
         parameters.append(round_to(prims.sub(wide, prims.mul(g, _number(lr, wide))), p.dtype))
-    done = [round_to(g, old.dtype) for g, old in zip(scaled, grads)]
     buffers = _unless_found_inf(found_inf, buffers, momentum_buffer_list) if momentum else list(momentum_buffer_list)
-    return _unless_found_inf(found_inf, parameters, self), done, buffers
+    return _unless_found_inf(found_inf, parameters, self), _alike(scaled, grads), buffers
 
 
 @rules.register("_fused_adagrad")
@@ -198,8 +204,7 @@ def fused_adagrad(
     parameters, sums = [], []
     for i, (p, g) in enumerate(zip(self, scaled)):
         wide = widen(p)
-        g = prims.neg(g) if maximize else g
-        g = prims.add(g, prims.mul(wide, weight_decay)) if weight_decay else g
+        g = _decayed(g, wide, weight_decay, maximize)
         step = prims.reshape(to_dtype(state_steps[i], wide.dtype), shape=())
         rate = prims.div(lr, prims.add(prims.mul(prims.sub(step, 1), lr_decay), 1))
         summed = prims.add(widen(state_sums[i]), prims.mul(g, g))
@@ -207,10 +212,9 @@ def fused_adagrad(
         rate = prims.broadcast_in_dim(rate, shape=wide.shape, dims=())
         parameters.append(round_to(prims.sub(wide, prims.mul(move, rate)), p.dtype))
         sums.append(round_to(summed, state_sums[i].dtype))
-    done = [round_to(g, old.dtype) for g, old in zip(scaled, grads)]
     return (
         _unless_found_inf(found_inf, parameters, self),
-        done,
+        _alike(scaled, grads),
         _unless_found_inf(found_inf, sums, state_sums),
         list(state_steps),
     )

@@ -198,6 +198,10 @@ def narrow(self: Tensor, dim: int, start: Size, length: Size) -> Tensor:
     return slice_rule(self, dim, start, start + length)
 
 
+def _from_start(index: Size, size: Size) -> Size:
+    return size + index if isinstance(index, int) and index < 0 else index
+
+
 def _without(shape: Sequence[Size], dim: int) -> tuple[Size, ...]:
     return (*shape[:dim], *shape[dim + 1 :])
 
@@ -206,8 +210,7 @@ def _without(shape: Sequence[Size], dim: int) -> tuple[Size, ...]:
 def select(self: Tensor, dim: int, index: Size) -> Tensor:
     """One position of a dim, which goes away."""
     dim = wrap_dim(dim, self.ndim)
-    if isinstance(index, int) and index < 0:
-        index = self.shape[dim] + index
+    index = _from_start(index, self.shape[dim])
     one = prims.slice(self, dim=dim, start=index, stop=index + 1, step=1)
     return prims.reshape(one, shape=_without(self.shape, dim))
 
@@ -288,8 +291,7 @@ def slice_scatter(
 def select_scatter(self: Tensor, src: Tensor, dim: int, index: Size) -> Tensor:
     """``self`` with one position of a dim replaced by ``src``."""
     dim = wrap_dim(dim, self.ndim)
-    if isinstance(index, int) and index < 0:
-        index = self.shape[dim] + index
+    index = _from_start(index, self.shape[dim])
     src = unsqueeze(broadcast_to(to_dtype(src, self.dtype), _without(self.shape, dim)), dim)
     return place(src, self, dim, index, index + 1, 1)
 
@@ -310,8 +312,7 @@ def slice_backward(grad_output: Tensor, input_sizes: Sequence[Size], dim: int, s
 def select_backward(grad_output: Tensor, input_sizes: Sequence[Size], dim: int, index: Size) -> Tensor:
     """The gradient in a tensor of zeros."""
     dim = wrap_dim(dim, len(input_sizes))
-    if isinstance(index, int) and index < 0:
-        index = input_sizes[dim] + index
+    index = _from_start(index, input_sizes[dim])
     return pad_dim(unsqueeze(grad_output, dim), dim, index, input_sizes[dim] - index - 1)
 
 
