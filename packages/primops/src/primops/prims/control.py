@@ -88,28 +88,23 @@ def _scan(*operands: torch.Tensor, body_graph: fx.GraphModule, carried: int, len
     return (*state, *(torch.stack(parts) for parts in zip(*found)))
 
 
-def _control(schema: str, meaning: str, **rules: Any) -> Prim:
+def _control(schema: str, meta_rule: Callable[..., Any], reference: Run, meaning: str) -> Prim:
     return define(
         schema, group="control flow", meaning=meaning, dtype_rule="those of the graph's outputs", numerics="that of the graphs",
-        derivative="that of the graphs, in the same control flow", tags=frozenset({"control"}), **rules,
+        derivative="that of the graphs, in the same control flow", tags=frozenset({"control"}), meta_rule=meta_rule,
+        reference=reference,
     )  # fmt: skip
 
 
 cond = _control(
-    "cond(pred, *operands, true_graph, false_graph)",
+    "cond(pred, *operands, true_graph, false_graph)", _cond_rule, _cond,
     "true_graph(*operands) if pred else false_graph(*operands)",
-    meta_rule=_cond_rule,
-    reference=_cond,
-)
+)  # fmt: skip
 while_loop = _control(
-    "while_loop(*carried, cond_graph, body_graph)",
+    "while_loop(*carried, cond_graph, body_graph)", _while_rule, _while,
     "carried = body_graph(*carried) as long as cond_graph(*carried)[0]",
-    meta_rule=_while_rule,
-    reference=_while,
-)
+)  # fmt: skip
 scan = _control(
-    "scan(*operands, body_graph, carried, length)",
+    "scan(*operands, body_graph, carried, length)", _scan_rule, _scan,
     "state = the first `carried` operands; state, y[i] = body_graph(*state, *(x[i] for the others)) for i in [0, length)",
-    meta_rule=_scan_rule,
-    reference=_scan,
-)
+)  # fmt: skip

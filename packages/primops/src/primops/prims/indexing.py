@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -128,49 +128,36 @@ def _scatter_reduce(a: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, 
     return torch.scatter_reduce(a.contiguous(), dim, index, src, reduce)
 
 
-def _indexing(schema: str, meaning: str, tags: str = "", **rules: object) -> Prim:
+def _indexing(
+    schema: str, meta_rule: Callable[..., TensorMeta], reference: Callable[..., torch.Tensor], tag: str, meaning: str
+) -> Prim:
     return define(
-        schema, group="indexing", meaning=meaning, dtype_rule="that of a", tags=frozenset({"indexing", *tags.split()}), **rules
+        schema, group="indexing", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule, reference=reference,
+        tags=frozenset({"indexing", tag}),
     )  # fmt: skip
 
 
 index = _indexing(
-    "index(a, *indices, dims)",
+    "index(a, *indices, dims)", _index_rule, _index, "indexing",
     "a at indices[k] along dims[k]; result dims: the indices' at the first of dims when adjacent, else first; then the others",
-    meta_rule=_index_rule,
-    reference=_index,
-)
+)  # fmt: skip
 index_put = _indexing(
-    "index_put(a, values, *indices, dims, accumulate)",
+    "index_put(a, values, *indices, dims, accumulate)", _index_put_rule, _index_put, "scatter",
     "a copy of a with index(a, *indices, dims) replaced by values, or with values added; the last of equal indices wins",
-    "scatter",
-    meta_rule=_index_put_rule,
-    reference=_index_put,
-)
+)  # fmt: skip
 gather = _indexing(
-    "gather(a, index, *, dim)",
+    "gather(a, index, *, dim)", _gather_rule, _gather, "indexing",
     "a at [..., index[..., i, ...], ...] along dim; index is not larger than a elsewhere",
-    meta_rule=_gather_rule,
-    reference=_gather,
-)
+)  # fmt: skip
 scatter = _indexing(
-    "scatter(a, index, src, *, dim)",
+    "scatter(a, index, src, *, dim)", _scatter_rule, _scatter, "scatter",
     "a copy of a with src stored where gather would read",
-    "scatter",
-    meta_rule=_scatter_rule,
-    reference=_scatter,
-)
+)  # fmt: skip
 scatter_add = _indexing(
-    "scatter_add(a, index, src, *, dim)",
+    "scatter_add(a, index, src, *, dim)", _scatter_rule, _scatter_add, "scatter",
     "a copy of a with src added where gather would read",
-    "scatter",
-    meta_rule=_scatter_rule,
-    reference=_scatter_add,
-)
+)  # fmt: skip
 scatter_reduce = _indexing(
-    "scatter_reduce(a, index, src, *, dim, reduce)",
+    "scatter_reduce(a, index, src, *, dim, reduce)", _scatter_reduce_rule, _scatter_reduce, "scatter",
     "a copy of a, combined with src by reduce (prod, amax or amin; NaN wins) where gather would read",
-    "scatter",
-    meta_rule=_scatter_reduce_rule,
-    reference=_scatter_reduce,
-)
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -106,57 +106,42 @@ def _cat_rule(*tensors: TensorMeta, dim: int) -> TensorMeta:
     return contiguous([*first.shape[:dim], length, *first.shape[dim + 1 :]], first.dtype, first.device)
 
 
-def _movement(schema: str, meaning: str, **rules: object) -> Prim:
+def _movement(schema: str, meta_rule: Callable[..., TensorMeta], reference: Callable[..., torch.Tensor], meaning: str) -> Prim:
     return define(
-        schema, group="shape", meaning=meaning, dtype_rule="that of a", tags=frozenset({"movement"}), **rules
+        schema, group="shape", meaning=meaning, dtype_rule="that of a", meta_rule=meta_rule, reference=reference,
+        tags=frozenset({"movement"}),
     )  # fmt: skip
 
 
 broadcast_in_dim = _movement(
-    "broadcast_in_dim(a, *, shape, dims)",
+    "broadcast_in_dim(a, *, shape, dims)", _broadcast_rule, _broadcast,
     "dim i of a becomes dim dims[i] of shape; a dim of size 1 and the dims not listed repeat",
-    meta_rule=_broadcast_rule,
-    reference=_broadcast,
-)
+)  # fmt: skip
 reshape = _movement(
-    "reshape(a, *, shape)",
+    "reshape(a, *, shape)", _reshape_rule, lambda a, *, shape: a.reshape(shape).contiguous(),
     "the elements of a in row-major order, as shape",
-    meta_rule=_reshape_rule,
-    reference=lambda a, *, shape: a.reshape(shape).contiguous(),
-)
+)  # fmt: skip
 permute = _movement(
-    "permute(a, *, dims)",
+    "permute(a, *, dims)", _permute_rule, lambda a, *, dims: a.permute(dims).contiguous(),
     "dim i of the result is dim dims[i] of a",
-    meta_rule=_permute_rule,
-    reference=lambda a, *, dims: a.permute(dims).contiguous(),
-)
+)  # fmt: skip
 slice_ = _movement(
-    "slice(a, *, dim, start, stop, step)",
+    "slice(a, *, dim, start, stop, step)", _slice_rule, _slice,
     "elements start, start + step, ... below stop along dim; 0 <= start <= stop <= size, step >= 1",
-    meta_rule=_slice_rule,
-    reference=_slice,
-)
+)  # fmt: skip
 flip = _movement(
-    "flip(a, *, dims)",
+    "flip(a, *, dims)", _flip_rule, lambda a, *, dims: a.flip(dims),
     "reversed order along dims",
-    meta_rule=_flip_rule,
-    reference=lambda a, *, dims: a.flip(dims),
-)
+)  # fmt: skip
 pad = _movement(
-    "pad(a, *, low, high, value)",
+    "pad(a, *, low, high, value)", _pad_rule, _pad,
     "low[i] elements of value before dim i and high[i] after it; negative ones remove elements",
-    meta_rule=_pad_rule,
-    reference=_pad,
-)
+)  # fmt: skip
 cat = _movement(
-    "cat(*tensors, dim)",
+    "cat(*tensors, dim)", _cat_rule, lambda *tensors, dim: torch.cat(tensors, dim),
     "tensors one after the other along dim",
-    meta_rule=_cat_rule,
-    reference=lambda *tensors, dim: torch.cat(tensors, dim),
-)
+)  # fmt: skip
 window = _movement(
-    "window(a, *, dim, size, step)",
+    "window(a, *, dim, size, step)", _window_rule, lambda a, *, dim, size, step: a.unfold(dim, size, step).contiguous(),
     "dim counts windows, the new last dim their elements: result[..., i, ..., k] = a[..., i * step + k, ...]",
-    meta_rule=_window_rule,
-    reference=lambda a, *, dim, size, step: a.unfold(dim, size, step).contiguous(),
-)
+)  # fmt: skip
