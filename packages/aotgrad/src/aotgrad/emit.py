@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,13 @@ class Source:
             name = f"{stem}_{n}"
         self.namespace[name] = value
         return name
+
+    def pass_together(self, names: Sequence[str]) -> None:
+        """Has the text take and pass on these parameters as one tuple, where it does nothing else with any of them."""
+        together = ", ".join(names)
+        lines = [line.replace(f"({together})", "(*inputs)") for line in self.lines]
+        if not {"inputs", *names} & set(re.findall(r"\w+", "\n".join(self.lines).replace(f"({together})", ""))):
+            self.lines = lines
 
     def load(self, name: str) -> tuple[Callable[..., Any], str]:
         """The function of this name that the text defines, and the text; tracebacks show its lines."""

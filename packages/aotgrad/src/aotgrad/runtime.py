@@ -22,6 +22,9 @@ from .plan import InputSpec, Output, Target, View
 from .split import Split
 from .views import view_root, view_source
 
+FEW = 8
+"""Inputs that a call names; more are handed on as a tuple where they are not used one by one, which is faster."""
+
 
 @dataclass(slots=True)
 class Runtime:
@@ -66,6 +69,8 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
         out.leave()
         _drop_view_tracking(out, run.joint, results, values)
     _finish_call(out, run, values, done)
+    if len(run.parameters) > FEW:
+        out.pass_together([s.name for s in run.parameters])
     return out.load("call")
 
 
