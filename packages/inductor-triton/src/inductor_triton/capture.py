@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from inductor_triton.fills import fills_as_kernels
 from inductor_triton.place import SMALL, Placer, blocks_of, place
 from inductor_triton.pool import Pool, growing_memory, has_own_settings
 
@@ -65,13 +66,15 @@ def _bytes(count: int) -> object:
 
 def _capture(pool: Pool, run: Callable[[], list[object]], grows: bool = True) -> Captured:
     give_back()
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
     mode = torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local")
     try:
         with growing_memory() if grows else nullcontext(), torch.no_grad(), mode:
             values = run()
     finally:
         _clear_workspaces()
+    fills_as_kernels(graph.raw_cuda_graph(), pool.device)
+    graph.instantiate()
     return graph, list(values)
 
 

@@ -22,7 +22,8 @@ class DriverError(RuntimeError):
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def driver_library() -> ctypes.CDLL:
+    """The driver; BuildError where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -33,14 +34,14 @@ def _check(code: int, what: str) -> None:
     if code == 0:
         return
     text = ctypes.c_char_p()
-    _library().cuGetErrorString(code, ctypes.byref(text))
+    driver_library().cuGetErrorString(code, ctypes.byref(text))
     raise DriverError(f"{what}: {(text.value or b'unknown').decode()} ({code})")
 
 
 @cache
 def primary_context(device: int) -> ctypes.c_void_p:
     """The context of a device that torch uses too; kept for the life of the process."""
-    library, handle, context = _library(), ctypes.c_int(), ctypes.c_void_p()
+    library, handle, context = driver_library(), ctypes.c_int(), ctypes.c_void_p()
     _check(library.cuInit(0), "cuInit")
     _check(library.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
     _check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), "cuDevicePrimaryCtxRetain")
@@ -58,7 +59,7 @@ PLAN_FUNCTIONS = (
 @cache
 def functions_table() -> bytes:
     """The addresses of PLAN_FUNCTIONS, 8 bytes each."""
-    library = _library()
+    library = driver_library()
     return b"".join(bytes(ctypes.cast(getattr(library, name), ctypes.c_void_p)) for name in PLAN_FUNCTIONS)
 
 
@@ -72,7 +73,7 @@ class DeviceFunction:
         self._module = ctypes.c_void_p()
         self._function = ctypes.c_void_p()
         self._slots = threading.local()
-        library = _library()
+        library = driver_library()
         _check(library.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
         _check(library.cuModuleLoadData(ctypes.byref(self._module), image), "cuModuleLoadData")
         found = library.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode())
@@ -91,11 +92,11 @@ class DeviceFunction:
         # The driver copies them before it returns, so the next launch of this thread may overwrite them.
         values[: len(arguments)] = arguments
         request = (self._function, programs, 1, 1, self.threads, 1, 1, self.shared, _handle(stream), pointers, None)
-        code = _library().cuLaunchKernel(*request)
+        code = driver_library().cuLaunchKernel(*request)
         if code == INVALID_CONTEXT:
             # A thread that has made no CUDA call yet has no context.
-            _check(_library().cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
-            code = _library().cuLaunchKernel(*request)
+            _check(driver_library().cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
+            code = driver_library().cuLaunchKernel(*request)
         if code:
             _check(code, "cuLaunchKernel")
 
