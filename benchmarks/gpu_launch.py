@@ -26,7 +26,7 @@ from inductor_triton.results import Results
 
 from benchmarks.measure import print_rows
 
-CALLS, ROUNDS, TURN = 20, 100, 3
+CALLS, ROUNDS, WARM, TURN = 20, 30, 5, 10
 Call = Callable[[], object]
 PARTS = {
     "replay": (Replay, "__call__"),
@@ -57,14 +57,14 @@ def _microseconds(call: Call, calls: int) -> float:
 
 
 def host_us(calls: Mapping[str, Call], rounds: int, each: int) -> dict[str, float]:
-    """Median microseconds per call of each, ``each`` calls at a time, the first of a turn not counted."""
+    """Median microseconds per call of each, ``each`` calls at a time, the first of a turn not counted: caches are those of a
+    loop that calls nothing else."""
     x = torch.ones(8, device="cuda")
     calls = {**calls, "reference": lambda: x + 1}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            call()
-            samples[name] += [_microseconds(call, each) for _ in range(TURN)]
+            samples[name] += [_microseconds(call, each) for _ in range(WARM + TURN)][WARM:]
     torch.cuda.synchronize()
     return {f"{name}_us": round(statistics.median(found), 1) for name, found in samples.items()}
 
@@ -100,7 +100,7 @@ def parts_us(call: Call, rounds: int) -> dict[str, float]:
             started = time.perf_counter_ns()
             call()
             ended = time.perf_counter_ns()
-            if number < TURN or any(len(stamps[name]) != 2 for name in PARTS):
+            if number < WARM or any(len(stamps[name]) != 2 for name in PARTS):
                 continue
             spent = {name: stamps[name][1] - stamps[name][0] for name in PARTS}
             spent["before"], spent["after"] = stamps["replay"][0] - started, ended - stamps["replay"][1]
