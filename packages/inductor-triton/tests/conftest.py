@@ -59,10 +59,18 @@ class FakeGraph:
     let_go: list[torch.Tensor]
     free: dict[object, list[torch.Tensor]]
 
-    def __init__(self) -> None:
+    def __init__(self, keep_graph: bool) -> None:
         self.captured: list[Callable[[], None]] = []
+        self.ready = not keep_graph
+
+    def raw_cuda_graph(self) -> int:
+        return 0
+
+    def instantiate(self) -> None:
+        self.ready = True
 
     def replay(self) -> None:
+        assert self.ready
         for again in self.captured:
             again()
 
@@ -125,6 +133,7 @@ def _capturable(monkeypatch):
     which every recording writes to."""
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False, raising=False)
+    monkeypatch.setattr("inductor_triton.capture.fills_as_kernels", lambda graph, device: 0)
     FakeGraph.free, FakeGraph.let_go = {}, []
     let_go = pool_module.Memory.let_go
 
