@@ -117,8 +117,10 @@ def test_other_fills_stay(use, changed):
 
 @pytest.mark.parametrize(
     "function",
-    ["cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphMemsetNodeGetParams", "cuGraphNodeGetDependencies"]
-    + ["cuGraphNodeGetDependentNodes", "cuGraphAddKernelNode_v2", "cuGraphAddDependencies"],
+    [
+        *("cuGraphGetNodes", "cuGraphNodeGetType", "cuGraphMemsetNodeGetParams", "cuGraphNodeGetDependencies"),
+        *("cuGraphNodeGetDependentNodes", "cuGraphAddKernelNode_v2", "cuGraphAddDependencies"),
+    ],
 )
 def test_a_driver_that_refuses_is_left_alone(use, function):
     driver = use(None, memset(), None, refuses=(function,))

@@ -318,13 +318,17 @@ static PyObject *program_check_method(Program *self, PyObject *args) {
    objects live as long as the frame, so that a loader called with the same ones is called for it, or for one like it. */
 static _Thread_local struct {
     PyObject *loader, **values, *roots[MOST_ROOTS];     /* loader, roots: borrowed, never followed */
-    Py_ssize_t count, room;
+    Py_ssize_t count;
 } kept;
 
 void guard_program_forget(void) {
+    PyObject **values = kept.values;
+    Py_ssize_t count = values != NULL ? kept.count : 0;
     kept.loader = NULL;
-    while (kept.count > 0)
-        Py_DECREF(kept.values[--kept.count]);
+    kept.values = NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        Py_DECREF(values[i]);
+    PyMem_Free(values);
 }
 
 static inline PyObject *register_at(Program *self, PyObject *numbers, Py_ssize_t i) {
@@ -333,14 +337,8 @@ static inline PyObject *register_at(Program *self, PyObject *numbers, Py_ssize_t
 
 void guard_program_keep(Program *self) {
     Py_ssize_t count = PyTuple_GET_SIZE(self->wanted), roots = PyTuple_GET_SIZE(self->roots);
-    if (kept.count > 0 || roots > MOST_ROOTS)
+    if (kept.values != NULL || roots > MOST_ROOTS || (kept.values = PyMem_Malloc((count + 1) * sizeof(PyObject *))) == NULL)
         return;
-    if (kept.room < count) {
-        PyObject **values = PyMem_Realloc(kept.values, count * sizeof(PyObject *));
-        if (values == NULL)
-            return;
-        kept.values = values, kept.room = count;
-    }
     for (Py_ssize_t i = 0; i < count; i++)
         kept.values[i] = Py_NewRef(register_at(self, self->wanted, i));
     for (Py_ssize_t i = 0; i < roots; i++)
@@ -356,7 +354,8 @@ static int take_kept(Program *self, PyObject *const *arguments, Py_ssize_t count
         return 0;
     for (Py_ssize_t i = 0; i < kept.count; i++)
         PyTuple_SET_ITEM(tuple, i, kept.values[i]);
-    kept.count = 0;
+    PyMem_Free(kept.values);
+    kept.values = NULL;
     kept.loader = NULL;
     return 1;
 }
