@@ -219,6 +219,23 @@ def test_artifacts_have_names():
     assert "def call(" in seen["runtime"]
 
 
+@pytest.mark.parametrize("touched", [False, True])
+def test_many_inputs_stay_one_tuple_unless_one_is_touched(touched):
+    def f(*xs):
+        if touched:
+            xs[3].add_(1)
+        return sum(x * i for i, x in enumerate(xs)), xs[0].sin()
+
+    seen = {}
+    call = compiled(f, on_artifact=seen.__setitem__)
+    for grad_mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with grad_mode():
+            given = tensors(*[(3,)] * 12, grad=False)
+            copies = [x.clone() for x in given]
+            torch.testing.assert_close((call(*given), given), (f(*copies), copies))
+    assert ("*inputs" in seen["runtime"]) is not touched
+
+
 SCRIPT = """
 import sys, torch
 from aotgrad import aot_module, aot_function, run_eager
