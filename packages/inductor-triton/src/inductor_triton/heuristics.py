@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 MULTIPROCESSORS = 132
 LONG_ARITHMETIC, LONG_COLUMNS, LONG_ROWS = 28, 30, 40
+MANY_OPERANDS = 17
+"""Operations of a pointwise kernel that come from loads and casts where none of them is long."""
 PERSISTENT_BYTES = 32768
 STREAM_BYTES = 8192
 REREAD_BLOCK = 4096
@@ -74,7 +76,7 @@ def _clamp(value: int, low: int, high: int) -> int:
 def pointwise(work: Workload) -> Config:
     """A flat block of points."""
     block = 128 * max(1, 16 // work.itemsize)
-    if work.operations > LONG_ARITHMETIC:
+    if work.operations > (LONG_ARITHMETIC if work.long_arithmetic else MANY_OPERANDS):
         block *= 2
     while block > 128 and work.points < 2 * MULTIPROCESSORS * block:
         block //= 2
@@ -139,17 +141,21 @@ def _column_reduction(work: Workload) -> Config:
     columns = _clamp(next_power_of_two(work.points), 1, 64 if not is_wide else 128 if work.points % 256 else 256)
     while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
         columns //= 2
-    is_tile = work.static and 0 < work.reduction <= TILE_ROWS and not is_wide and not work.gathers
-    if is_tile and work.passes > 1 and not is_long:  # in registers from one pass to the next
-        columns = min(columns, max(16, TILE_ELEMENTS * 2 // length))
-        return Config(x=columns, r=length, persistent=True, num_warps=_clamp(columns * length // 1024, 1, 2))
+    if work.static and 0 < work.reduction <= TILE_ROWS and not is_wide and not work.gathers:
+        return _tile_of_columns(work, min(columns, 64), length)
     persistent = work.static and work.reduction > 0 and length <= 32
     is_heavy = is_long and not is_wide  # of many operands: few elements per program leave room for others' loads
     rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_heavy else 1))
-    # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps. Short columns are
-    # spread over many programs: few warps each spare them the exchange.
-    warps = columns * rows // (2048 if work.gathers else 1024 if is_tile and not is_heavy else 512 if is_heavy else 256)
+    # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.
+    warps = columns * rows // (2048 if work.gathers else 512 if is_heavy else 256)
     return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_wide else 4))
+
+
+def _tile_of_columns(work: Workload, columns: int, length: int) -> Config:
+    """Short columns whole, in the registers of one or two warps, which have little to exchange."""
+    warps = 1 if length <= 32 else 2
+    columns = min(columns, 32 if warps == 1 else _clamp(128 // work.itemsize, 16, 64))
+    return Config(x=columns, r=length, persistent=True, num_warps=_clamp(columns * length // 256, 1, warps))
 
 
 def _few_columns(work: Workload, length: int) -> Config:
