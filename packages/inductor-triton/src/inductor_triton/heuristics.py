@@ -141,7 +141,7 @@ def _column_reduction(work: Workload) -> Config:
     columns = _clamp(next_power_of_two(work.points), 1, 64 if not is_wide else 128 if work.points % 256 else 256)
     while work.reduction <= SHORT_COLUMN and columns > 16 and work.points < 2 * MULTIPROCESSORS * columns:
         columns //= 2
-    if work.static and 0 < work.reduction <= TILE_ROWS and not is_wide and not work.gathers:
+    if work.static and 0 < work.reduction <= TILE_ROWS and not (is_wide or work.gathers or work.scans):
         return _tile_of_columns(work, min(columns, 64), length)
     persistent = work.static and work.reduction > 0 and length <= 32
     is_heavy = is_long and not is_wide  # of many operands: few elements per program leave room for others' loads
@@ -154,7 +154,8 @@ def _column_reduction(work: Workload) -> Config:
 def _tile_of_columns(work: Workload, columns: int, length: int) -> Config:
     """Short columns whole, in the registers of one or two warps, which have little to exchange."""
     warps = 1 if length <= 32 else 2
-    columns = min(columns, 32 if warps == 1 else _clamp(128 // work.itemsize, 16, 64))
+    bytes_per_row = 128 if work.operations <= 2 * LONG_COLUMNS else 64
+    columns = min(columns, max(32, 1024 // length) if warps == 1 else _clamp(bytes_per_row // work.itemsize, 16, 64))
     return Config(x=columns, r=length, persistent=True, num_warps=_clamp(columns * length // 256, 1, warps))
 
 
