@@ -176,6 +176,7 @@ y = x.detach().requires_grad_(); return (torch.autograd.grad((y * 2).sum(), y)[0
 y = (x * w).detach().requires_grad_(); return y.detach() * x
 x.copy_(x.t().reshape(3, 4)); return x
 x[1:].copy_(x[:-1].clone()); return x * w
+x[0].copy_(x[1]); x[0].add_(x[0]); x[2] = x[1]; x[:1].mul_(x[1:2]); x.sub_(x.view(3, 4)); return x * w
 x[:, [0, 1]] = x[:, [1, 0]]; return x
 x.requires_grad_(); return x * w
 y = x * 2; x.requires_grad_(); return y, x * w

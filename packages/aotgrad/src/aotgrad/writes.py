@@ -75,6 +75,10 @@ class WriteRules(TorchFunctionMode):
             what = name if name in _GRADIENT_STATE else ".grad"
             self._refuse("AG028", f"{what} of an input: pass gradients as arguments, register hooks outside")
 
+    def _check_overlap(self, name: str, target: torch.Tensor, read: Sequence[Any]) -> None:
+        if name != "__setitem__" and any(_overlaps_partly(target, t) for t in read if is_functional(t)):
+            self._refuse("AG029", f"{name} reads memory that it writes to")
+
     def _not_leaves(self, outputs: Any) -> frozenset[int]:
         """The inputs with a history of their own that a gradient of the outputs arrives at."""
         made = [t for t in self._tensors if t.target.index >= 0 and t.edge is not None and not t.before_is_leaf]
@@ -131,6 +135,7 @@ class WriteRules(TorchFunctionMode):
                 self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
             func(_one_of_each(target), *args[1:], **kwargs)
             return target
+        self._check_overlap(name, target, args[1:])
         strides = target.stride()
         out = func(*args, **kwargs)
         if name in _MOVES:
@@ -192,3 +197,18 @@ def _one_of_each(t: torch.Tensor) -> torch.Tensor:
 
 def _overlaps_itself(t: torch.Tensor) -> bool:
     return any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(t.shape, t.stride()))
+
+
+def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether two dense tensors show some elements in common, and not all in the same places: eager refuses."""
+    if target is read or storage_id(target) != storage_id(read):
+        return False
+    layouts = [(t.storage_offset(), t.numel(), t.stride()) for t in (target, read)]
+    if not all(type(n) is int for offset, count, strides in layouts for n in (offset, count, *strides)):
+        return False
+    if any(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride())) != t.numel() for t in (target, read)):
+        return False  # not dense
+    (begin, count, strides), (other, size, others) = layouts
+    if (begin, count) == (other, size):
+        return strides != others and count > 1
+    return begin < other + size and other < begin + count

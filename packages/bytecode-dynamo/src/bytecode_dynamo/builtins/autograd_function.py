@@ -305,10 +305,10 @@ def save(plan: Plan, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], ke
 def run_backward(plan: Plan, ctx: Any, *grads: Any) -> Any:
     """Backward of a captured function."""
     saved = [other if tensor is None else tensor for tensor, other in zip(ctx.saved_tensors, ctx.others)]
-    grads, _ = plan.split(grads)
-    defined = [grad for grad in grads if grad is not None]
+    own, _ = plan.split(grads)
+    defined = [grad for grad in own if grad is not None]
     if not plan.backward:
         raise RuntimeError(f"{plan.name}: derivatives of an order above {HIGHEST_ORDER} are not captured; call it uncompiled")
-    module, needed = plan.backward[tuple(grad is not None for grad in grads)]
+    module, needed = plan.backward[tuple(grad is not None for grad in own)]
     found = module(*defined, *(saved[place] for place in needed))
     return (*found, *(None,) * (ctx.inputs - len(found)))
