@@ -34,16 +34,22 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A block at ``start``; ``room``: to the next place in use."""
+    """A block at ``start``; ``room``: to the next place in use; ``alone``: its call asks for no other."""
 
     block: Block
     start: int
     room: int
+    alone: bool = True
+
+    @property
+    def hole(self) -> int:
+        """Where its hole ends. Holes of one call are as large as their blocks, by which the allocator tells them apart."""
+        return self.start + (self.room if self.alone else self.block.size)
 
     @property
     def end(self) -> int:
         """Where memory that the allocator splits off begins."""
-        return self.start + (self.room if self.room - self.block.size <= SMALL else self.block.size)
+        return self.hole if self.room - self.block.size <= SMALL else self.start + self.block.size
 
 
 def blocks_of(events: Sequence[tuple[bool, int, int]], marks: Sequence[int]) -> list[Block]:
@@ -68,14 +74,16 @@ def place(blocks: Sequence[Block]) -> tuple[list[Placed], int]:
     placed: list[Placed] = []
     for block in sorted(blocks, key=lambda b: (-b.size, b.first)):
         room = -(-block.size // UNIT) * UNIT
-        need = room + UNIT * (together.count(block.first) > 1)
+        alone = together.count(block.first) == 1
+        need = room + UNIT * (not alone)
         start = 0
         for other in sorted((p for p in placed if p.block.meets(block)), key=lambda p: p.start):
             if start + need <= other.start:
                 break
-            start = max(start, other.start + other.room + UNIT * (together.count(other.block.first) > 1))
-        placed.append(Placed(block, start, room))
-    return placed, max((p.start + p.room for p in placed), default=0)
+            start = max(start, other.start + other.room + UNIT * (not other.alone))
+        placed.append(Placed(block, start, room, alone))
+    rest = ((p.hole - p.start < p.room <= p.block.size + SMALL) * UNIT for p in placed)  # else the hole at the end takes it
+    return placed, max((p.start + p.room + more for p, more in zip(placed, rest)), default=0)
 
 
 @dataclass(slots=True)
@@ -109,8 +117,8 @@ class Placer:
         for start, end in sorted(self._free(call), key=lambda region: (region[1] - region[0], region[0])):
             for hole in (p for p in holes if start <= p.start < end):
                 self._fill(filled, start, hole.start)
-                self._fill(kept, hole.start, hole.start + hole.room)
-                start = hole.start + hole.room
+                self._fill(kept, hole.start, hole.hole)
+                start = hole.hole
             self._fill(filled, start, end)
         self.fillers = filled
         if self.held() > before:
