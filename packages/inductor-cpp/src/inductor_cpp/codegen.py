@@ -241,7 +241,7 @@ def _write_inner(emitter: Emitter, body: Body, asked: Iterable[tuple[str, sympy.
         emitter.symbol_depth[item.symbol.name] = base + 1 + number
     emitter.guards = _guards(plan, base)
     for buffer, place in asked:
-        loops[-1].add(f"ask_for_lanes<W, 2>({identifier(buffer)} + {print_index(place)});")
+        loops[-1].add(f"ask_for_lanes<W>({identifier(buffer)} + {print_index(place)});")
     for step in body.instructions:
         emitter.emit_kept(step)
     nest = _close_loops(emitter, loops)

@@ -72,8 +72,8 @@ template <class V> INLINE two<V> fetch_where_wide(const void* p, vm m) {
 #endif
 
 const i64 AHEAD = 12;
-template <int W, int level = 3, class T> INLINE void ask_for_lanes(const T* p) {      // at any address; level 3 is the nearest cache
-  for (unsigned long c = 0; c < W * sizeof(T); c += 64) __builtin_prefetch((const char*)p + c, 0, level);
+template <int W, class T> INLINE void ask_for_lanes(const T* p) {      // at any address
+  for (unsigned long c = 0; c < W * sizeof(T); c += 64) __builtin_prefetch((const char*)p + c, 0, 3);
 }
 
 // ---- how each element type lies in memory ----
