@@ -87,11 +87,12 @@ def _adapted(interpreter: Any) -> Iterator[None]:
         setattr(interpreter, name, value)
     builder.options = replace(options, sanitize_overflow=False)
     builder.create_dot = partial(_dot, interpreter.TensorHandle)
+    builder.create_atomic_rmw = partial(_atomic, interpreter.TensorHandle, builder.create_atomic_rmw)
     try:
         yield
     finally:
         builder.options = options
-        del builder.create_dot
+        del builder.create_dot, builder.create_atomic_rmw
         for name, value in original.items():
             setattr(interpreter, name, value)
 
@@ -105,6 +106,12 @@ def _dot(handle: Any, a: Any, b: Any, total: Any, *_: object) -> Any:
         for x in (a, b)
     )
     return handle(numpy.matmul(left, right, dtype=numpy.float32) + total.data, total.dtype.scalar)
+
+
+def _atomic(handle: Any, create: Callable[..., Any], operation: Any, *operands: Any) -> Any:
+    """An atomic; the interpreter's own takes repeated elements (strides of 0) for elements that lie one after the other."""
+    arrays = [handle(item.data.copy(order="C"), item.dtype) for item in operands[:3]]
+    return create(operation, *arrays, *operands[3:])
 
 
 def _reduce(self: Any, operands: Any) -> list[Any]:

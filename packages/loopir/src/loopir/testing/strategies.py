@@ -32,7 +32,6 @@ class _Draft:
     draw: st.DrawFn
     ranges: list[Range]
     reduction: list[Range]
-    adds: bool = False
     buffers: list[KernelBuffer] = field(default_factory=list)
     recorder: Recorder = field(default_factory=Recorder)
     outer: list[Value] = field(default_factory=list)
@@ -110,7 +109,7 @@ class _Draft:
             self.store(values[-1], loops)
         last = values[-1]
         dtype = self.recorder.dtypes[last.name]
-        if self.adds and dtype is torch.float32 and self.draw(st.integers(0, 3)) == 0:
+        if dtype is torch.float32 and self.draw(st.integers(0, 3)) == 0:
             self.add(last)
         kinds = ("any", "all") if dtype is torch.bool else ("sum", "max", "min")
         self.outer = [*self.outer, self.recorder.reduce(self.draw(st.sampled_from(kinds)), last, dtype)]
@@ -122,7 +121,7 @@ def kernels(draw: st.DrawFn, device: str = "cpu", max_extent: int = 9) -> Kernel
     extents = st.one_of(st.integers(1, max_extent).map(sympy.Integer), st.just(SIZE))
     ranges = [Range(symbol(f"x{i}"), draw(extents)) for i in range(draw(st.integers(0, 2)))]
     reduction = [Range(symbol(f"r{i}"), draw(extents)) for i in range(draw(st.integers(0, 2)))]
-    draft = _Draft(draw, ranges, reduction, adds=device == "cpu")
+    draft = _Draft(draw, ranges, reduction)
     if reduction:
         for _ in range(draw(st.integers(1, 3))):
             draft.body(inner=True)
