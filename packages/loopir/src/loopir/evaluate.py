@@ -244,6 +244,9 @@ class _Evaluation:
         flat = self.buffers[str(buffer)]
         positions = self._checked(str(buffer), self._index(index, symbols, shape)).reshape(-1)
         source = values[value.name].expand(shape).reshape(-1)
+        if mode == "add" and self.rounding is not None:
+            order = torch.randperm(len(source), device=self.device)
+            positions, source = positions[order], source[order]
         flat.index_put_((positions,), source, accumulate=mode == "add")
 
     def _checked(self, buffer: str, positions: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -268,7 +271,8 @@ def evaluate_kernel(
     """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel would.
 
     ``rounding`` is applied to the floating result of every operation, as often as it rounds at least, and to the terms of sums
-    and products: with one that errs by an ULP, results differ by what any order of operations may.
+    and products, and additions to a place go in any order: with one that errs by an ULP, results differ by what any order of
+    operations may.
     Raises IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out of bounds.
     """
     _Evaluation(kernel, tensors, sizes, rounding).run()

@@ -1,8 +1,8 @@
 """Whether two results of a kernel differ only because it is ill-conditioned: shown, not assumed.
 
-The evaluator runs again and again with each of its roundings off by an ULP, at random. Where its own results then spread as far
-as a code generator's result is away, any order of operations may give that result: the sine of a large sum, the sign of a
-cancelled one. Where they do not, the result is wrong.
+The evaluator runs again and again with each of its roundings off by an ULP and its additions to a place in another order, at
+random. Where its own results then spread as far as a code generator's result is away, any order of operations may give that
+result: the sine of a large sum, the sign of a cancelled one. Where they do not, the result is wrong.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ def perturbed_results(
     kernel: Kernel, inputs: Sequence[torch.Tensor], sizes: Sequence[int], runs: int = RUNS
 ) -> list[list[torch.Tensor]]:
     """The tensors after each of ``runs`` evaluations whose roundings are off by up to an ULP."""
-    generator = torch.Generator().manual_seed(0)
 
     def rounding(x: torch.Tensor) -> torch.Tensor:
-        step = torch.randint(-1, 2, x.shape, generator=generator).to(x.dtype)
+        step = torch.randint(-1, 2, x.shape).to(x.dtype)
         return torch.where(torch.isfinite(x), x * (1 + step * torch.finfo(x.dtype).eps), x)
 
     found = []
-    for _ in range(runs):
-        tensors = [tensor.clone() for tensor in inputs]
-        evaluate_kernel(kernel, tensors, sizes, rounding)
-        found.append(tensors)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for _ in range(runs):
+            tensors = [tensor.clone() for tensor in inputs]
+            evaluate_kernel(kernel, tensors, sizes, rounding)
+            found.append(tensors)
     return found
 
 
