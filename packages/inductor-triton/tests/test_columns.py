@@ -79,3 +79,25 @@ def test_other_places_and_few_rows_use_atomics(old, new):
 
 def test_source(golden):
     golden(TritonCodeGenerator().generate(parse_kernel(text_of(1024, 768, "bfloat16"))).text)
+
+
+SHARED = """
+@kernel(device='cpu')
+def shared(x: In('float32', s0), total: InOut('float32', s0), out: Out('float32', s0), s0: Size(hint=5)):
+    for i in range(s0):
+        v = load(x, [i], 'float32')
+        for r in reduce(s0):
+            store(total, [r], v, mode='add')
+            s = reduce('sum', v, 'float32')
+        store(out, [i], s)
+"""
+
+
+def test_interpreted_atomics_add_one_value_to_many_places(tmp_path):
+    kernel = parse_kernel(SHARED)
+    x, total, out = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), torch.zeros(5), torch.zeros(5)
+    generator = TritonCodeGenerator("cpu", interpret=True)
+    (launch,) = generator.build([generator.generate(kernel)], ArtifactStore(tmp_path))
+    launch(x, total, out, 5)
+    assert total.tolist() == [15.0] * 5
+    assert out.tolist() == (5 * x).tolist()
