@@ -83,8 +83,8 @@ def test_source(golden):
 
 SHARED = """
 @kernel(device='cpu')
-def shared(x: In('float32', s0), total: InOut('float32', s0), out: Out('float32', s0), s0: Size(hint=5)):
-    for i in range(s0):
+def shared(x: In('float32', 2), total: InOut('float32', s0), out: Out('float32', 2), s0: Size(hint=40)):
+    for i in range(2):
         v = load(x, [i], 'float32')
         for r in reduce(s0):
             store(total, [r], v, mode='add')
@@ -95,9 +95,11 @@ def shared(x: In('float32', s0), total: InOut('float32', s0), out: Out('float32'
 
 def test_interpreted_atomics_add_one_value_to_many_places(tmp_path):
     kernel = parse_kernel(SHARED)
-    x, total, out = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), torch.zeros(5), torch.zeros(5)
     generator = TritonCodeGenerator("cpu", interpret=True)
-    (launch,) = generator.build([generator.generate(kernel)], ArtifactStore(tmp_path))
-    launch(x, total, out, 5)
-    assert total.tolist() == [15.0] * 5
-    assert out.tolist() == (5 * x).tolist()
+    source = generator.generate(kernel)
+    assert "XBLOCK: tl.constexpr = 1\n" in source.text
+    (launch,) = generator.build([source], ArtifactStore(tmp_path))
+    x, total, out = torch.tensor([1.0, 2.0]), torch.zeros(40), torch.zeros(2)
+    launch(x, total, out, 40)
+    assert total.tolist() == [3.0] * 40
+    assert out.tolist() == [40.0, 80.0]
