@@ -29,10 +29,10 @@ import loopir
 import torch
 from loopir import ArtifactStore, BuildError
 from primops import decompose
-from primops.testing import opinfo
 from primops.testing.trace import trace
 
 from integration_tests.operators.batch import Batch
+from packages.primops.tests import opinfo
 
 GROUP, SECONDS = 40, 90
 FORK = multiprocessing.get_context("fork")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from primops.testing.opinfo import database, full_name
+from packages.primops.tests.opinfo import database, full_name
 
 __all__ = ["full_name", "operators"]
 

@@ -4,9 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopir import check_kernel, evaluate_kernel, format_kernel, parse_kernel
-from loopir.testing.programs import tensor_programs
 from loopir.testing.strategies import kernels
-from loopir.testing.sweep import check_static, check_symbolic
+
+from packages.loopir.tests.programs import tensor_programs
+from packages.loopir.tests.sweep import check_static, check_symbolic
 
 NIGHTLY = settings.default.max_examples >= 5000  # type: ignore[union-attr]
 

@@ -12,11 +12,12 @@ import torch
 from primops import OPSET, OPSET_VERSION, MetaReading, PrimError, TensorMeta, prims, reading_with
 from primops.opset import GROUPS
 from primops.prims.random import philox
-from primops.testing.metas import run_batch
 from primops.testing.strategies import GENERATED
 from torch import fx
 
-# 2,000 calls by default, 200,000 in the nightly profile (as in `python -m primops.testing.metas --jobs 2`).
+from packages.primops.tests.metas import run_batch
+
+# 2,000 calls by default, 200,000 in the nightly profile (as in `python -m packages.primops.tests.metas --jobs 2`).
 EXAMPLES = 1500 if os.environ.get("STRATA_PROFILE") == "nightly" else 20
 CPU = torch.device("cpu")
 CONTRACTS = Path(__file__).parents[3] / "docs" / "contracts.md"

@@ -21,8 +21,9 @@ from primops import (
     reading_with,
 )
 from primops.shapes import broadcast_shapes, concrete, larger, same_size, smaller
-from primops.testing.symbolic import Node
 from torch import fx
+
+from packages.primops.tests.symbolic import Node
 
 aten = torch.ops.aten
 SIZE = sympy.Symbol("s0", integer=True, positive=True)

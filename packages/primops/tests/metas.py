@@ -1,6 +1,6 @@
 """Meta rules against real execution, on generated calls of every prim.
 
-    python -m primops.testing.metas [--calls 200000] [--jobs 2] [--names add,sum] [--seed 0]
+    python -m packages.primops.tests.metas [--calls 200000] [--jobs 2] [--names add,sum] [--seed 0]
 
 Shape, dtype, device and strides of each result must be what the meta rule says: from the operands as they are, and (unless the
 prim is extern or control flow) from operands with symbolic sizes, where the rule may not guard.
@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
-
 from primops.meta import TensorMeta, contiguous
 from primops.opset import OPSET
 from primops.prim import ExternPrim, MetaReading, reading_with
 from primops.testing.strategies import GENERATED, PrimCall, prim_calls
-from primops.testing.symbolic import symbolic_size
+
+from packages.primops.tests.symbolic import symbolic_size
 
 BATCH = 500
 HEALTH: Any = tuple(HealthCheck)

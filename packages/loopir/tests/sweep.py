@@ -1,4 +1,6 @@
-"""Random tensor programs through the pipeline against eager: ``python -m loopir.testing.sweep --programs 50000 --jobs 16``.
+"""Random tensor programs through the pipeline against eager.
+
+    python -m packages.loopir.tests.sweep --programs 50000 --jobs 16
 
 Each program is checked as ``check_program`` says. Prints failing programs and one line of counts; returns 1 if any failed.
 """
@@ -15,9 +17,6 @@ from concurrent.futures import ProcessPoolExecutor
 
 import primops
 import torch
-from primops.testing import trace
-from symshapes import FakeTensorMode
-
 from loopir.backend import CodeGenerator
 from loopir.compile import compile_graph
 from loopir.host import HostProgram
@@ -25,8 +24,11 @@ from loopir.options import Options
 from loopir.parse import parse_kernel
 from loopir.template import kernels_of
 from loopir.testing.generator import EvaluatorCodeGenerator, EvaluatorTemplates
-from loopir.testing.programs import HALVES, TensorProgram, random_program
 from loopir.text import format_kernel
+from primops.testing import trace
+from symshapes import FakeTensorMode
+
+from packages.loopir.tests.programs import HALVES, TensorProgram, random_program
 
 TOLERANCE = {
     torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 3e-2, torch.bfloat16: 2e-1, torch.complex64: 2e-4,
