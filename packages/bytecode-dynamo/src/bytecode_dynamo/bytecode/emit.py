@@ -101,10 +101,6 @@ class Emitter:
         """Value, object -> nothing."""
         self.emit(Op.STORE_ATTR, name)
 
-    def delete_attr(self, name: str) -> None:
-        """Object -> nothing."""
-        self.emit(Op.DELETE_ATTR, name)
-
     def load_item(self, key: object) -> None:
         """Container -> its item under a constant key."""
         self.load_const(key)

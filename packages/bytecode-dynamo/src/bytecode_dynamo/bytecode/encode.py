@@ -6,13 +6,12 @@ from opcode import opmap
 from types import CodeType
 
 from .instruction import NO_FALL_THROUGH, Code, Instruction, Label, Op
-from .operands import BACKWARD, FORWARD, Pool
+from .operands import BACKWARD, Pool
 from .stack_effect import stack_size
 from .tables import ExceptionEntry, write_exception_table, write_position_table
 from .versions import RUNNING
 from .versions.base import Native
 
-_JUMP_CODECS = (FORWARD, BACKWARD)
 _ROWS = {
     row.op: (row.native, row.operand.pack)
     for row in RUNNING.rows
@@ -197,9 +196,7 @@ def exception_entries(natives: list[Native], size: int) -> list[ExceptionEntry]:
     current, start = None, 0
     for native in natives:
         handler = native.handler
-        if handler is current:
-            continue
-        if handler == current:
+        if handler is current or handler == current:
             continue
         if current is not None:
             target = place[current.target]

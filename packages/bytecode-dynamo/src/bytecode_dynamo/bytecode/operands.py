@@ -27,7 +27,6 @@ class Pool:
         self.names = list(names)
         own_cells = [name for name in cellvars if name not in varnames]
         self.slots = [*varnames, *own_cells, *freevars]
-        self.local_count = len(varnames)
         self._const_index: dict[int, int] = {}
         for index, value in enumerate(self.consts):
             self._const_index.setdefault(id(value), index)

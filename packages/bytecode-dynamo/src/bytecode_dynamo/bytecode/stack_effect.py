@@ -10,101 +10,70 @@ from .versions import RUNNING
 Effect = tuple[int, int]
 
 
-def _call(item: Instruction) -> Effect:
-    return item.arg.argc + 2, 1
-
-
-def _make_function(item: Instruction) -> Effect:
-    return 1 + item.arg.bit_count(), 1
-
-
 FIXED: dict[Op, Effect] = {
-    **dict.fromkeys(
+    Op[name]: effect
+    for effect, names in (
         (
-            Op.NOP, Op.MAKE_CELL, Op.COPY_FREE_VARS, Op.DELETE_FAST, Op.DELETE_DEREF,
-            Op.DELETE_GLOBAL, Op.DELETE_NAME, Op.SETUP_ANNOTATIONS, Op.RESUME,
-            Op.JUMP, Op.JUMP_NO_INTERRUPT,
+            (0, 0),
+            "NOP MAKE_CELL COPY_FREE_VARS DELETE_FAST DELETE_DEREF DELETE_GLOBAL DELETE_NAME SETUP_ANNOTATIONS RESUME "
+            "JUMP JUMP_NO_INTERRUPT",
         ),
-        (0, 0),
-    ),
-    **dict.fromkeys(
         (
-            Op.PUSH_NULL, Op.LOAD_CONST, Op.LOAD_FAST, Op.LOAD_FAST_CHECK,
-            Op.LOAD_FAST_AND_CLEAR, Op.LOAD_CLOSURE, Op.LOAD_DEREF, Op.LOAD_NAME,
-            Op.LOAD_CLASSDEREF, Op.LOAD_LOCALS, Op.LOAD_BUILD_CLASS,
-            Op.LOAD_ASSERTION_ERROR, Op.RETURN_GENERATOR,
+            (0, 1),
+            "PUSH_NULL LOAD_CONST LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_CLOSURE LOAD_DEREF LOAD_NAME "
+            "LOAD_CLASSDEREF LOAD_LOCALS LOAD_BUILD_CLASS LOAD_ASSERTION_ERROR RETURN_GENERATOR",
         ),
-        (0, 1),
-    ),
-    **dict.fromkeys(
         (
-            Op.POP_TOP, Op.STORE_FAST, Op.STORE_DEREF, Op.STORE_GLOBAL, Op.STORE_NAME,
-            Op.DELETE_ATTR, Op.RETURN_VALUE, Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_TRUE,
-            Op.POP_JUMP_IF_NONE, Op.POP_JUMP_IF_NOT_NONE, Op.POP_EXCEPT, Op.IMPORT_STAR,
-            Op.PRINT_EXPR,
+            (1, 0),
+            "POP_TOP STORE_FAST STORE_DEREF STORE_GLOBAL STORE_NAME DELETE_ATTR RETURN_VALUE POP_JUMP_IF_FALSE "
+            "POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_EXCEPT IMPORT_STAR PRINT_EXPR",
         ),
-        (1, 0),
-    ),
-    **dict.fromkeys(
         (
-            Op.LOAD_ATTR, Op.UNARY_POSITIVE, Op.UNARY_NEGATIVE, Op.UNARY_NOT, Op.UNARY_INVERT,
-            Op.TO_BOOL, Op.LIST_TO_TUPLE, Op.CONVERT_VALUE, Op.GET_ITER, Op.YIELD_VALUE,
-            Op.GET_YIELD_FROM_ITER, Op.GET_AWAITABLE, Op.GET_AITER, Op.ASYNC_GEN_WRAP,
-            Op.CALL_INTRINSIC_1, Op.LOAD_FROM_DICT_OR_DEREF, Op.LOAD_FROM_DICT_OR_GLOBALS,
+            (1, 1),
+            "LOAD_ATTR UNARY_POSITIVE UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL LIST_TO_TUPLE CONVERT_VALUE "
+            "GET_ITER YIELD_VALUE GET_YIELD_FROM_ITER GET_AWAITABLE GET_AITER ASYNC_GEN_WRAP CALL_INTRINSIC_1 "
+            "LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS",
         ),
-        (1, 1),
-    ),
-    **dict.fromkeys(
         (
-            Op.LOAD_METHOD, Op.GET_LEN, Op.MATCH_MAPPING, Op.MATCH_SEQUENCE, Op.PUSH_EXC_INFO,
-            Op.BEFORE_WITH, Op.IMPORT_FROM, Op.GET_ANEXT, Op.BEFORE_ASYNC_WITH, Op.FOR_ITER,
+            (1, 2),
+            "LOAD_METHOD GET_LEN MATCH_MAPPING MATCH_SEQUENCE PUSH_EXC_INFO BEFORE_WITH IMPORT_FROM GET_ANEXT "
+            "BEFORE_ASYNC_WITH FOR_ITER",
         ),
-        (1, 2),
-    ),
-    **dict.fromkeys((Op.STORE_ATTR, Op.DELETE_SUBSCR, Op.END_ASYNC_FOR), (2, 0)),
-    **dict.fromkeys(
+        ((2, 0), "STORE_ATTR DELETE_SUBSCR END_ASYNC_FOR"),
         (
-            Op.BINARY_SUBSCR, Op.BINARY_OP, Op.COMPARE_OP, Op.IS_OP, Op.CONTAINS_OP,
-            Op.PREP_RERAISE_STAR, Op.CALL_INTRINSIC_2, Op.IMPORT_NAME, Op.END_SEND,
+            (2, 1),
+            "BINARY_SUBSCR BINARY_OP COMPARE_OP IS_OP CONTAINS_OP PREP_RERAISE_STAR CALL_INTRINSIC_2 IMPORT_NAME END_SEND",
         ),
-        (2, 1),
-    ),
-    **dict.fromkeys((Op.CHECK_EXC_MATCH, Op.CHECK_EG_MATCH, Op.SEND), (2, 2)),
-    Op.MATCH_KEYS: (2, 3),
-    Op.STORE_SUBSCR: (3, 0),
-    Op.BINARY_SLICE: (3, 1),
-    Op.MATCH_CLASS: (3, 1),
-    Op.CLEANUP_THROW: (3, 2),
-    Op.STORE_SLICE: (4, 0),
-    Op.WITH_EXCEPT_START: (4, 5),
-}  # fmt: skip
+        ((2, 2), "CHECK_EXC_MATCH CHECK_EG_MATCH SEND"),
+        ((2, 3), "MATCH_KEYS"),
+        ((3, 0), "STORE_SUBSCR"),
+        ((3, 1), "BINARY_SLICE MATCH_CLASS"),
+        ((3, 2), "CLEANUP_THROW"),
+        ((4, 0), "STORE_SLICE"),
+        ((4, 5), "WITH_EXCEPT_START"),
+    )
+    for name in names.split()
+}
 VARIABLE: dict[Op, Callable[[Instruction], Effect]] = {
     Op.COPY: lambda item: (item.arg, item.arg + 1),
     Op.SWAP: lambda item: (item.arg, item.arg),
     Op.LOAD_GLOBAL: lambda item: (0, 1 + item.arg.push_null),
     Op.LOAD_SUPER_ATTR: lambda item: (3, 1 + item.arg.method),
-    Op.BUILD_TUPLE: lambda item: (item.arg, 1),
-    Op.BUILD_LIST: lambda item: (item.arg, 1),
-    Op.BUILD_SET: lambda item: (item.arg, 1),
-    Op.BUILD_STRING: lambda item: (item.arg, 1),
-    Op.BUILD_SLICE: lambda item: (item.arg, 1),
+    **dict.fromkeys((Op.BUILD_TUPLE, Op.BUILD_LIST, Op.BUILD_SET, Op.BUILD_STRING, Op.BUILD_SLICE), lambda item: (item.arg, 1)),
     Op.BUILD_MAP: lambda item: (2 * item.arg, 1),
     Op.BUILD_CONST_KEY_MAP: lambda item: (item.arg + 1, 1),
-    Op.LIST_APPEND: lambda item: (item.arg + 1, item.arg),
-    Op.SET_ADD: lambda item: (item.arg + 1, item.arg),
+    **dict.fromkeys(
+        (Op.LIST_APPEND, Op.SET_ADD, Op.LIST_EXTEND, Op.SET_UPDATE, Op.DICT_UPDATE, Op.DICT_MERGE, Op.RERAISE),
+        lambda item: (item.arg + 1, item.arg),
+    ),
     Op.MAP_ADD: lambda item: (item.arg + 2, item.arg),
-    Op.LIST_EXTEND: lambda item: (item.arg + 1, item.arg),
-    Op.SET_UPDATE: lambda item: (item.arg + 1, item.arg),
-    Op.DICT_UPDATE: lambda item: (item.arg + 1, item.arg),
-    Op.DICT_MERGE: lambda item: (item.arg + 1, item.arg),
     Op.UNPACK_SEQUENCE: lambda item: (1, item.arg),
     Op.UNPACK_EX: lambda item: (1, (item.arg & 255) + 1 + (item.arg >> 8)),
     Op.FORMAT_VALUE: lambda item: (1 + item.arg.has_spec, 1),
-    Op.CALL: _call,
+    Op.CALL: lambda item: (item.arg.argc + 2, 1),
     Op.CALL_FUNCTION_EX: lambda item: (3 + (item.arg & 1), 1),
-    Op.MAKE_FUNCTION: _make_function,
+    Op.MAKE_FUNCTION: lambda item: (1 + item.arg.bit_count(), 1),
     Op.RAISE_VARARGS: lambda item: (item.arg, 0),
-    Op.RERAISE: lambda item: (item.arg + 1, item.arg),
 }
 
 

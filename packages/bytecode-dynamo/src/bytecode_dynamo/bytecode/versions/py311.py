@@ -5,7 +5,7 @@ from __future__ import annotations
 from bytecode_dynamo.bytecode.instruction import Call, Compare, Format, Global, Instruction, Op
 from bytecode_dynamo.bytecode.operands import BACKWARD, CELL, COMPARISONS, FORWARD, NAME, NONE, RAW, Operand, Pool
 
-from .base import SHARED_ROWS, Folded, Native, Row, Version, jump
+from .base import SHARED_ROWS, Folded, Native, Row, Version, jump, rows
 
 GLOBAL = Operand(
     lambda raw, pool: Global(pool.names[raw >> 1], bool(raw & 1)),
@@ -30,16 +30,10 @@ ROWS = (
     *SHARED_ROWS,
     *ROWS_BEFORE_313,
     Row("LOAD_GLOBAL", Op.LOAD_GLOBAL, GLOBAL),
-    Row("LOAD_ATTR", Op.LOAD_ATTR, NAME),
-    Row("LOAD_METHOD", Op.LOAD_METHOD, NAME),
+    *rows(NAME, "LOAD_ATTR LOAD_METHOD"),
     Row("LOAD_CLASSDEREF", Op.LOAD_CLASSDEREF, CELL),
-    Row("UNARY_POSITIVE", Op.UNARY_POSITIVE, NONE),
+    *rows(NONE, "UNARY_POSITIVE LIST_TO_TUPLE PREP_RERAISE_STAR IMPORT_STAR PRINT_EXPR ASYNC_GEN_WRAP"),
     Row("COMPARE_OP", Op.COMPARE_OP, COMPARE),
-    Row("LIST_TO_TUPLE", Op.LIST_TO_TUPLE, NONE),
-    Row("PREP_RERAISE_STAR", Op.PREP_RERAISE_STAR, NONE),
-    Row("IMPORT_STAR", Op.IMPORT_STAR, NONE),
-    Row("PRINT_EXPR", Op.PRINT_EXPR, NONE),
-    Row("ASYNC_GEN_WRAP", Op.ASYNC_GEN_WRAP, NONE),
     Row("JUMP_FORWARD", Op.JUMP, FORWARD),
     Row("JUMP_BACKWARD", Op.JUMP, BACKWARD),
     Row("JUMP_BACKWARD_NO_INTERRUPT", Op.JUMP_NO_INTERRUPT, BACKWARD),
@@ -53,18 +47,9 @@ ROWS = (
     Row("POP_JUMP_BACKWARD_IF_NOT_NONE", Op.POP_JUMP_IF_NOT_NONE, BACKWARD),
 )
 CACHES = {
-    "BINARY_SUBSCR": 4,
-    "STORE_SUBSCR": 1,
-    "UNPACK_SEQUENCE": 1,
-    "STORE_ATTR": 4,
-    "LOAD_ATTR": 4,
-    "COMPARE_OP": 2,
-    "LOAD_GLOBAL": 5,
-    "BINARY_OP": 1,
-    "LOAD_METHOD": 10,
-    "PRECALL": 1,
-    "CALL": 4,
-}
+    "BINARY_SUBSCR": 4, "STORE_SUBSCR": 1, "UNPACK_SEQUENCE": 1, "STORE_ATTR": 4, "LOAD_ATTR": 4, "COMPARE_OP": 2,
+    "LOAD_GLOBAL": 5, "BINARY_OP": 1, "LOAD_METHOD": 10, "PRECALL": 1, "CALL": 4,
+}  # fmt: skip
 
 
 def fold_call(natives: list[Native], k: int, pool: Pool) -> Folded:

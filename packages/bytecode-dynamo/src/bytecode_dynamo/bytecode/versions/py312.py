@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bytecode_dynamo.bytecode.instruction import Call, Compare, Instruction, Op, SuperAttr
 from bytecode_dynamo.bytecode.operands import BACKWARD, CELL, COMPARISONS, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
 
-from .base import SHARED_ROWS, Expand, Folded, Native, Row, Version, jump
+from .base import SHARED_ROWS, Expand, Fold, Folded, Native, Row, Version, jump, rows
 from .py311 import GLOBAL, PY311, ROWS_BEFORE_313
 
 # Low bits of COMPARE_OP: which of unordered, less, greater, equal make it true.
@@ -24,42 +26,23 @@ BINARY_INTRINSICS = {1: Op.PREP_RERAISE_STAR}
 # Rows 3.12 and 3.13 have in common.
 ROWS_SINCE_312 = (
     *SHARED_ROWS,
-    Row("LOAD_FAST_CHECK", Op.LOAD_FAST_CHECK, LOCAL),
-    Row("LOAD_FAST_AND_CLEAR", Op.LOAD_FAST_AND_CLEAR, LOCAL),
+    *rows(LOCAL, "LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR"),
     Row("LOAD_GLOBAL", Op.LOAD_GLOBAL, GLOBAL),
     Row("LOAD_SUPER_ATTR", Op.LOAD_SUPER_ATTR, SUPER_ATTR),
-    Row("LOAD_LOCALS", Op.LOAD_LOCALS, NONE),
+    *rows(NONE, "LOAD_LOCALS BINARY_SLICE STORE_SLICE END_SEND CLEANUP_THROW"),
     Row("LOAD_FROM_DICT_OR_DEREF", Op.LOAD_FROM_DICT_OR_DEREF, CELL),
     Row("LOAD_FROM_DICT_OR_GLOBALS", Op.LOAD_FROM_DICT_OR_GLOBALS, NAME),
-    Row("BINARY_SLICE", Op.BINARY_SLICE, NONE),
-    Row("STORE_SLICE", Op.STORE_SLICE, NONE),
-    Row("CALL_INTRINSIC_1", Op.CALL_INTRINSIC_1, RAW),
-    Row("CALL_INTRINSIC_2", Op.CALL_INTRINSIC_2, RAW),
-    Row("END_SEND", Op.END_SEND, NONE),
-    Row("CLEANUP_THROW", Op.CLEANUP_THROW, NONE),
+    *rows(RAW, "CALL_INTRINSIC_1 CALL_INTRINSIC_2"),
+    *rows(FORWARD, "POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE"),
     Row("JUMP_FORWARD", Op.JUMP, FORWARD),
     Row("JUMP_BACKWARD", Op.JUMP, BACKWARD),
     Row("JUMP_BACKWARD_NO_INTERRUPT", Op.JUMP_NO_INTERRUPT, BACKWARD),
-    Row("POP_JUMP_IF_FALSE", Op.POP_JUMP_IF_FALSE, FORWARD),
-    Row("POP_JUMP_IF_TRUE", Op.POP_JUMP_IF_TRUE, FORWARD),
-    Row("POP_JUMP_IF_NONE", Op.POP_JUMP_IF_NONE, FORWARD),
-    Row("POP_JUMP_IF_NOT_NONE", Op.POP_JUMP_IF_NOT_NONE, FORWARD),
 )
 ROWS = (*ROWS_SINCE_312, *ROWS_BEFORE_313, Row("COMPARE_OP", Op.COMPARE_OP, COMPARE))
 CACHES = {
-    "BINARY_SUBSCR": 1,
-    "STORE_SUBSCR": 1,
-    "UNPACK_SEQUENCE": 1,
-    "FOR_ITER": 1,
-    "STORE_ATTR": 4,
-    "LOAD_ATTR": 9,
-    "COMPARE_OP": 1,
-    "LOAD_GLOBAL": 4,
-    "BINARY_OP": 1,
-    "SEND": 1,
-    "LOAD_SUPER_ATTR": 1,
-    "CALL": 3,
-}
+    "BINARY_SUBSCR": 1, "STORE_SUBSCR": 1, "UNPACK_SEQUENCE": 1, "FOR_ITER": 1, "STORE_ATTR": 4, "LOAD_ATTR": 9,
+    "COMPARE_OP": 1, "LOAD_GLOBAL": 4, "BINARY_OP": 1, "SEND": 1, "LOAD_SUPER_ATTR": 1, "CALL": 3,
+}  # fmt: skip
 
 
 def fold_attribute(natives: list[Native], k: int, pool: Pool) -> Folded:
@@ -68,16 +51,14 @@ def fold_attribute(natives: list[Native], k: int, pool: Pool) -> Folded:
     return [(Op.LOAD_METHOD if raw & 1 else Op.LOAD_ATTR, pool.names[raw >> 1])], 1
 
 
-def fold_unary_intrinsic(natives: list[Native], k: int, pool: Pool) -> Folded | None:
+def fold_intrinsic(ops: Mapping[int, Op]) -> Fold:
     """Intrinsics that 3.11 has as instructions of their own."""
-    op = UNARY_INTRINSICS.get(natives[k].arg)
-    return None if op is None else ([(op, None)], 1)
 
+    def fold(natives: list[Native], k: int, pool: Pool) -> Folded | None:
+        op = ops.get(natives[k].arg)
+        return None if op is None else ([(op, None)], 1)
 
-def fold_binary_intrinsic(natives: list[Native], k: int, pool: Pool) -> Folded | None:
-    """Intrinsics that 3.11 has as instructions of their own."""
-    op = BINARY_INTRINSICS.get(natives[k].arg)
-    return None if op is None else ([(op, None)], 1)
+    return fold
 
 
 def fold_call(natives: list[Native], k: int, pool: Pool) -> Folded:
@@ -114,8 +95,8 @@ FOLDS = {
     "RETURN_CONST": fold_return_const,
     "CALL": fold_call,
     "KW_NAMES": fold_keyword_call,
-    "CALL_INTRINSIC_1": fold_unary_intrinsic,
-    "CALL_INTRINSIC_2": fold_binary_intrinsic,
+    "CALL_INTRINSIC_1": fold_intrinsic(UNARY_INTRINSICS),
+    "CALL_INTRINSIC_2": fold_intrinsic(BINARY_INTRINSICS),
 }
 
 

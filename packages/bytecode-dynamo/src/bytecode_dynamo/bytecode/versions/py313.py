@@ -19,15 +19,9 @@ ROWS = (
     Row("CONVERT_VALUE", Op.CONVERT_VALUE, RAW),
 )
 CACHES = {
-    **PY312.caches,
-    "CONTAINS_OP": 1,
-    "JUMP_BACKWARD": 1,
-    "TO_BOOL": 3,
-    "POP_JUMP_IF_TRUE": 1,
-    "POP_JUMP_IF_FALSE": 1,
-    "POP_JUMP_IF_NONE": 1,
-    "POP_JUMP_IF_NOT_NONE": 1,
-}
+    **PY312.caches, "CONTAINS_OP": 1, "JUMP_BACKWARD": 1, "TO_BOOL": 3,
+    "POP_JUMP_IF_TRUE": 1, "POP_JUMP_IF_FALSE": 1, "POP_JUMP_IF_NONE": 1, "POP_JUMP_IF_NOT_NONE": 1,
+}  # fmt: skip
 FRAME_PUSHERS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_SUBSCR", "LOAD_ATTR", "FOR_ITER", "SEND"})
 # MAKE_FUNCTION's flags of old; the stack is the same, only the writing differs.
 FUNCTION_ATTRIBUTES = (8, 4, 2, 1)
