@@ -85,9 +85,7 @@ def apply(ctx: Context, cls: VariableTracker, *args: VariableTracker, **kwargs: 
     return _Capture(ctx, cls, args).run()
 
 
-@evaluates_code(_ONCE)
-def once(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    return ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs)
+evaluates_code(_ONCE)(lambda ctx, function, args, kwargs: ctx.get_attr(function, "__wrapped__").call(ctx, args, kwargs))
 
 
 class _Capture:

@@ -213,9 +213,7 @@ def make_named_tuple_class(ctx: Context, *args: VariableTracker, **kwargs: Varia
 # -- built-in types ---------------------------------------------------------------------------------------------------------
 
 
-@constructs(list)
-def make_list(ctx: Context, *items: VariableTracker) -> VariableTracker:
-    return ctx.create_list(items[0].unpack(ctx) if items else [])
+constructs(list)(lambda ctx, *items: ctx.create_list(items[0].unpack(ctx) if items else []))
 
 
 @constructs(collections.deque)
@@ -225,9 +223,7 @@ def make_deque(ctx: Context, iterable: VariableTracker | None = None, maxlen: Va
     return ctx.create_list(list(items), collections.deque, longest)
 
 
-@constructs(tuple)
-def make_tuple(ctx: Context, *items: VariableTracker) -> VariableTracker:
-    return ctx.create_tuple(items[0].unpack(ctx) if items else [])
+constructs(tuple)(lambda ctx, *items: ctx.create_tuple(items[0].unpack(ctx) if items else []))
 
 
 constructs(torch.Size)(lambda ctx, *items: ctx.create_tuple(items[0].unpack(ctx) if items else [], torch.Size))
@@ -278,19 +274,9 @@ def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
     return SliceVariable((start, stop, step))
 
 
-@constructs(super)
-def make_super(ctx: Context, cls: VariableTracker, owner: VariableTracker) -> VariableTracker:
-    return SuperVariable(cls.as_constant(ctx), owner)
-
-
-@constructs(object)
-def make_object(ctx: Context) -> VariableTracker:
-    return UserObjectVariable(Identity(object))
-
-
-@constructs(bool)
-def make_bool(ctx: Context, *value: VariableTracker) -> VariableTracker:
-    return ConstantVariable(value[0].truth(ctx) if value else False)
+constructs(super)(lambda ctx, cls, owner: SuperVariable(cls.as_constant(ctx), owner))
+constructs(object)(lambda ctx: UserObjectVariable(Identity(object)))
+constructs(bool)(lambda ctx, *value: ConstantVariable(value[0].truth(ctx) if value else False))
 
 
 def _make_number(cls: type) -> Constructor:
@@ -391,9 +377,7 @@ def make_partial(
     return PartialVariable(function, args, tuple(named.items()))
 
 
-@constructs(types.MethodType)
-def make_method(ctx: Context, function: VariableTracker, owner: VariableTracker) -> VariableTracker:
-    return BoundMethodVariable(function, owner)
+constructs(types.MethodType)(lambda ctx, function, owner: BoundMethodVariable(function, owner))
 
 
 def _eager_iterator(function: Any) -> Constructor:
@@ -438,9 +422,7 @@ for _name in (
         constructs(getattr(itertools, _name))(_polyfill(getattr(polyfills, _name)))
 
 
-@constructs(types.MappingProxyType)
-def make_proxy(ctx: Context, mapping: VariableTracker) -> VariableTracker:
-    return ProxyVariable(mapping)
+constructs(types.MappingProxyType)(lambda ctx, mapping: ProxyVariable(mapping))
 
 
 @constructs(types.SimpleNamespace)

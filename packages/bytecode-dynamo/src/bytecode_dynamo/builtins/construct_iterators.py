@@ -70,9 +70,7 @@ def make_count(ctx: Context, start: VariableTracker | None = None, step: Variabl
     return CountIterator(Identity(itertools.count), start=start or ConstantVariable(0), step=step or ConstantVariable(1))
 
 
-@constructs(itertools.chain)
-def make_chain(ctx: Context, *parts: VariableTracker) -> VariableTracker:
-    return ChainIterator(Identity(itertools.chain), parts=parts)
+constructs(itertools.chain)(lambda ctx, *parts: ChainIterator(Identity(itertools.chain), parts=parts))
 
 
 @constructs(itertools.islice)

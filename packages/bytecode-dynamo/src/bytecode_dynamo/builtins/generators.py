@@ -114,9 +114,7 @@ def manual_seed(ctx: Context, seed: VariableTracker) -> VariableTracker:
     return GeneratorObjectVariable(Identity(torch.Generator), node, torch.device("cpu"))
 
 
-@evaluates_call(torch.get_rng_state)
-def get_rng_state(ctx: Context) -> VariableTracker:
-    return _record(ctx, torch.get_rng_state, [], _state_size(torch.device("cpu")))
+evaluates_call(torch.get_rng_state)(lambda ctx: _record(ctx, torch.get_rng_state, [], _state_size(torch.device("cpu"))))
 
 
 def _effect(function: Any) -> Any:

@@ -48,9 +48,7 @@ def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
     pass
 
 
-@evaluates_call(object.__new__)
-def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
-    return ctx.new_object(cls.as_constant(ctx))
+evaluates_call(object.__new__)(lambda ctx, cls, *args, **kwargs: ctx.new_object(cls.as_constant(ctx)))
 
 
 @evaluates_call(object.__eq__)
@@ -58,9 +56,7 @@ def object_eq(ctx: Context, left: Value, right: Value) -> Value:
     return ConstantVariable(True if operators.is_same(ctx, left, right) else NotImplemented)
 
 
-@evaluates_call(object.__ne__)
-def object_ne(ctx: Context, left: Value, right: Value) -> Value:
-    return ConstantVariable(not ctx.equal(left, right))
+evaluates_call(object.__ne__)(lambda ctx, left, right: ConstantVariable(not ctx.equal(left, right)))
 
 
 @evaluates_call(BaseException.__init__, Exception.__init__)
@@ -85,9 +81,7 @@ def exception_str(ctx: Context, error: Value) -> Value:
     return ctx.call_known(str, [args[0] if len(args) == 1 else ctx.create_tuple(args)], {})
 
 
-@evaluates_call(BaseExceptionGroup.__str__)
-def group_text(ctx: Context, error: Value) -> Value:
-    return ctx.polyfill(polyfills.describe_group, [error], {})
+evaluates_call(BaseExceptionGroup.__str__)(lambda ctx, error: ctx.polyfill(polyfills.describe_group, [error], {}))
 
 
 @evaluates_call(BaseException.__repr__)
@@ -112,9 +106,7 @@ def exc_info(ctx: Context) -> Value:
     return ctx.create_tuple([ctx.constant_class(handled.python_type()), handled, TRACEBACK])
 
 
-@evaluates_call(sys.exception)
-def exception(ctx: Context) -> Value | None:
-    return ctx.handled_exception()
+evaluates_call(sys.exception)(lambda ctx: ctx.handled_exception())
 
 
 @evaluates_call(BaseException.add_note)

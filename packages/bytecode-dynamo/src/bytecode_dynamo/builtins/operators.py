@@ -387,28 +387,16 @@ def setitem(ctx: Context, container: VariableTracker, key: VariableTracker, valu
     container.set_item(ctx, key, value)
 
 
-@evaluates_call(operator.call)
-def call(ctx: Context, function: VariableTracker, /, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    return function.call(ctx, list(args), kwargs)
-
-
-@evaluates_call(operator.delitem)
-def delitem(ctx: Context, container: VariableTracker, key: VariableTracker) -> None:
-    container.del_item(ctx, key)
+evaluates_call(operator.call)(lambda ctx, function, /, *args, **kwargs: function.call(ctx, list(args), kwargs))
+evaluates_call(operator.delitem)(lambda ctx, container, key: container.del_item(ctx, key))
 
 
 evaluates_call(operator.concat)(_binary_rule("+"))
 evaluates_call(operator.iconcat)(_binary_rule("+="))
 
 
-@evaluates_call(operator.is_)
-def is_(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
-    return ConstantVariable(is_same(ctx, left, right))
-
-
-@evaluates_call(operator.is_not)
-def is_not(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
-    return ConstantVariable(not is_same(ctx, left, right))
+evaluates_call(operator.is_)(lambda ctx, left, right: ConstantVariable(is_same(ctx, left, right)))
+evaluates_call(operator.is_not)(lambda ctx, left, right: ConstantVariable(not is_same(ctx, left, right)))
 
 
 @evaluates_call(operator.contains)

@@ -95,9 +95,7 @@ for _function, _combine in ((torch._foreach_addcdiv_, "div"), (torch._foreach_ad
     evaluates_call(_function)(_fused_each(_function, _combine))
 
 
-@evaluates_call(torch.jit.annotate)
-def annotate(ctx: Context, annotation: VariableTracker, value: VariableTracker) -> VariableTracker:
-    return value
+evaluates_call(torch.jit.annotate)(lambda ctx, annotation, value: value)
 
 
 @evaluates_call(_get_value)

@@ -269,14 +269,8 @@ def make_subclass(
     return as_subclass(ctx, made, cls) if not made.fake.requires_grad else with_class(ctx, made, cls.as_constant(ctx))
 
 
-@evaluates_call(torch.overrides._push_mode)
-def push_mode(ctx: Context, mode: VariableTracker) -> None:
-    ctx.modes.push_function_mode(ctx, mode)
-
-
-@evaluates_call(torch.overrides._pop_mode)
-def pop_mode(ctx: Context) -> VariableTracker:
-    return ctx.modes.pop_function_mode(ctx)
+evaluates_call(torch.overrides._push_mode)(lambda ctx, mode: ctx.modes.push_function_mode(ctx, mode))
+evaluates_call(torch.overrides._pop_mode)(lambda ctx: ctx.modes.pop_function_mode(ctx))
 
 
 __all__ = ["DictVariable", "alias", "dispatch", "with_class"]

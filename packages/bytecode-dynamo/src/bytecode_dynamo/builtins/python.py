@@ -45,14 +45,8 @@ if TYPE_CHECKING:
 Value = VariableTracker
 
 
-@evaluates_call(len)
-def len_(ctx: Context, value: Value) -> Value:
-    return value.length(ctx)
-
-
-@evaluates_call(callable)
-def callable_(ctx: Context, value: Value) -> Value:
-    return ConstantVariable(find_special(ctx, value.python_type(), "__call__")[0] >= 0)
+evaluates_call(len)(lambda ctx, value: value.length(ctx))
+evaluates_call(callable)(lambda ctx, value: ConstantVariable(find_special(ctx, value.python_type(), "__call__")[0] >= 0))
 
 
 @evaluates_call(getattr)
@@ -83,14 +77,8 @@ def hasattr_(ctx: Context, owner: Value, name: Value) -> Value:
     return ConstantVariable(True)
 
 
-@evaluates_call(setattr)
-def setattr_(ctx: Context, owner: Value, name: Value, value: Value) -> None:
-    owner.set_attr(ctx, name.as_constant(ctx), value)
-
-
-@evaluates_call(delattr)
-def delattr_(ctx: Context, owner: Value, name: Value) -> None:
-    owner.del_attr(ctx, name.as_constant(ctx))
+evaluates_call(setattr)(lambda ctx, owner, name, value: owner.set_attr(ctx, name.as_constant(ctx), value))
+evaluates_call(delattr)(lambda ctx, owner, name: owner.del_attr(ctx, name.as_constant(ctx)))
 
 
 @evaluates_code(functools.singledispatch(len))
@@ -116,19 +104,9 @@ def dispatched(ctx: Context, function: FunctionVariable, args: list[Value], kwar
     return ctx.wrap(chosen, ConstSource(chosen))
 
 
-@evaluates_call(inspect.isclass)
-def isclass(ctx: Context, value: Value) -> Value:
-    return ConstantVariable(issubclass(value.python_type(), type))
-
-
-@evaluates_call(inspect.isfunction)
-def isfunction(ctx: Context, value: Value) -> Value:
-    return ConstantVariable(value.python_type() is types.FunctionType)
-
-
-@evaluates_call(inspect.ismethod)
-def ismethod(ctx: Context, value: Value) -> Value:
-    return ConstantVariable(value.python_type() is types.MethodType)
+evaluates_call(inspect.isclass)(lambda ctx, value: ConstantVariable(issubclass(value.python_type(), type)))
+evaluates_call(inspect.isfunction)(lambda ctx, value: ConstantVariable(value.python_type() is types.FunctionType))
+evaluates_call(inspect.ismethod)(lambda ctx, value: ConstantVariable(value.python_type() is types.MethodType))
 
 
 @evaluates_call(inspect.isgeneratorfunction)
@@ -171,14 +149,8 @@ def prod(ctx: Context, items: Value, *, start: Value | None = None) -> Value:
     return total
 
 
-@evaluates_call(any)
-def any_(ctx: Context, items: Value) -> Value:
-    return ConstantVariable(_search(ctx, items, True))
-
-
-@evaluates_call(all)
-def all_(ctx: Context, items: Value) -> Value:
-    return ConstantVariable(not _search(ctx, items, False))
+evaluates_call(any)(lambda ctx, items: ConstantVariable(_search(ctx, items, True)))
+evaluates_call(all)(lambda ctx, items: ConstantVariable(not _search(ctx, items, False)))
 
 
 def _search(ctx: Context, items: Value, wanted: bool) -> bool:
@@ -217,9 +189,7 @@ evaluates_call(max)(_extreme(">"))
 evaluates_call(min)(_extreme("<"))
 
 
-@evaluates_call(sorted)
-def sorted_(ctx: Context, items: Value, **options: Value) -> Value:
-    return ctx.create_list(sort_items(ctx, items.unpack(ctx), options))
+evaluates_call(sorted)(lambda ctx, items, **options: ctx.create_list(sort_items(ctx, items.unpack(ctx), options)))
 
 
 @evaluates_call(functools.reduce)
@@ -230,9 +200,7 @@ def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Val
     return functools.reduce(lambda a, b: function.call(ctx, [a, b], {}), values)
 
 
-@evaluates_call(functools.cmp_to_key)
-def cmp_to_key(ctx: Context, mycmp: Value) -> Value:
-    return ctx.polyfill(polyfills.cmp_to_key, [mycmp], {})
+evaluates_call(functools.cmp_to_key)(lambda ctx, mycmp: ctx.polyfill(polyfills.cmp_to_key, [mycmp], {}))
 
 
 # -- numbers and strings --------------------------------------------------------------------------------------------------
@@ -321,14 +289,8 @@ def hash_(ctx: Context, value: Value) -> Value:
     return ctx.fold(hash, [value], {})
 
 
-@evaluates_call(id)
-def id_(ctx: Context, value: Value) -> Value:
-    return NumberOfVariable(id, (value,))
-
-
-@evaluates_call(threading.get_ident)
-def get_ident(ctx: Context) -> Value:
-    return NumberOfVariable(threading.get_ident)
+evaluates_call(id)(lambda ctx, value: NumberOfVariable(id, (value,)))
+evaluates_call(threading.get_ident)(lambda ctx: NumberOfVariable(threading.get_ident))
 
 
 @evaluates_call(print, input, open, builtins.breakpoint)
@@ -339,9 +301,7 @@ def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
 # -- itertools ------------------------------------------------------------------------------------------------------------
 
 
-@evaluates_call(itertools.tee)
-def tee(ctx: Context, *args: Value) -> Value:
-    return ctx.polyfill(polyfills.tee, args, {})
+evaluates_call(itertools.tee)(lambda ctx, *args: ctx.polyfill(polyfills.tee, args, {}))
 
 
 @evaluates_call(collections._count_elements)  # pyright: ignore[reportAttributeAccessIssue]
@@ -361,9 +321,7 @@ def namespace_eq(ctx: Context, left: Value, right: Value) -> Value:
     return operators.compare(ctx, "==", _state(ctx, left), _state(ctx, right))
 
 
-@evaluates_call(types.SimpleNamespace.__repr__)
-def namespace_repr(ctx: Context, value: Value) -> Value:
-    return ctx.polyfill(polyfills.describe_namespace, [value], {})
+evaluates_call(types.SimpleNamespace.__repr__)(lambda ctx, value: ctx.polyfill(polyfills.describe_namespace, [value], {}))
 
 
 @evaluates_call(object.__reduce_ex__)
@@ -423,6 +381,4 @@ for _function in (*_paths, json.dumps, json.loads, os.fspath, sys.intern, str.ma
     evaluates_call(_function)(_folding(_function))
 
 
-@evaluates_call(operator.length_hint)
-def length_hint(ctx: Context, value: Value, *default: Value) -> Value:
-    return value.length(ctx)
+evaluates_call(operator.length_hint)(lambda ctx, value, *default: value.length(ctx))

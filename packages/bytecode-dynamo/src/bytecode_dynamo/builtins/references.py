@@ -142,6 +142,4 @@ def _is_unset(variable: contextvars.ContextVar[Any]) -> bool:
     return variable.get(_UNSET) is _UNSET
 
 
-@constructs(weakref.ref)
-def make_reference(ctx: Context, target: VariableTracker, *callback: VariableTracker) -> VariableTracker:
-    return ReferenceVariable(target, callback)
+constructs(weakref.ref)(lambda ctx, target, *callback: ReferenceVariable(target, callback))

@@ -89,9 +89,7 @@ def push_hooks(ctx: Context, pack: VariableTracker, unpack: VariableTracker) -> 
     _record(ctx, OpaqueCall(lambda: _autograd._push_saved_tensors_default_hooks(*functions), "push_saved_tensors_hooks"))
 
 
-@evaluates_call(_autograd._pop_saved_tensors_default_hooks)
-def pop_hooks(ctx: Context) -> None:
-    _record(ctx, POP)
+evaluates_call(_autograd._pop_saved_tensors_default_hooks)(lambda ctx: _record(ctx, POP))
 
 
 @evaluates_call(_autograd._saved_tensors_hooks_get_disabled_error_message)

@@ -118,14 +118,8 @@ def is_tensor_method(ctx: Context, function: VariableTracker) -> VariableTracker
     return ConstantVariable(torch.overrides.is_tensor_method_or_property(function.as_constant(ctx)))
 
 
-@evaluates_call(torch.is_conj)
-def is_conjugated(ctx: Context, input: VariableTracker) -> VariableTracker:
-    return input.call_method(ctx, "is_conj", [], {})
-
-
-@evaluates_call(torch.is_neg)
-def is_negated(ctx: Context, input: VariableTracker) -> VariableTracker:
-    return input.call_method(ctx, "is_neg", [], {})
+evaluates_call(torch.is_conj)(lambda ctx, input: input.call_method(ctx, "is_conj", [], {}))
+evaluates_call(torch.is_neg)(lambda ctx, input: input.call_method(ctx, "is_neg", [], {}))
 
 
 @evaluates_call(torch._C._len_torch_dispatch_stack)
@@ -209,9 +203,7 @@ def _is_none(value: VariableTracker) -> bool:
     return isinstance(value, ConstantVariable) and value.value is None
 
 
-@evaluates_call(torch._C._set_grad_enabled)
-def set_grad_enabled(ctx: Context, enabled: VariableTracker) -> None:
-    ctx.modes.set_grad(ctx, enabled.truth(ctx))
+evaluates_call(torch._C._set_grad_enabled)(lambda ctx, enabled: ctx.modes.set_grad(ctx, enabled.truth(ctx)))
 
 
 def _writes(function: Any) -> Any:
@@ -270,14 +262,8 @@ def _of_numbers(ctx: Context, data: VariableTracker, options: dict[str, Variable
     return ctx.torch_call("call_function", torch.full, [ctx.create_tuple([]), data], options)
 
 
-@evaluates_call(torch.sym_float)
-def sym_float(ctx: Context, number: VariableTracker) -> VariableTracker:
-    return ctx.call_known(float, [number], {})
-
-
-@evaluates_call(torch.numel)
-def numel(ctx: Context, value: VariableTracker) -> VariableTracker:
-    return value.call_method(ctx, "numel", [], {})
+evaluates_call(torch.sym_float)(lambda ctx, number: ctx.call_known(float, [number], {}))
+evaluates_call(torch.numel)(lambda ctx, value: value.call_method(ctx, "numel", [], {}))
 
 
 # -- recording ------------------------------------------------------------------------------------------------------------

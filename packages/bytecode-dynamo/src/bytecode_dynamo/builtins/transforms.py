@@ -129,9 +129,7 @@ for _function in dict.fromkeys((torch.func.vmap, torch.vmap)):
     evaluates_call(_function)(vmap)
 
 
-@evaluates_call(torch.func.stack_module_state)
-def stack_module_state(ctx: Context, models: VariableTracker) -> VariableTracker:
-    return ctx.polyfill(control_flow.stack_module_state, [models], {})
+evaluates_call(torch.func.stack_module_state)(lambda ctx, models: ctx.polyfill(control_flow.stack_module_state, [models], {}))
 
 
 @evaluates_call(torch.func.jvp)

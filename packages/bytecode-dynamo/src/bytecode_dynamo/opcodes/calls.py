@@ -92,14 +92,8 @@ def return_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     raise FrameExit(frame.stack.pop())
 
 
-@evaluates(Op.LOAD_ASSERTION_ERROR)
-def load_assertion_error(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ClassVariable(AssertionError))
-
-
-@evaluates(Op.LOAD_BUILD_CLASS)
-def load_build_class(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(CallableVariable(builtins.__build_class__))
+evaluates(Op.LOAD_ASSERTION_ERROR)(lambda ctx, frame, instruction: frame.push(ClassVariable(AssertionError)))
+evaluates(Op.LOAD_BUILD_CLASS)(lambda ctx, frame, instruction: frame.push(CallableVariable(builtins.__build_class__)))
 
 
 @evaluates(Op.CALL_INTRINSIC_1)

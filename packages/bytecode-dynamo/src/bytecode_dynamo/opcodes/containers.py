@@ -21,14 +21,8 @@ if TYPE_CHECKING:
     from bytecode_dynamo.frame import Frame
 
 
-@evaluates(Op.BUILD_TUPLE)
-def build_tuple(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ctx.create_tuple(frame.pop_many(instruction.arg)))
-
-
-@evaluates(Op.BUILD_LIST)
-def build_list(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ctx.create_list(frame.pop_many(instruction.arg)))
+evaluates(Op.BUILD_TUPLE)(lambda ctx, frame, instruction: frame.push(ctx.create_tuple(frame.pop_many(instruction.arg))))
+evaluates(Op.BUILD_LIST)(lambda ctx, frame, instruction: frame.push(ctx.create_list(frame.pop_many(instruction.arg))))
 
 
 @evaluates(Op.BUILD_SET)
@@ -160,9 +154,7 @@ SEQUENCE_FLAG, MAPPING_FLAG = 1 << 5, 1 << 6
 # -- pattern matching -----------------------------------------------------------------------------------------------------
 
 
-@evaluates(Op.GET_LEN)
-def get_len(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.stack[-1].length(ctx))
+evaluates(Op.GET_LEN)(lambda ctx, frame, instruction: frame.push(frame.stack[-1].length(ctx)))
 
 
 @evaluates(Op.MATCH_SEQUENCE)

@@ -28,9 +28,7 @@ def yield_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     raise FrameExit(frame.stack.pop(), yielded=True)
 
 
-@evaluates(Op.GET_YIELD_FROM_ITER)
-def get_yield_from_iter(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.stack.pop().iterate(ctx))
+evaluates(Op.GET_YIELD_FROM_ITER)(lambda ctx, frame, instruction: frame.push(frame.stack.pop().iterate(ctx)))
 
 
 @evaluates(Op.SEND)

@@ -102,9 +102,7 @@ def pop_jump_if_none(ctx: Context, frame: Frame, instruction: Instruction) -> No
         frame.jump(instruction.arg)
 
 
-@evaluates(Op.GET_ITER)
-def get_iter(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.stack.pop().iterate(ctx))
+evaluates(Op.GET_ITER)(lambda ctx, frame, instruction: frame.push(frame.stack.pop().iterate(ctx)))
 
 
 @evaluates(Op.FOR_ITER)

@@ -99,9 +99,7 @@ def store_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     owner.set_attr(ctx, instruction.arg, value)
 
 
-@evaluates(Op.DELETE_ATTR)
-def delete_attr(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.pop().del_attr(ctx, instruction.arg)
+evaluates(Op.DELETE_ATTR)(lambda ctx, frame, instruction: frame.stack.pop().del_attr(ctx, instruction.arg))
 
 
 # -- imports ------------------------------------------------------------------------------------------------------------
@@ -139,9 +137,7 @@ def store_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     _namespace(frame).set_item(ctx, ctx.constant(instruction.arg), frame.stack.pop())
 
 
-@evaluates(Op.DELETE_NAME)
-def delete_name(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    _namespace(frame).del_item(ctx, ctx.constant(instruction.arg))
+evaluates(Op.DELETE_NAME)(lambda ctx, frame, instruction: _namespace(frame).del_item(ctx, ctx.constant(instruction.arg)))
 
 
 @evaluates(Op.LOAD_NAME)
@@ -159,9 +155,7 @@ def load_class_deref(ctx: Context, frame: Frame, instruction: Instruction) -> No
         frame.push(ctx.real(found))
 
 
-@evaluates(Op.LOAD_LOCALS)
-def load_locals(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(_namespace(frame))
+evaluates(Op.LOAD_LOCALS)(lambda ctx, frame, instruction: frame.push(_namespace(frame)))
 
 
 @evaluates(Op.LOAD_FROM_DICT_OR_DEREF, Op.LOAD_FROM_DICT_OR_GLOBALS)

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 _UNARY = {Op.UNARY_POSITIVE: "+", Op.UNARY_NEGATIVE: "-", Op.UNARY_INVERT: "~", Op.UNARY_NOT: "not"}
 
 
-@evaluates(*_UNARY)
-def unary(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(operators.unary(ctx, _UNARY[instruction.op], frame.stack.pop()))
-
-
-@evaluates(Op.TO_BOOL)
-def to_bool(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ConstantVariable(truth_of(ctx, frame, frame.stack.pop())))
+evaluates(*_UNARY)(lambda ctx, frame, instruction: frame.push(operators.unary(ctx, _UNARY[instruction.op], frame.stack.pop())))
+evaluates(Op.TO_BOOL)(lambda ctx, frame, instruction: frame.push(ConstantVariable(truth_of(ctx, frame, frame.stack.pop()))))
 
 
 @evaluates(Op.BINARY_OP)

@@ -23,19 +23,9 @@ def nop(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     pass
 
 
-@evaluates(Op.POP_TOP)
-def pop_top(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.pop()
-
-
-@evaluates(Op.PUSH_NULL)
-def push_null(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(NULL)
-
-
-@evaluates(Op.COPY)
-def copy(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.stack[-instruction.arg])
+evaluates(Op.POP_TOP)(lambda ctx, frame, instruction: frame.stack.pop())
+evaluates(Op.PUSH_NULL)(lambda ctx, frame, instruction: frame.push(NULL))
+evaluates(Op.COPY)(lambda ctx, frame, instruction: frame.push(frame.stack[-instruction.arg]))
 
 
 @evaluates(Op.SWAP)
@@ -44,9 +34,7 @@ def swap(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
-@evaluates(Op.LOAD_CONST)
-def load_const(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ctx.create(instruction.arg))
+evaluates(Op.LOAD_CONST)(lambda ctx, frame, instruction: frame.push(ctx.create(instruction.arg)))
 
 
 @evaluates(Op.LOAD_FAST, Op.LOAD_FAST_CHECK)

@@ -280,14 +280,8 @@ def wrap_strict(ctx: Context, value: error_on_graph_break, source: Source) -> Va
     return ctx.effects.remember(value, StrictVariable(key, value.error, source=source))
 
 
-@evaluates_call(error_on_graph_break.__enter__)
-def enter_strict(ctx: Context, manager: VariableTracker) -> VariableTracker:
-    return manager.call_method(ctx, "__enter__", [], {})
-
-
-@evaluates_call(error_on_graph_break.__exit__)
-def exit_strict(ctx: Context, manager: VariableTracker, *exception: VariableTracker) -> VariableTracker:
-    return manager.call_method(ctx, "__exit__", [], {})
+evaluates_call(error_on_graph_break.__enter__)(lambda ctx, manager: manager.call_method(ctx, "__enter__", [], {}))
+evaluates_call(error_on_graph_break.__exit__)(lambda ctx, manager, *exception: manager.call_method(ctx, "__exit__", [], {}))
 
 
 @evaluates_call(sdpa_kernel)

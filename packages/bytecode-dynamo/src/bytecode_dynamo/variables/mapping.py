@@ -242,9 +242,7 @@ def wrap_key(ctx: Context, key: Any) -> VariableTracker:
 # -- dict methods -----------------------------------------------------------------------------------------------------
 
 
-@DICT_METHODS.register("get")
-def dict_get(ctx: Context, self: DictVariable, key: VariableTracker, default: VariableTracker | None = None) -> Any:
-    return self.get(ctx, key) or default
+DICT_METHODS.register("get")(lambda ctx, self, key, default=None: self.get(ctx, key) or default)
 
 
 def _view(kind: str) -> Callable[[Context, DictVariable], VariableTracker]:
@@ -284,14 +282,8 @@ def dict_popitem(ctx: Context, self: DictVariable, last: VariableTracker | None 
     return ctx.create_tuple([ctx.real(part) for part in pair])
 
 
-@DICT_METHODS.register("clear")
-def dict_clear(ctx: Context, self: DictVariable) -> None:
-    self.replace(ctx, {})
-
-
-@DICT_METHODS.register("copy", "__copy__")
-def dict_copy(ctx: Context, self: DictVariable) -> VariableTracker:
-    return ctx.new_dict(self.entries(ctx), self.key.cls, self.factory)
+DICT_METHODS.register("clear")(lambda ctx, self: self.replace(ctx, {}))
+DICT_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.new_dict(self.entries(ctx), self.key.cls, self.factory))
 
 
 @DICT_METHODS.register("update", "__ior__")

@@ -313,9 +313,7 @@ def is_plain_tuple(cls: type) -> bool:
     return cls in (tuple, torch.Size) or cls.__module__ == "torch.return_types" or cls.__dictoffset__ == 0
 
 
-@tracker_for(list)
-def wrap_list(ctx: Context, value: list[Any], source: Source) -> VariableTracker:
-    return _wrap_sequence(ctx, list, value, source)
+tracker_for(list)(lambda ctx, value, source: _wrap_sequence(ctx, list, value, source))
 
 
 @tracker_for(collections.deque)
@@ -422,14 +420,8 @@ def list_remove(ctx: Context, self: ListVariable, item: VariableTracker) -> None
     ctx.raise_error(ValueError, "list.remove(x): x not in list")
 
 
-@LIST_METHODS.register("copy", "__copy__")
-def list_copy(ctx: Context, self: ListVariable) -> VariableTracker:
-    return ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen)
-
-
-@LIST_METHODS.register("sort")
-def list_sort(ctx: Context, self: ListVariable, **options: VariableTracker) -> None:
-    self.replace(ctx, sort_items(ctx, self.unpack(ctx), options))
+LIST_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen))
+LIST_METHODS.register("sort")(lambda ctx, self, **options: self.replace(ctx, sort_items(ctx, self.unpack(ctx), options)))
 
 
 DEQUE_METHODS = MethodTable("deque", LIST_METHODS)

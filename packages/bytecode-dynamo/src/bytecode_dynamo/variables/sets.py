@@ -139,9 +139,7 @@ def set_remove(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     set_discard(ctx, self, item)
 
 
-@SET_METHODS.register("clear")
-def set_clear(ctx: Context, self: SetVariable) -> None:
-    ctx.effects.write(self.key, {})
+SET_METHODS.register("clear")(lambda ctx, self: ctx.effects.write(self.key, {}))
 
 
 @SET_METHODS.register("update", "__ior__")
@@ -153,9 +151,7 @@ def set_update(ctx: Context, self: SetVariable, *others: VariableTracker) -> Non
     ctx.effects.write(self.key, members)
 
 
-@SET_METHODS.register("copy")
-def set_copy(ctx: Context, self: SetVariable) -> VariableTracker:
-    return ctx.new_set(self.members(ctx), self.key.cls)
+SET_METHODS.register("copy")(lambda ctx, self: ctx.new_set(self.members(ctx), self.key.cls))
 
 
 def _combine(keep: Callable[[Hashable, dict[Hashable, VariableTracker], dict[Hashable, VariableTracker]], bool]) -> Any:

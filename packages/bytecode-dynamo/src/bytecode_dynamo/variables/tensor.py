@@ -371,14 +371,8 @@ def transposed(ctx: Context, x: TensorVariable) -> VariableTracker:
     return x.call_method(ctx, "permute", [ctx.create_tuple(dims)], {})
 
 
-@_attribute("mT")
-def matrix_transposed(ctx: Context, x: TensorVariable) -> VariableTracker:
-    return x.call_method(ctx, "transpose", [ConstantVariable(-2), ConstantVariable(-1)], {})
-
-
-@_attribute("mH")
-def matrix_adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
-    return x.call_method(ctx, "adjoint", [], {})
+_attribute("mT")(lambda ctx, x: x.call_method(ctx, "transpose", [ConstantVariable(-2), ConstantVariable(-1)], {}))
+_attribute("mH")(lambda ctx, x: x.call_method(ctx, "adjoint", [], {}))
 
 
 @_attribute("H")
@@ -388,19 +382,9 @@ def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
     return x.call_method(ctx, "adjoint", [], {}) if x.fake.dim() else x.call_method(ctx, "conj", [], {})
 
 
-@_attribute("real")
-def real_part(ctx: Context, x: TensorVariable) -> VariableTracker:
-    return ctx.torch_call("call_function", torch.real, [x], {})
-
-
-@_attribute("imag")
-def imaginary_part(ctx: Context, x: TensorVariable) -> VariableTracker:
-    return ctx.torch_call("call_function", torch.imag, [x], {})
-
-
-@_attribute("data")
-def data_of(ctx: Context, x: TensorVariable) -> VariableTracker:
-    return x.call_method(ctx, "detach", [], {})
+_attribute("real")(lambda ctx, x: ctx.torch_call("call_function", torch.real, [x], {}))
+_attribute("imag")(lambda ctx, x: ctx.torch_call("call_function", torch.imag, [x], {}))
+_attribute("data")(lambda ctx, x: x.call_method(ctx, "detach", [], {}))
 
 
 @_attribute("grad")
