@@ -47,6 +47,13 @@ def test_transposed_access_goes_through_tiles() -> None:
     assert text.count("tile<f32>") == 2 and "gather" not in text and "scatter" not in text
 
 
+def test_next_tile_enters_fewer_rows() -> None:
+    """Of three accesses, two go in order along one axis and one along the other, whose rows lie a step of the first apart."""
+    steps = {ratio: kernel_text(parse_kernel(transposed_text(64 * ratio, 64, "float32", "64*p0 + p1"))) for ratio in (1, 4)}
+    assert "in1 + (64*p0 + (begin + TILE))" in steps[1]
+    assert "in1 + (64*(p0 + TILE) + begin)" in steps[4]
+
+
 COLUMNS = """
 @kernel(device='cpu', vector='p0')
 def columns_of(

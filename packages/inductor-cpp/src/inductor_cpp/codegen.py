@@ -217,7 +217,16 @@ def _open_tile(emitter: Emitter, unit: Block) -> Block:
     for block in (before, loop, after):
         unit.add(block)
     loop.add(ahead := Block())
-    emitter.tiles = Tiles(plan.axis, row, emitter.stored, accessed_once(emitter.kernel), before, ahead, after)
+    emitter.tiles = Tiles(
+        plan.axis,
+        row,
+        row if plan.block_first else plan.axis,
+        emitter.stored,
+        accessed_once(emitter.kernel),
+        before,
+        ahead,
+        after,
+    )
     return loop
 
 

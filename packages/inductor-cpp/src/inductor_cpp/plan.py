@@ -41,7 +41,8 @@ class Role(Enum):
 class Plan:
     """``outer`` are the loops over units, slowest first, without the vector axis; ``inner`` the reduction loops, axis last.
     ``width`` counts leaves of LANES elements. ``step`` cuts the vector axis of POINTS into units (None: one unit holds it all);
-    ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile;
+    ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile, and
+    the next tile lies along that loop if ``block_first``, else along the vector axis;
     ``columns`` runs the reduction outside the lanes of a unit, a group of rows at a time, with the columns' results so far in a
     scratch row; ``owned`` makes a unit a share of the vector axis with all outer loops inside, so that no two threads add to
     the same place. With step SHARE the entry cuts the vector axis by the number of threads. ``sums`` are buffers to which every
@@ -84,6 +85,8 @@ def make_plan(kernel: Kernel) -> Plan:
     else:
         step = _step(kernel, axis, outer, width, reduces, tiled)
     block_first = transposed is not None and step is not None and not columns
+    if tiled:
+        block_first = _rows_entered(kernel, outer[-1], axis) <= _rows_entered(kernel, axis, outer[-1])
     return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, total_work(kernel), tiled, columns)
 
 
@@ -239,6 +242,15 @@ def _step(kernel: Kernel, axis: Range, outer: tuple[Range, ...], width: int, red
     if units >= ENOUGH_UNITS or (axis.extent.is_Integer and int(axis.extent) <= STEP):
         return None
     return str(STEP)
+
+
+def _rows_entered(kernel: Kernel, towards: Range, along: Range) -> int:
+    """How far apart the rows lie that a step of ``towards`` enters, summed over the accesses that go in order along ``along``:
+    every row is a page and a place in few sets of the cache, so the next tile lies where this is less."""
+    sizes = {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers}
+    found = [(step.args[0], as_expr(step.args[1])) for step, _ in accesses(kernel)]
+    strides = [(name, stride_along(expr, towards.symbol)) for name, expr in found if stride_along(expr, along.symbol) == 1]
+    return sum(sizes[str(name)] * abs(hint_of(kernel, stride)) for name, stride in strides if stride is not None)
 
 
 def fetching_pass(kernel: Kernel) -> Body | None:

@@ -22,11 +22,13 @@ class Tiles:
     """The tiles of a kernel whose unit is a square of ``axis`` (``begin`` to ``end``) and ``row`` (``top`` to ``bottom``).
 
     ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and emptied, ``ahead`` is the start
-    of a row; ``stored`` are buffers that the kernel writes, ``once`` those that it accesses in one place.
+    of a row; ``stored`` are buffers that the kernel writes, ``once`` those that it accesses in one place. The next tile lies along
+    ``towards``, one of the two.
     """
 
     axis: Range
     row: Range
+    towards: Range
     stored: frozenset[str]
     once: frozenset[str]
     before: Block
@@ -49,7 +51,9 @@ class Tiles:
             if len(self.names) >= MOST:
                 return None
             name = self._new(str(buffer), expr, step.dtype)
-            self.before.add(f"{name}.load({self._arguments(str(buffer), expr)});")
+            ahead = stride_along(expr, self.towards.symbol)
+            assert ahead is not None
+            self.before.add(f"{name}.load({self._arguments(str(buffer), expr)}, {print_index(ahead)});")
         return self.place(name)
 
     def store(self, buffer: str, expr: sympy.Expr, dtype: torch.dtype, known: set[str]) -> str | None:
@@ -61,11 +65,13 @@ class Tiles:
         return self.place(name)
 
     def ask_for(self, buffer: str, expr: sympy.Expr, known: set[str]) -> None:
-        """Has an access in order fetched one tile ahead, for the tiles of a block follow each other along ``row``."""
+        """Has an access in order fetched one tile ahead."""
         free = {symbol.name for symbol in expr.free_symbols}  # type: ignore[attr-defined]
         row = self.row.symbol
         if stride_along(expr, self.axis.symbol) == 1 and row in expr.free_symbols and not free & known:
-            later = print_index(expr, {row: f"({identifier(row.name)} + TILE)", self.axis.symbol: "begin"})
+            places = {row: identifier(row.name), self.axis.symbol: "begin"}
+            places[self.towards.symbol] = f"({places[self.towards.symbol]} + TILE)"
+            later = print_index(expr, places)
             line = f"ask_for<{int(buffer in self.stored)}>({identifier(buffer)} + {later});"
             if line not in self.ahead.lines:
                 self.ahead.add(line)

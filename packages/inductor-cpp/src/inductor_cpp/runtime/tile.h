@@ -56,8 +56,8 @@ INLINE void transpose_quads(const f32* from, i64 from_stride, f32* to, i64 to_st
 }
 #endif
 // A whole tile from memory: rows that lie a power of two apart fall into few sets of the cache, so each is read at once (a register
-// of short elements is half a line), and the part of it that the next tile needs is asked for.
-template <class T> static __attribute__((noinline)) void transpose_tile(const T* from, i64 stride, T* to) {
+// of short elements is half a line), and what the next tile needs is asked for, which begins `ahead` further.
+template <class T> static __attribute__((noinline)) void transpose_tile(const T* from, i64 stride, i64 ahead, T* to) {
   alignas(64) T rows[LANES * TILE];
   for (i64 r = 0; r < TILE; r += LANES) {
     for (i64 i = 0; i < LANES; i++) {
@@ -65,7 +65,7 @@ template <class T> static __attribute__((noinline)) void transpose_tile(const T*
 #pragma GCC unroll 4
       for (i64 c = 0; c < TILE; c += sizeof(vu) / sizeof(T)) {
         put(rows + i * TILE + c, fetch<vu>(row + c));
-        __builtin_prefetch(row + TILE + c, 0, 2);
+        __builtin_prefetch(row + ahead + c, 0, 2);
       }
     }
 #if HAVE_AVX512
@@ -85,8 +85,8 @@ template <int written, class T> INLINE void ask_for(const T* p) {
 template <class T> struct tile {                            // data[c * TILE + r] is the element of row r and column c
   alignas(64) T data[TILE * TILE];
   LAMBDA tile() {}
-  LAMBDA void load(const T* p, i64 stride, i64 rows, i64 columns) {
-    if constexpr (sizeof(T) == 2 || sizeof(T) == 4) if (rows == TILE && columns == TILE) return transpose_tile(p, stride, data);
+  LAMBDA void load(const T* p, i64 stride, i64 rows, i64 columns, i64 step) {    // the next tile is TILE steps further
+    if constexpr (sizeof(T) == 2 || sizeof(T) == 4) if (rows == TILE && columns == TILE) return transpose_tile(p, stride, TILE * step, data);
     transpose(p, stride, data, TILE, rows, columns);
   }
   LAMBDA void store(T* p, i64 stride, i64 rows, i64 columns) const { transpose((const T*)data, TILE, p, stride, columns, rows); }
