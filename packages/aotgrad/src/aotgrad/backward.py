@@ -8,6 +8,7 @@ from operator import or_
 from typing import Any
 
 import torch
+from symshapes import inner_tensors, is_wrapper, map_inner
 
 from .donation import ALONE, copied, holders
 from .double import DoubleBackward
@@ -16,7 +17,7 @@ from .errors import ContractError
 from .joint import Joint
 from .offers import keeps_graph, take_kept
 from .split import Split
-from .tangent import KeptZeros, restride
+from .tangent import KeptZeros, as_plain, like_wrapper, restride
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -109,10 +110,20 @@ def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[
         _fill_absent(out, tangents, symbols)
     for tangent in tangents:
         value = tangent.meta["val"]
-        if tangent.name not in used or value.dim() == 0:
+        if tangent.name not in used:
+            continue
+        if is_wrapper(value):
+            like = out.name("like", value)
+            out(f"{tangent.name} = {out.name('like_wrapper', like_wrapper)}({tangent.name}, {like})")
+            continue
+        if value.dim() == 0:
+            out.enter(f"if type({tangent.name}) is not {out.name('Tensor', torch.Tensor)}:")
+            out(f"{tangent.name} = {out.name('as_plain', as_plain)}({tangent.name})")
+            out.leave()
             continue
         strides = tuple_text(symbols.size(_expr(s)) for s in value.stride())
-        out.enter(f"if {tangent.name}.stride() != {strides}:")
+        of_class = f"type({tangent.name}) is not {out.name('Tensor', torch.Tensor)}"
+        out.enter(f"if {tangent.name}.stride() != {strides} or {of_class}:")
         out(f"{tangent.name} = {out.name('restride', restride)}({tangent.name}, {strides})")
         out.leave()
 
@@ -132,10 +143,25 @@ def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: Effect
     out(f"given = {' | '.join([*bits, str(1 << len(names))])}")
     zeros = out.name("zeros", KeptZeros())
     for name, value in zip(names, (t.meta["val"] for t in tangents)):
+        if is_wrapper(value):
+            sizes = tuple_text(symbols.size(_expr(s)) for inner in inner_tensors(value) for s in inner.shape)
+            zeros_like = f"{out.name('wrapped_zeros', wrapped_zeros)}({out.name('like', value)}, {sizes})"
+            out(f"{name} = {zeros_like} if {name} is None else {name}")
+            continue
         sizes = tuple_text(symbols.size(_expr(s)) for s in value.shape)
         like = f"dtype={out.name(str(value.dtype), value.dtype)}, device={out.name(str(value.device), value.device)}"
         out(f"{name} = {zeros}({sizes}, {like}) if {name} is None else {name}")
     out.leave()
+
+
+def wrapped_zeros(like: Any, sizes: Sequence[int]) -> torch.Tensor:
+    """Zeros in a wrapper subclass; ``sizes`` are those of the plain tensors inside, one after the other."""
+    remaining = iter(sizes)
+
+    def zeros(inner: Any) -> torch.Tensor:
+        return torch.zeros([next(remaining) for _ in inner.shape], dtype=inner.dtype, device=inner.fake_device)
+
+    return map_inner(zeros, like)
 
 
 def _tangents_behind(joint: Joint) -> Iterator[int]:

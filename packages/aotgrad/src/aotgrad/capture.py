@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, ShapeEnv
+from symshapes import FakeTensorMode, ShapeEnv, is_fake, mode_of
 from torch.utils import _pytree as pytree
 
 from .compilation import Compilation
 from .compile import Options
+from .desugar import check_inner_tensors
 from .errors import Unsupported
 from .interpret import run_captured
 from .joint import Program
@@ -23,10 +24,10 @@ from .tracer import Tracer
 
 def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compilation:
     """How to compile a graph. Its own parameters and buffers become inputs that the caller does not pass."""
+    check_inner_tensors(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
-    fakes = [v for n in placeholders if isinstance(v := n.meta.get("val"), FakeTensor)]
-    fakes += [x for x in example_inputs if isinstance(x, FakeTensor)]
-    fake_mode = fakes[0].fake_mode if fakes else FakeTensorMode(ShapeEnv())
+    fakes = [v for v in (*(n.meta.get("val") for n in placeholders), *example_inputs) if is_fake(v)]
+    fake_mode = mode_of(fakes[0]) if fakes else FakeTensorMode(ShapeEnv())
     given = [_input(node, example, fake_mode) for node, example in zip(placeholders, example_inputs)]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}
@@ -80,7 +81,7 @@ def _input(node: torch.fx.Node, example: Any, fake_mode: FakeTensorMode) -> Inpu
         )
     requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad
     static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
-    is_leaf = static or (isinstance(example, torch.Tensor) and not isinstance(example, FakeTensor) and example.is_leaf)
+    is_leaf = static or (isinstance(example, torch.Tensor) and not is_fake(example) and example.is_leaf)
     return InputSpec(node.name, fresh_fake(value, requires_grad, fake_mode), static, requires_grad, is_leaf)
 
 

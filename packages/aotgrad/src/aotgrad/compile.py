@@ -11,6 +11,7 @@ import torch
 
 from .backward import passes_tangents
 from .constants import is_random
+from .desugar import compile_inner, has_wrappers
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
 from .joint import Joint
@@ -52,7 +53,8 @@ class Options:
 def optimise_joint(joint: Joint, options: Options) -> None:
     """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
     clean(joint.gm, keep_random=options.fallback_random)
-    counts = apply_patterns(joint.gm, [*PATTERNS.values()], keep_random=options.fallback_random)
+    patterns = [] if has_wrappers(joint.gm.graph) else [*PATTERNS.values()]
+    counts = apply_patterns(joint.gm, patterns, keep_random=options.fallback_random)
     if counts:
         options.report("patterns", lambda: "".join(f"{name}: {n} matches\n" for name, n in counts.items()))
     for rewrite in options.passes:
@@ -136,6 +138,8 @@ def _never(*inputs: Any) -> NoReturn:
 
 
 def _compile(compiler: Callable[..., Any], gm: torch.fx.GraphModule, what: str, options: Options, wanted: bool) -> Any:
+    if wanted and has_wrappers(gm.graph):
+        return compile_inner(gm, lambda inner: _compile(compiler, inner, what, options, wanted))
     if os.environ.get("STRATA_VERIFY") == "1":
         check_functional(gm)
     options.report(what, lambda: graph_text(gm))

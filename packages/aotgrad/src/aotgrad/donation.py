@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 import torch
+from symshapes import is_wrapper
 
 from .cost import size_in_bytes
 
@@ -38,7 +39,7 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 def own_among(saved: Iterable[torch.fx.Node], exposed: set[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     """The saved nodes that only backward will see."""
     own = (s for s in saved if s.op != "placeholder" and s not in exposed)
-    return frozenset(s for s in own if s.meta["val"].layout is torch.strided)
+    return frozenset(s for s in own if s.meta["val"].layout is torch.strided and not is_wrapper(s.meta["val"]))
 
 
 def donated_among(own: Iterable[torch.fx.Node]) -> frozenset[torch.fx.Node]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import expr_of, is_symbolic, python_text
+from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, python_text
 
 from .joint import Joint
 from .plan import Constant, Mutation, Output, SameAs, Slot, Target, View, ViewMode
@@ -111,8 +111,8 @@ class EffectWriter:
         if counted:
             self.out(f"{self.out.name('increment_version', torch._C._increment_version)}({tuple_text(counted)})")
         left = [m for m in self.joint.plan.mutations if m.target.index not in done]
-        plain = [m for m in left if _is_plain(m)]
-        others = [m for m in left if not _is_plain(m)]
+        plain = [m for m in left if _is_plain(m) and not self._is_wrapper(m)]
+        others = [m for m in left if m not in plain]
         if len(plain) == 1:
             others, plain = [*plain, *others], []
         if plain:
@@ -138,12 +138,19 @@ class EffectWriter:
                 f"{name}.as_strided_({self.size(sizes)}, {self.size(strides)}{moved})" if strides is not None else resized
             )
         if m.slot is not None:
-            lines.append(f"{self._written(m)}.copy_({self.values[m.slot.index]})")
+            value = self.values[m.slot.index]
+            if self._is_wrapper(m) and not m.differentiable:
+                lines.append(f"{self.out.name('write_inner', write_inner)}({self._written(m)}, {value})")
+            else:
+                lines.append(f"{self._written(m)}.copy_({value})")
         extra = m.bumps - len(lines) + m.detached
         if extra > 0:
             bump = self.out.name("increment_version", torch._C._increment_version)
             lines.append(f"{bump}(({name},) * {extra})")
         self._under_no_grad(not m.differentiable and self._meets_history(m), lines)
+
+    def _is_wrapper(self, m: Mutation) -> bool:
+        return m.target.index >= 0 and is_wrapper(self.inputs[m.target.index].value)
 
     def _written(self, m: Mutation) -> str:
         """Text of the tensor to copy into; ``.data`` where eager writes without counting a version (batch norm)."""
@@ -213,6 +220,14 @@ class EffectWriter:
             if step.item is not None:
                 text += f"[{step.item}]"
         return text
+
+
+def write_inner(target: torch.Tensor, value: torch.Tensor) -> None:
+    """Copies the tensors inside one of a wrapper subclass into those of another."""
+    for inner, held in zip(inner_tensors(target), inner_tensors(value)):
+        if inner is not held:
+            inner.copy_(held)
+    torch._C._increment_version((target,))  # type: ignore[attr-defined]
 
 
 def _is_plain(m: Mutation) -> bool:

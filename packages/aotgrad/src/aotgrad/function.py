@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, ShapeEnv
+from symshapes import FakeTensorMode, ShapeEnv, is_wrapper
 from torch.utils import _pytree as pytree
 
 from .capture import substituted
@@ -115,7 +115,11 @@ class AotModule(torch.nn.Module):
 
 
 def _kind(t: torch.Tensor) -> tuple[Hashable, ...]:
-    return (t.shape, t.stride(), t.dtype, t.device, t.requires_grad, t.is_leaf, type(t), t.layout)
+    kind = (t.shape, t.stride(), t.dtype, t.device, t.requires_grad, t.is_leaf, type(t), t.layout)
+    if not is_wrapper(t):
+        return kind
+    names, context = t.__tensor_flatten__()  # type: ignore[attr-defined]
+    return (*kind, repr(context), *(_kind(getattr(t, name)) for name in names))
 
 
 def _autocast_state() -> Hashable:

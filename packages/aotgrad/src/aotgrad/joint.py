@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, LazyGraphModule
+from symshapes import FakeTensorMode, LazyGraphModule, is_wrapper, map_inner
 from torch.utils import _pytree as pytree
 
 from .attention import AttentionMasks
@@ -191,8 +191,9 @@ def _none_arrives(outs: list[Any], targets: list[Any], tangents: list[Any]) -> b
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
     """A fake with the layout in which a gradient of ``value`` is handed to the backward graph: dense, dimensions nested
     as in ``value``."""
-    layout = dense_strides(value)
-    return fake_mode.empty(value.shape, layout, dtype=value.dtype, device=value.device)
+    if is_wrapper(value) and hasattr(value, "__coerce_tangent_metadata__"):
+        value = value.__coerce_tangent_metadata__()
+    return map_inner(lambda t: fake_mode.empty(t.shape, dense_strides(t), dtype=t.dtype, device=t.device), value)
 
 
 def dense_strides(value: torch.Tensor) -> list[Any]:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from symshapes import inner_tensors
 
 _MAX_STEPS = 2000  # of the search; tensors of usual strides need one per dimension
+
+
+def inner_of(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """The plain tensors in tensors of which some are of wrapper subclasses."""
+    return [inner for t in tensors for inner in inner_tensors(t)]
 
 
 def share_storage(written: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
-from symshapes import expr_of, is_symbolic
+from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, mode_of
 
 from .constants import Constants, is_random
 from .views import is_view_op, view_root, view_source
@@ -54,6 +54,8 @@ def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:
     """An operand, or what it is a view of, with the same elements in the same layout."""
     if not isinstance(node.meta["val"], torch.Tensor) or not node.args:
         return None
+    if any(is_wrapper(n.meta["val"]) for n in (node, *node.all_input_nodes)):
+        return None  # its class says what an operator does
     if is_view_op(node.target) and node.target not in _NEVER_NOOP:
         return _equal_base(node)
     if node.target is aten.copy.default:
@@ -146,7 +148,7 @@ def separate_outputs(graph: torch.fx.Graph, indices: Iterable[int]) -> None:
 
 
 def _fresh_like(value: Any) -> torch.Tensor:
-    with value.fake_mode:
+    with mode_of(value):
         return aten.clone.default(value)
 
 
@@ -172,6 +174,7 @@ def size_symbols(node: torch.fx.Node) -> set[Any]:
         value = stack.pop()
         if isinstance(value, torch.Tensor):
             stack.extend(s for s in (*value.shape, *value.stride(), value.storage_offset()) if type(s) is not int)
+            stack.extend(inner_tensors(value) if is_wrapper(value) else ())
         elif isinstance(value, (list, tuple)):
             stack.extend(value)
         elif is_symbolic(value):

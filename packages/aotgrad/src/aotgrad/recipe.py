@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode
+from symshapes import FakeTensorMode, mode_of
 from torch.utils import _pytree as pytree
 
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .functional import current_value
 from .joint import Joint, Program, trace_joint
 from .plan import InputSpec, Target
+from .trace import fresh_fake
 from .tracer import Tracer
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
@@ -135,6 +136,4 @@ def _traced(i: int, wrapper: torch.Tensor) -> TracedTensor:
 
 
 def _leaf_like(value: Any, requires_grad: bool) -> torch.Tensor:
-    return value.fake_mode.empty(
-        value.shape, value.stride(), dtype=value.dtype, device=value.device, requires_grad=requires_grad
-    )
+    return fresh_fake(value, requires_grad, mode_of(value))

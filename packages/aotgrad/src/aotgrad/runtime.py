@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from symshapes import is_wrapper
 from torch.autograd import forward_ad
 
 from .backward import Compiled, call_compiled, write_backward
@@ -17,7 +18,7 @@ from .fallback import OUTER_HISTORY, TRANSFORMED, Fallback
 from .history import leads_to
 from .joint import Joint
 from .offers import only_written, save_kept, write_backs
-from .overlap import share_elements, share_storage
+from .overlap import inner_of, share_elements, share_storage
 from .plan import InputSpec, Output, Target, View
 from .split import Split
 from .views import view_root, view_source
@@ -216,11 +217,12 @@ def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[to
     names = {n.name for n in saved}
     strict = [s.name for s in others if s.name in names and (s.requires_grad or s.name in returned)]
     apart = [s.name for s in others if s.name in names and s.name not in strict]
-    texts = tuple_text(written), tuple_text(s.name for s in others)
+    held = out.name("inner_of", inner_of) if any(is_wrapper(s.value) for s in run.joint.inputs) else ""
+    texts = held + tuple_text(written), held + tuple_text(s.name for s in others)
     out.enter(f"if {out.name('share_storage', share_storage)}({', '.join(texts)}):")
     tests = [f"{out.name('share_elements', share_elements)}({', '.join(texts)})"]
     if strict:
-        tests.append(f"share_storage({texts[0]}, {tuple_text(strict)})")
+        tests.append(f"share_storage({texts[0]}, {held + tuple_text(strict)})")
     out.enter(f"if {' or '.join(tests)}:")
     out(f"return {out.name('fallback', Fallback(run.eager, 'inputs that are written share memory'))}({arguments})")
     out.leave()

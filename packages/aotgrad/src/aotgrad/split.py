@@ -10,6 +10,7 @@ import torch
 from symshapes import LazyGraphModule, expr_of, is_symbolic
 
 from .cost import Recompute, recompute_class
+from .desugar import has_wrappers
 from .donation import donated_among, own_among
 from .joint import Joint
 from .passes import is_random, size_symbols
@@ -71,6 +72,8 @@ class JointView:
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""
+        if has_wrappers(self.joint.gm.graph):
+            return
         self.substitutes = add_substitutes(self.joint.gm.graph, self.exposed)
         self.needed |= ancestors(s for node, s in self.substitutes.items() if node in self.needed)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from symshapes import inner_tensors, is_wrapper, map_inner, same_kind
 
 from .functional import size_hint
 
@@ -12,6 +15,7 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
     Sparse gradients become dense.
     """
+    tangent = as_plain(tangent)
     if tangent.layout is not torch.strided:
         tangent = tangent.to_dense()
     shape = tangent.shape
@@ -26,6 +30,34 @@ def lay_out(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     for d in sorted(reversed(range(tangent.dim())), key=lambda d: size_hint(like.stride(d))):
         strides[d], stride = stride, stride * max(tangent.shape[d], 1)
     return tangent if tangent.stride() == tuple(strides) else restride(tangent, tuple(strides))
+
+
+def as_plain(tangent: torch.Tensor) -> torch.Tensor:
+    """A tangent where a plain tensor is expected."""
+    return _coerced(tangent, None, torch.Tensor) if is_wrapper(tangent) else tangent
+
+
+def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
+    """A tangent of the class and context of ``like``, the tensors inside laid out as there."""
+    if not same_kind(tangent, like):
+        tangent = _coerced(tangent, like.__tensor_flatten__()[1], type(like))
+        if not same_kind(tangent, like):
+            raise RuntimeError(f"{_mismatch(tangent, type(like))} after __coerce_same_metadata_as_tangent__")
+    layouts = inner_tensors(like)
+    return map_inner(lambda inner: lay_out(inner, next(layouts)), tangent)
+
+
+def _coerced(tangent: Any, context: Any, cls: type) -> torch.Tensor:
+    coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
+    result = coerce(context, cls) if coerce is not None else None
+    if type(result) is not cls:
+        raise RuntimeError(f"{_mismatch(tangent, cls)}; __coerce_same_metadata_as_tangent__ of its class may convert it")
+    return result
+
+
+def _mismatch(tangent: torch.Tensor, cls: type) -> str:
+    found = f"{type(tangent).__qualname__}{tangent.__tensor_flatten__() if is_wrapper(tangent) else ''}"  # type: ignore[attr-defined]
+    return f"backward got a gradient of class {found} for a result whose gradient was compiled as {cls.__qualname__}"
 
 
 class KeptZeros:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, ShapeEnv
+from symshapes import FakeTensor, FakeTensorMode, ShapeEnv, is_fake, map_inner, mode_of
 
 from .joint import Program, trace_values
 from .passes import clean
@@ -18,8 +18,8 @@ def trace_program(program: Program, inputs: Sequence[Any]) -> torch.fx.GraphModu
 
     ``inputs`` are tensors (real or fake), SymInts or numbers.
     """
-    fakes = [x for x in inputs if isinstance(x, FakeTensor)]
-    fake_mode = fakes[0].fake_mode if fakes else FakeTensorMode(ShapeEnv())
+    fakes = [x for x in inputs if is_fake(x)]
+    fake_mode = mode_of(fakes[0]) if fakes else FakeTensorMode(ShapeEnv())
     specs = [
         InputSpec(f"x{i}", fresh_fake(x, False, fake_mode) if isinstance(x, torch.Tensor) else x) for i, x in enumerate(inputs)
     ]
@@ -31,7 +31,10 @@ def trace_program(program: Program, inputs: Sequence[Any]) -> torch.fx.GraphModu
 
 def fresh_fake(value: torch.Tensor, requires_grad: bool, fake_mode: FakeTensorMode) -> torch.Tensor:
     """A new leaf fake like a real or fake tensor: traces must not see what other traces did to it."""
-    if not isinstance(value, FakeTensor):
-        value = fake_mode.from_real(value.detach())
-    like = fake_mode.empty(value.shape, value.stride(), dtype=value.dtype, device=value.fake_device)
-    return like.requires_grad_(requires_grad)
+
+    def fresh(inner: torch.Tensor) -> torch.Tensor:
+        if not isinstance(inner, FakeTensor):
+            inner = fake_mode.from_real(inner.detach())
+        return fake_mode.empty(inner.shape, inner.stride(), dtype=inner.dtype, device=inner.fake_device)
+
+    return map_inner(fresh, value).requires_grad_(requires_grad)

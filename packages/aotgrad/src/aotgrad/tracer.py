@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, expr_of, is_symbolic
+from symshapes import FakeTensor, FakeTensorMode, expr_of, is_fake, is_symbolic, is_wrapper
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,7 +92,7 @@ class Tracer(TorchDispatchMode):
         return self._nodes[id(fake)]
 
     def _remember(self, value: Any, node: torch.fx.Node) -> None:
-        if isinstance(value, FakeTensor):
+        if is_fake(value):
             self._nodes[id(value)] = node
             self._alive.append(value)
         elif is_symbolic(value):
@@ -118,17 +119,19 @@ class Tracer(TorchDispatchMode):
 
         Raises Unsupported for a real tensor that requires grad: its gradient would be lost.
         """
-        if isinstance(value, FakeTensor):
+        if is_fake(value):
             if id(value) not in self._nodes:
                 raise Unsupported("AG011", "a fake tensor of another trace is used in this one", line=self.user_line())
             return value
+        if is_wrapper(value):
+            raise Unsupported("AG034", f"a {type(value).__name__} that is no input and no result", line=self.user_line())
         known = self._constants.get(id(value))
         if known is not None:
             return known
         if value.requires_grad:
             reason = "a tensor that requires grad is read from outside; pass it as an argument"
             raise Unsupported("AG012", reason, line=self.user_line())
-        name = f"constant_{len(self._constants)}"
+        name = next(n for i in itertools.count(len(self._constants)) if not hasattr(self.root, n := f"constant_{i}"))
         self.root.register_buffer(name, value, persistent=False)
         with below_functionalisation(), torch._C._DisableTorchDispatch():
             fake = self.fake_mode.from_real(value)
@@ -179,7 +182,7 @@ class Tracer(TorchDispatchMode):
         if func not in _FOLDED or (func is aten.new_ones.default and len(args[1])):
             return None
         operands = [x for x in args if isinstance(x, torch.Tensor)]
-        if not operands or any(x.known_value is None for x in operands):  # type: ignore[attr-defined]
+        if not operands or any(getattr(x, "known_value", None) is None for x in operands):  # type: ignore[attr-defined]
             return None
         return self.on_real(func, *pytree.tree_map_only(FakeTensor, lambda x: x.known_value, tuple(args)), **kwargs)
 

@@ -8,6 +8,7 @@ need not touch them where the tangent is 1.
 from __future__ import annotations
 
 import torch
+from symshapes import is_wrapper
 
 from .cost import Recompute, is_product, recompute_class, size_in_bytes
 from .joint import Joint
@@ -34,6 +35,8 @@ def with_unit_gradients(view: JointView, partition: Partition) -> tuple[JointVie
 def _pays(view: JointView, gradients: list[torch.fx.Node], saved_bytes: int) -> bool:
     tangents = [t for t in _tangents(view.joint) if t in view.needed]
     if len(tangents) != 1 or view.interior or not _is_loss(tangents[0].meta["val"]):
+        return False
+    if any(is_wrapper(g.meta["val"]) for g in gradients):
         return False
     if not all(view.can_save(g) and g.meta["val"].dtype in DTYPES and g.meta["val"].dim() for g in gradients):
         return False

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import MATH_FUNCTIONS, FakeTensor, LazyGraphModule
+from symshapes import MATH_FUNCTIONS, LazyGraphModule, inner_tensors, is_wrapper
 from torch.fx import Graph, GraphModule, Node
 
 from .errors import GraphBreak, InvariantError
@@ -217,7 +217,7 @@ class GraphBuilder:
             val = node.meta["val"]
             if not node.users and not isinstance(val, (torch.SymInt, torch.SymFloat)):
                 self.graph.erase_node(node)
-            elif isinstance(val, FakeTensor):
+            elif isinstance(val, torch.Tensor):
                 needed |= free_symbols(val)
         for symbol, node in self._symbols.items():
             if node.op == "placeholder" and not node.users and symbol not in needed:
@@ -285,6 +285,8 @@ class NestedGraph(GraphBuilder):
 def free_symbols(val: Any) -> set[sympy.Symbol]:
     """Symbols in the sizes and strides of a fake tensor."""
     found: set[sympy.Symbol] = set()
+    if is_wrapper(val):
+        found.update(*map(free_symbols, inner_tensors(val)))
     for size in (*val.shape, *val.stride(), val.storage_offset()):
         if isinstance(size, torch.SymInt):
             found |= size.node.expr.free_symbols
@@ -316,7 +318,7 @@ def is_pure(node: Node) -> bool:
         return False
     if node.target is operator.getitem:
         return isinstance(node.args[0].meta["val"], (tuple, list))  # pyright: ignore
-    return not isinstance(node.meta["val"], FakeTensor)
+    return not isinstance(node.meta["val"], torch.Tensor)
 
 
 _RELATIONS = {sympy.Eq: operator.eq, sympy.Ne: operator.ne, sympy.Lt: operator.lt, sympy.Le: operator.le,

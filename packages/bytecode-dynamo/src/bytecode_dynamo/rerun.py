@@ -25,7 +25,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode
+from symshapes import FakeTensor, FakeTensorMode, inner_tensors, is_wrapper
 from torch.fx import GraphModule, Node
 
 from .config import config
@@ -270,6 +270,10 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     # Without the contents, only the version says whether there was a write.
     visible = exposed or all(item.node.meta["val"]._version for item in written.values())
     known = all(map(_is_known, module.graph.nodes)) and not _uses_up(module, inputs)
+    inside = {
+        t.untyped_storage()._cdata for i in inputs if is_wrapper(i.node.meta["val"]) for t in inner_tensors(i.node.meta["val"])
+    }
+    known = known and not inside & {*ctx.mode.events}
     sound = known and not ctx.runs_once and visible and len(written) <= MOST_KEPT and devices <= {*_DEVICES}
     return Rerun(
         code,

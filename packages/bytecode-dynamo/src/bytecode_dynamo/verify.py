@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 import torch
-from symshapes import FakeTensor
+from symshapes import FakeTensor, inner_tensor, is_fake
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
@@ -63,7 +63,7 @@ def _check_placeholders(placeholders: list[Node]) -> None:
             raise ContractError("C1.2", node, f"is a second placeholder for {node.meta['source']}")
         sources.add(node.meta["source"])
         val = node.meta["val"]
-        if isinstance(val, FakeTensor):
+        if is_fake(val):
             tensors_began = True
             needed |= free_symbols(val)
         elif isinstance(val, (torch.SymInt, torch.SymFloat)):
@@ -94,7 +94,7 @@ def is_torch_level(target: Any) -> bool:
     """Whether a call target may stand in a captured graph."""
     if target in _MODES or isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
-    if isinstance(target, OpaqueCall) or FUNCTIONS.is_overridden(target):
+    if target is inner_tensor or isinstance(target, OpaqueCall) or FUNCTIONS.is_overridden(target):
         return True
     module = getattr(target, "__module__", None) or ""
     if module == "_operator" or target in vars(operator).values():

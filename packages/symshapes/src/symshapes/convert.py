@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .errors import FakeTensorError
+from .wrapper import map_inner
 
 if TYPE_CHECKING:
     from .fake import FakeTensor, FakeTensorMode
@@ -51,6 +52,15 @@ def fake_from_real(
                 fake = _Result.apply(mode.empty(()).requires_grad_(), fake)
     fake.source = source
     return fake
+
+
+def fake_wrapper(mode: FakeTensorMode, t: torch.Tensor, source: str = "") -> torch.Tensor:
+    """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and leaf-ness of ``t``."""
+    fake: Any = map_inner(lambda inner: fake_from_real(mode, inner, source=source), t)
+    if t.is_leaf or not t.requires_grad:
+        return fake.requires_grad_(t.requires_grad)
+    with torch.enable_grad():
+        return _Result.apply(mode.empty(()).requires_grad_(), fake)  # type: ignore[return-value]
 
 
 class _Result(torch.autograd.Function):

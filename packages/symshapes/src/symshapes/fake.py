@@ -18,6 +18,7 @@ from .errors import FakeTensorError
 from .quiet import quiet
 from .rules import RULES
 from .rules.creation import is_factory, remember_result
+from .wrapper import call_wrapper, inner_tensors, is_wrapper, is_wrapper_class
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -90,6 +91,8 @@ class FakeTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types != _FAKES and any(map(is_wrapper_class, types)):
+            return NotImplemented
         query = QUERIES.get(func)
         if query is not None:
             return query(args[0])
@@ -130,6 +133,21 @@ class FakeTensor(torch.Tensor):
         if self.dim() == 0:
             return self.item()
         return [x.tolist() for x in self.unbind(0)]
+
+
+_FAKES = (FakeTensor,)
+
+
+def is_fake(value: object) -> bool:
+    """Whether a value is a fake tensor, or one of a wrapper subclass around fakes."""
+    if isinstance(value, FakeTensor):
+        return True
+    return is_wrapper(value) and all(isinstance(inner, FakeTensor) for inner in inner_tensors(value))
+
+
+def mode_of(value: Any) -> FakeTensorMode:
+    """The mode of a tensor for which ``is_fake`` holds."""
+    return next(inner_tensors(value)).fake_mode  # type: ignore[attr-defined]
 
 
 def _take_modes() -> list[Any]:
@@ -178,6 +196,9 @@ class FakeTensorMode(TorchDispatchMode):
                 torch._C._push_on_torch_dispatch_stack(mode)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and types != _FAKES and any(map(is_wrapper_class, types)):
+            with self:
+                return call_wrapper(func, types, args, kwargs or {})
         query = QUERIES.get(func)
         if query is not None:
             return query(args[0])

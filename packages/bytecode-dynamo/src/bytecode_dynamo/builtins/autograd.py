@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
-from symshapes import FakeTensor
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.effects import MISSING, Identity
@@ -44,7 +43,7 @@ def _require_whole_history(ctx: Context, what: str) -> None:
         raise GraphBreak("BD018", f"{what} inside a function under a torch transform")
     for node in ctx.graph.inputs:
         val = node.meta["val"]
-        if isinstance(val, FakeTensor) and val.requires_grad and not val.is_leaf:
+        if isinstance(val, torch.Tensor) and val.requires_grad and not val.is_leaf:
             raise GraphBreak("BD018", f"{what} in a graph with input {node.meta['source']}, which is not a leaf")
     if any(isinstance(node.target, OpaqueCall) and node.target.branches for node in ctx.graph.graph.nodes):
         raise GraphBreak("BD018", f"{what} after torch.cond or while_loop, which decide what has a gradient")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.overrides
+from symshapes import is_wrapper_class
 from torch.overrides import TorchFunctionMode
 
 from bytecode_dynamo.errors import GraphBreak
@@ -241,6 +242,8 @@ def alias(ctx: Context, value: TensorVariable) -> TensorVariable:
 
 def with_class(ctx: Context, value: TensorVariable, cls: type) -> TensorVariable:
     """A new tensor as one of a subclass."""
+    if is_wrapper_class(cls):
+        raise GraphBreak("BD019", f"{cls.__qualname__} has __torch_dispatch__")
     made = TensorVariable(value.node, value.fake, cls)
     ctx.remember_tensor(made)
     return made

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent
+from symshapes import DataDependentError, FakeTensor, GuardOnDataDependent, is_fake, is_wrapper
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo import control_flow
@@ -402,11 +402,11 @@ def _item(ctx: Context, node: Any, index: Any) -> Any:
 
 def wrap_result(ctx: Context, node: Any, result: Any) -> VariableTracker:
     """The tracker of a recorded call's result."""
-    if isinstance(result, FakeTensor):
+    if is_fake(result):
         known = ctx.tensors.get(id(result))
         if known is not None:
             return known  # an in-place call gives its operand
-        tracker = TensorVariable(node, result)
+        tracker = TensorVariable(node, result, type(result) if is_wrapper(result) else torch.Tensor)
         ctx.remember_tensor(tracker)
         return tracker
     if isinstance(result, (tuple, list)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import types
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorError
+from symshapes import FakeTensor, FakeTensorError, is_wrapper
 from torch.fx import Node
 
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
@@ -21,6 +22,7 @@ from bytecode_dynamo.source import AttrSource, ItemSource, Source
 from bytecode_dynamo.tensor_facts import TensorFacts
 from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plain
 
+from . import wrapper_tensor
 from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
@@ -51,36 +53,11 @@ TENSOR_METHODS: dict[str, Callable[..., VariableTracker]] = {}
 # Attributes that are tensors: how the graph computes them.
 TENSOR_ATTRIBUTES: dict[str, Callable[[Context, TensorVariable], VariableTracker]] = {}
 PLAIN_ATTRIBUTES = frozenset(
-    [
-        "shape",
-        "dtype",
-        "device",
-        "layout",
-        "ndim",
-        "requires_grad",
-        "is_cuda",
-        "is_cpu",
-        "is_mps",
-        "is_meta",
-        "is_sparse",
-        "is_sparse_csr",
-        "is_quantized",
-        "is_leaf",
-        "is_nested",
-        "itemsize",
-        "nbytes",
-        "names",
-        "is_xpu",
-        "is_mkldnn",
-        "is_ipu",
-        "is_xla",
-        "is_vulkan",
-        "is_complex",
-        "output_nr",
-        "_version",
-        "is_inference",
-        "retains_grad",
-    ]
+    """
+    shape dtype device layout ndim requires_grad is_cuda is_cpu is_mps is_meta is_sparse is_sparse_csr
+    is_quantized is_leaf is_nested itemsize nbytes names is_xpu is_mkldnn is_ipu is_xla is_vulkan is_complex
+    output_nr _version is_inference retains_grad
+    """.split()  # noqa: SIM905
 )
 
 
@@ -147,7 +124,7 @@ class TensorVariable(VariableTracker):
         ctx.torch_call("call_function", operator.setitem, [self, key, value], {})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if self.cls not in TENSOR_TYPES and _is_own(self.cls, name):
+        if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):
             return self._own_attribute(ctx, name)
         found = ctx.require_class_attribute(self.cls, name)
         if found is not TORCHS[self.torch_class].get(name, ABSENT):
@@ -183,9 +160,15 @@ class TensorVariable(VariableTracker):
 
     def _own_attribute(self, ctx: Context, name: str) -> VariableTracker:
         """What a subclass defines; an attribute of the object comes before a method."""
-        value = ctx.example_of(self)
-        held = ctx.effects.read((self.key(ctx), name)) is not MISSING or (value is not None and name in value.__dict__)
+        held = ctx.effects.read((self.key(ctx), name)) is not MISSING or self._holds(ctx, name)
         return self._custom_attribute(ctx, name) if held else ctx.class_attribute(self, self.cls, name)
+
+    def _holds(self, ctx: Context, name: str) -> bool:
+        """Whether the object itself has an attribute that its class does not take precedence with."""
+        value = self.fake if is_wrapper(self.fake) else ctx.example_of(self)
+        if value is None or name not in value.__dict__:
+            return False
+        return not hasattr(inspect.getattr_static(self.cls, name, None), "__set__")
 
     def key(self, ctx: Context) -> Identity:
         """What attributes of the object are written to."""
@@ -196,6 +179,8 @@ class TensorVariable(VariableTracker):
         if written is not MISSING and written is not DELETED:
             return written
         value = ctx.example_of(self) if written is MISSING else None
+        if value is None and written is MISSING and is_wrapper(self.fake):
+            return wrapper_tensor.attribute(ctx, self, name)
         if value is None:
             return ctx.raise_error(AttributeError, f"'{self.cls.__name__}' object has no attribute {name!r}")
         assert self.source is not None
@@ -213,7 +198,7 @@ class TensorVariable(VariableTracker):
         elif name == "data" and isinstance(value, TensorVariable):
             self._set_data(ctx, value)
             return
-        elif hasattr(torch.Tensor, name):
+        elif hasattr(torch.Tensor, name) or is_wrapper(self.fake):
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
         ctx.effects.write((self.key(ctx), name), value)
 
@@ -250,7 +235,7 @@ class TensorVariable(VariableTracker):
         ctx.effects.write((self.key(ctx), name), DELETED)
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        if self.cls not in TENSOR_TYPES and _is_own(self.cls, name):
+        if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):
             return self._own_attribute(ctx, name).call(ctx, args, kwargs)
         found = ctx.require_class_attribute(self.cls, name)
         if found is not TORCHS[self.torch_class].get(name, ABSENT):
@@ -277,7 +262,7 @@ class TensorVariable(VariableTracker):
         return ctx.torch_call("call_method", name, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
-        plain = self.cls in TENSOR_TYPES
+        plain = self.cls in TENSOR_TYPES or is_wrapper(self.fake)
         key = gen.ctx.identities.get(id(self.fake)) if plain else gen.ctx.tensor_identity(self)
         if key is None or (plain and not gen.ctx.effects.attributes(key)):
             gen.load_graph_value(self.node)
@@ -461,7 +446,10 @@ def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> Variable
 def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
     cls: Any = type(value)
     if cls.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # pyright: ignore
-        return wrap_opaque(ctx, value, source, f"a {cls.__name__}: it has __torch_dispatch__")
+        refusal = wrapper_tensor.refusal(value)
+        if refusal is not None:
+            return wrap_opaque(ctx, value, source, f"a {cls.__name__}: {refusal}")
+        return _wrap_input(ctx, value, source, wrapper_tensor.make_fake(ctx, value, source), is_static(value, source))
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")
     if cls not in TENSOR_TYPES and cls.__torch_function__ is not torch._C._disabled_torch_function_impl:
@@ -478,6 +466,10 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
     for dim, size in symbols.items():
         ctx.bind_symbol(size, SizeSource(source, dim), int(value.shape[dim]))
     ctx.require_tensor(source, value, fake, dims)
+    return _wrap_input(ctx, value, source, fake, static)
+
+
+def _wrap_input(ctx: Context, value: torch.Tensor, source: Source, fake: Any, static: bool) -> VariableTracker:
     node = ctx.graph.add_input(source, value, fake, static=static)
     tracker = TensorVariable(node, fake, type(value), source=source)
     ctx.remember_tensor(tracker, value)

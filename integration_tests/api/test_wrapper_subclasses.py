@@ -1,0 +1,252 @@
+"""Wrapper subclasses through every stage: eager is the oracle for values, classes, gradients, writes and aliases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+from torch import nn
+from torchstrata import counters
+
+from integration_tests.wrapper_classes import Coerced, Pair, Scaled, assert_same, nested, ones_like, pair, scaled
+
+BACKENDS = ["eager", "aot_eager", "torchstrata"]
+
+
+@pytest.fixture(params=BACKENDS)
+def compiled(request):
+    torchstrata.reset()
+    return lambda f, **options: torchstrata.compile(f, backend=request.param, fullgraph=True, **options)
+
+
+def written(x):
+    x.mul_(2)
+    return x + 1
+
+
+def written_view(x):
+    x[0].add_(1)
+    return x * x
+
+
+def written_result(x):
+    y = x * 1
+    y.mul_(2)
+    return y
+
+
+def inner_of_input(x):
+    a = x.a
+    return a * 2 + x.b
+
+
+def by_class(x):
+    return x * 2 if isinstance(x, Pair) and type(x) is Pair else x - 1
+
+
+def plain(grad=False):
+    return torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_(grad)
+
+
+PROGRAMS = {
+    "pointwise": (lambda x: x * 2 + 1, [pair]),
+    "returned": (lambda x: (x, x + 1), [pair]),
+    "product": (lambda x, y: (x @ y.t(), x.sin()), [pair, lambda: pair(1)]),
+    "with plain": (lambda x, y: (x * y).relu(), [pair, plain]),
+    "with plain gradient": (lambda x, y: (x * y).sigmoid(), [lambda: pair(grad=True), lambda: pair(3, grad=True)]),
+    "gradient": (lambda x: x.sin().cos() * x, [lambda: pair(grad=True)]),
+    "gradients": (lambda x: (x.view(-1), x * 3, x.sum()), [lambda: pair(grad=True)]),
+    "linear": (lambda x, w: nn.functional.linear(x, w).tanh(), [plain, lambda: pair(grad=True)]),
+    "normalised": (lambda x: nn.functional.layer_norm(x, (3,)), [lambda: pair(grad=True)]),
+    "softmax": (lambda x: torch.softmax(x, -1).log(), [lambda: pair(grad=True)]),
+    "views": (lambda x: (x.view(-1), x.t(), x[0]), [pair]),
+    "written": (written, [pair]),
+    "written view": (written_view, [pair]),
+    "written result": (written_result, [lambda: pair(grad=True)]),
+    "nested": (lambda x: (x * 2 + 1).sum(0), [nested]),
+    "nested gradient": (lambda x: (x * 2).exp(), [lambda: nested(grad=True)]),
+    "inner of input": (inner_of_input, [pair]),
+    "inner of result": (lambda x: (x + 1).a * 2, [pair]),
+    "inner of inner": (lambda x: (x + 1).b.a * 2, [nested]),
+    "by class": (by_class, [pair]),
+    "quantised": (lambda w, x: (x @ w.t()).relu(), [scaled, plain]),
+    "quantised result": (lambda w: w * 2, [scaled]),
+    "method": (lambda w: w.dequantize() + w, [scaled]),
+    "conversion of equal type": (lambda w: w.to(torch.float64), [lambda: scaled(torch.float32)]),
+    "plain operator without change": (lambda w: w * torch.ones(()), [scaled]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(compiled, name):
+    f, makers = PROGRAMS[name]
+    given, expected_inputs = [make() for make in makers], [make() for make in makers]
+    g = compiled(f)
+    before = counters["fallbacks"]
+    for _ in range(2):
+        result, expected = g(*given), f(*expected_inputs)
+        assert_same(result, expected)
+        assert_same(given, expected_inputs)
+        for value, reference in zip(*(v if isinstance(v, tuple) else (v,) for v in (result, expected))):
+            if value.requires_grad and not value.is_leaf:
+                value.backward(ones_like(value), retain_graph=True)
+                reference.backward(ones_like(reference), retain_graph=True)
+        for x, y in zip(given, expected_inputs):
+            assert_same(x.grad, y.grad)
+    assert counters["fallbacks"] == before
+    assert counters["graph_breaks"] == 0
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.linear.weight = nn.Parameter(pair(4, (3, 3)))
+        self.register_buffer("factor", pair(5, (3,)))
+
+    def forward(self, x):
+        return (self.linear(x) * self.factor).relu()
+
+
+def test_training_of_parameters_that_are_pairs(compiled):
+    torch.manual_seed(0)
+    ours, reference = Layer(), Layer()
+    reference.linear.bias.data.copy_(ours.linear.bias.data)
+    calls = {ours: compiled(ours), reference: reference}
+    steps = {module: torch.optim.SGD(module.parameters(), lr=0.1) for module in calls}
+    x = torch.randn(2, 3)
+    for _ in range(3):
+        for module, call in calls.items():
+            steps[module].zero_grad()
+            loss = call(x).sum()
+            loss.backward(ones_like(loss))
+            steps[module].step()
+    for one, other in zip(ours.parameters(), reference.parameters()):
+        assert_same(one.detach(), other.detach())
+
+
+def test_quantised_weight(compiled):
+    torch.manual_seed(0)
+    linear = nn.Linear(3, 4)
+    linear.weight = nn.Parameter(scaled(), requires_grad=False)
+    x = torch.randn(5, 3, requires_grad=True)
+    call = compiled(linear)
+    assert_same(call(x), linear(x))
+    found, expected = (torch.autograd.grad(f(x).sum(), [x, linear.bias]) for f in (call, linear))
+    assert_same(found, expected)
+
+
+def test_what_an_operator_leaves_alone_is_shared(compiled):
+    w = scaled()
+    assert compiled(lambda w: w * 2)(w).values.data_ptr() == w.values.data_ptr()
+
+
+def test_guards_tell_classes_contexts_and_inner_tensors_apart(compiled):
+    base = scaled()
+    kinds = [
+        [base, scaled(torch.float64), Scaled(base.values.to(torch.int16), base.scale, torch.float32), torch.ones(4, 3)],
+        [pair(0, (4, 3)), Pair(torch.ones(4, 3), torch.ones(4, 3, dtype=torch.float64)), nested()],
+        [pair(0, (3, 4)).t(), pair(0, (5, 3)), pair(0, (6, 3)), pair(0, (5, 3), grad=True)],
+    ]
+    for values in kinds:
+        call = compiled(lambda w: w + 1)
+        for value in values * 2:
+            assert_same(call(value), value + 1)
+
+
+def test_a_dispatch_that_is_replaced_is_seen(compiled, monkeypatch):
+    call = compiled(lambda x: x + 1)
+    assert_same(call(pair()), pair() + 1)
+    monkeypatch.setattr(Pair, "__torch_dispatch__", classmethod(lambda cls, func, types, args=(), kwargs=None: torch.zeros(1)))
+    assert_same(call(pair()), torch.zeros(1))
+
+
+@pytest.mark.parametrize("cls", [Pair, Coerced])
+def test_tangents_of_another_class(cls):
+    call = torchstrata.compile(lambda x: x * 3, backend="aot_eager", fullgraph=True)
+    held, bare = pair(grad=True), torch.ones(2, 3, requires_grad=True)
+    tangent = pair(7, cls=cls)
+    if cls is Coerced:
+        call(held).backward(tangent)
+        assert_same(held.grad, Pair(tangent.a * 3, tangent.b * 3))
+        call(bare).backward(tangent)
+        assert_same(bare.grad, tangent.a * 3)
+        return
+    with pytest.raises(RuntimeError, match="gradient of class Tensor .* compiled as Pair"):
+        call(held).backward(torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match="gradient of class Pair.* compiled as Tensor"):
+        call(bare).backward(tangent)
+
+
+def test_absent_tangents(compiled):
+    call = compiled(lambda x: (x * 3, x.sin(), x.sum()))
+    x, y = pair(grad=True), pair(grad=True)
+    loss = call(x)[1]
+    loss.backward(ones_like(loss))
+    y.sin().backward(ones_like(y))
+    assert_same(x.grad, y.grad)
+
+
+def test_double_backward(compiled):
+    results = []
+    for f in (compiled(lambda x: x.sin()), torch.sin):
+        x = pair(grad=True)
+        (gradient,) = torch.autograd.grad(f(x), x, pair(3), create_graph=True)
+        (second,) = torch.autograd.grad(gradient, x, pair(4))
+        results.append([gradient, second])
+    assert_same(*results)
+
+
+def test_write_to_an_input_with_history(compiled):
+    results = []
+    for f in (compiled(written), written):
+        x = pair(grad=True)
+        y = x * 1
+        z = f(y)
+        y.backward(pair(5))
+        results.append([y, z, x.grad])
+    assert_same(*results)
+
+
+def both(x, y):
+    x.add_(1)
+    return y * 2
+
+
+@pytest.mark.filterwarnings("ignore:a compiled graph runs eagerly")
+@pytest.mark.parametrize("share", [lambda x: (x[0], x[1]), lambda x: (x, x[0]), lambda x: (x, x.a), lambda x: (x.b, x)])
+def test_inputs_that_share_memory(compiled, share):
+    base, reference = pair(), pair()
+    assert_same(compiled(both)(*share(base)), both(*share(reference)))
+    assert_same(base, reference)
+
+
+@pytest.mark.filterwarnings("ignore:a compiled graph runs eagerly")
+def test_inner_tensor_of_an_input_that_is_written(compiled):
+    def f(x):
+        a = x.a
+        x.add_(1)
+        return a * 2
+
+    base, reference = pair(), pair()
+    assert_same(compiled(f)(base), f(reference))
+    assert_same(base, reference)
+
+
+def returned_with_inner(x):
+    y = x + 1
+    return y, y.a
+
+
+def written_after_inner(x):
+    y = x + 1
+    a = y.a
+    y.add_(1)
+    return a * 2
+
+
+@pytest.mark.parametrize("f", [returned_with_inner, written_after_inner])
+def test_inner_tensors_whose_memory_matters_are_refused(f):
+    with pytest.raises(Exception, match="AG034"):
+        torchstrata.compile(f, backend="aot_eager", fullgraph=True)(pair())
+    assert_same(torchstrata.compile(f, backend="eager", fullgraph=True)(pair()), f(pair()))

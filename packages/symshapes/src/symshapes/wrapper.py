@@ -1,0 +1,85 @@
+"""Wrapper subclasses: tensors that hold other tensors, and say in ``__torch_dispatch__`` what operators do to these.
+
+Such a class has ``__tensor_flatten__`` and ``__tensor_unflatten__``. The fake of one is the class around fakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # pyright: ignore
+
+
+def is_wrapper_class(cls: Any) -> bool:
+    """Whether tensors of a class can be taken apart into the tensors that they hold, and put together again."""
+    if cls is torch.Tensor or cls.__torch_dispatch__ is _NO_DISPATCH:
+        return False
+    return hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__")
+
+
+def is_wrapper(value: object) -> bool:
+    """Whether a value is a tensor of a wrapper subclass."""
+    return isinstance(value, torch.Tensor) and is_wrapper_class(type(value))
+
+
+def inner_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The plain tensors in a tensor: itself, or what it holds, in order."""
+    if not is_wrapper(value):
+        yield value
+        return
+    for name in value.__tensor_flatten__()[0]:
+        yield from inner_tensors(getattr(value, name))
+
+
+def map_inner(function: Callable[[Any], torch.Tensor], value: Any, outer: Callable[[Any], Any] = lambda size: size) -> Any:
+    """A tensor with the plain tensors in it replaced; ``outer`` gives the sizes and strides of the classes around."""
+    if not is_wrapper(value):
+        return function(value)
+    names, context = value.__tensor_flatten__()
+    inner = {name: map_inner(function, getattr(value, name), outer) for name in names}
+    return rebuild(type(value), inner, context, tuple(map(outer, value.shape)), tuple(map(outer, value.stride())))
+
+
+def rebuild(cls: Any, inner: dict[str, torch.Tensor], context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
+    """A tensor of a wrapper subclass."""
+    return cls.__tensor_unflatten__(inner, context, torch.Size(size) if all(type(s) is int for s in size) else size, stride)
+
+
+def same_kind(a: Any, b: Any) -> bool:
+    """Whether two tensors are of one class, with equal contexts, down to the plain tensors in them."""
+    if type(a) is not type(b):
+        return not is_wrapper(a) and not is_wrapper(b)
+    if not is_wrapper(a):
+        return True
+    (names, context), (others, other) = a.__tensor_flatten__(), b.__tensor_flatten__()
+    if list(names) != list(others) or context != other:
+        return False
+    return all(same_kind(getattr(a, name), getattr(b, name)) for name in names)
+
+
+_library = torch.library.Library("symshapes", "DEF")
+_library.define("inner(Tensor value, str name) -> Tensor")
+_INNER = torch.ops.symshapes.inner.default
+
+
+def inner_tensor(value: Any, name: str) -> torch.Tensor:
+    """The tensor that one of a wrapper subclass holds under a name; traced as an operator without a gradient."""
+    if not torch._is_functional_tensor(value):
+        return getattr(value, name)
+    with torch.no_grad():
+        return _INNER(value, name)
+
+
+def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
+    """What the classes among ``types`` make of an operator: torch has put them in order."""
+    if func is _INNER:
+        return getattr(args[0], args[1])
+    seen = tuple(cls for cls in types if is_wrapper_class(cls))
+    for cls in seen:
+        result = cls.__torch_dispatch__(func, seen, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    raise TypeError(f"{func}: {', '.join(cls.__qualname__ for cls in seen)} returned NotImplemented")
