@@ -189,8 +189,7 @@ class Calls:
     def stop_iteration(self: Context, iterator: VariableTracker) -> NoReturn:
         """Raise the StopIteration of a finished iterator, with what a generator returned."""
         result = iterator.result(self) if isinstance(iterator, GeneratorVariable) else self.none
-        is_none = isinstance(result, ConstantVariable) and result.value is None
-        self.raise_observed(StopIteration, [] if is_none else [result])
+        self.raise_observed(StopIteration, [] if result.is_none else [result])
 
     def zero_argument_super(self: Context, frame: Frame) -> VariableTracker:
         """``super()`` in a method."""

@@ -12,10 +12,10 @@ The text is Python in which ``L``, ``G``, ``B`` and ``C`` are the mappings of ar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .bytecode import Code, Emitter, has_raw_cells
 
@@ -356,19 +356,10 @@ def hidden_lookup(cls: type, base: type) -> Any:
 
 @hashed_once
 @dataclass(frozen=True)
-class CellSource(ChainedSource):
+class CellSource(AttrSource):
     """The contents of the cell that ``base`` gives."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}.cell_contents"
-
-    def step(self, value: CellType) -> Any:
-        return value.cell_contents
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        self.base.emit(emitter)
-        emitter.load_attr("cell_contents")
+    attribute: str = "cell_contents"
 
 
 @hashed_once
@@ -388,22 +379,30 @@ class ReferentSource(ChainedSource):
         emitter.call(0)
 
 
-@hashed_once
-@dataclass(frozen=True)
-class TypeSource(ChainedSource):
-    """``type(base)``."""
+class AppliedSource(ChainedSource):
+    """``function(base)`` of a function that generated code holds; ``text`` shows it."""
+
+    function: ClassVar[Callable[[Any], Any]]
+    text: ClassVar[str]
 
     @property
     def name(self) -> str:
-        return f"type({self.base.name})"
+        return self.text.format(self.base.name)
 
     def step(self, value: Any) -> Any:
-        return type(value)
+        return type(self).function(value)
 
     def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_callee_const(type)
+        emitter.load_callee_const(type(self).function)
         self.base.emit(emitter)
         emitter.call(1)
+
+
+class TypeSource(AppliedSource):
+    """``type(base)``."""
+
+    function = type
+    text = "type({})"
 
 
 @hashed_once

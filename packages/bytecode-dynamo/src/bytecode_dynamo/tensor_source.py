@@ -3,92 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from .source import ChainedSource, SourceEmitter, hashed_once
+from .source import AppliedSource, ChainedSource, SourceEmitter, hashed_once
+
+
+class NumberSource(ChainedSource):
+    """What a method of a tensor gives."""
+
+    method: ClassVar[str]
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """Of the call."""
+        return ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.base.name}.{self.method}({', '.join(map(str, self.arguments))})"
+
+    def step(self, value: Any) -> int:
+        return getattr(value, self.method)(*self.arguments)
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        self.base.emit(emitter)
+        emitter.load_method(self.method)
+        for argument in self.arguments:
+            emitter.load_const(argument)
+        emitter.call(len(self.arguments))
 
 
 @hashed_once
 @dataclass(frozen=True)
-class SizeSource(ChainedSource):
+class _DimSource(NumberSource):
+    dim: int
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        return (self.dim,)
+
+
+class SizeSource(_DimSource):
     """``base.size(dim)`` of a tensor."""
 
-    dim: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}.size({self.dim})"
-
-    def step(self, value: Any) -> int:
-        return value.size(self.dim)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        self.base.emit(emitter)
-        emitter.load_method("size")
-        emitter.load_const(self.dim)
-        emitter.call(1)
+    method = "size"
 
 
-@hashed_once
-@dataclass(frozen=True)
-class StrideSource(ChainedSource):
+class StrideSource(_DimSource):
     """``base.stride(dim)`` of a tensor."""
 
-    dim: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}.stride({self.dim})"
-
-    def step(self, value: Any) -> int:
-        return value.stride(self.dim)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        self.base.emit(emitter)
-        emitter.load_method("stride")
-        emitter.load_const(self.dim)
-        emitter.call(1)
+    method = "stride"
 
 
-@hashed_once
-@dataclass(frozen=True)
-class StorageOffsetSource(ChainedSource):
+class StorageOffsetSource(NumberSource):
     """``base.storage_offset()`` of a tensor."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}.storage_offset()"
-
-    def step(self, value: Any) -> int:
-        return value.storage_offset()
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        self.base.emit(emitter)
-        emitter.load_method("storage_offset")
-        emitter.call(0)
-
-
-@hashed_once
-@dataclass(frozen=True)
-class PlainTensorSource(ChainedSource):
-    """A tensor of a subclass as one of torch.Tensor."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.base.name}.as_subclass(Tensor)"
-
-    def step(self, value: Any) -> torch.Tensor:
-        return as_plain(value)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_callee_const(as_plain)
-        self.base.emit(emitter)
-        emitter.call(1)
+    method = "storage_offset"
 
 
 def as_plain(value: torch.Tensor) -> torch.Tensor:
     """The tensor without its class."""
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(torch.Tensor)
+
+
+class PlainTensorSource(AppliedSource):
+    """A tensor of a subclass as one of torch.Tensor."""
+
+    function = as_plain
+    text = "{}.as_subclass(Tensor)"

@@ -59,13 +59,13 @@ def autograd_backward(
     _require_whole_history(ctx, "backward()")
     if grad_variables is not None or (create_graph is not None and create_graph.truth(ctx)):
         raise GraphBreak("BD018", "backward() with create_graph or grad_variables")
-    given = [] if inputs is None or _is_none(inputs) else _listed(ctx, inputs)
+    given = [] if inputs is None or inputs.is_none else _listed(ctx, inputs)
     leaves = given or [value for value in ctx.tensors.values() if _is_leaf_of(ctx, value)]
     if not leaves or any(_has_hooks(ctx, leaf) for leaf in leaves):
         raise GraphBreak("BD018", "backward() that calls hooks of a leaf, or finds none")
     options: Kwargs = {"allow_unused": ConstantVariable(True)}
     if grad_tensors is not None:
-        options["grad_outputs"] = grad_tensors if _is_none(grad_tensors) else ctx.create_tuple(_listed(ctx, grad_tensors))
+        options["grad_outputs"] = grad_tensors if grad_tensors.is_none else ctx.create_tuple(_listed(ctx, grad_tensors))
     if retain_graph is not None:
         options["retain_graph"] = retain_graph
     sources = ctx.create_tuple(_listed(ctx, tensors))
@@ -73,7 +73,7 @@ def autograd_backward(
     before = ctx.modes.grad_enabled(ctx)
     ctx.modes.set_grad(ctx, False)
     for leaf, gradient in zip(leaves, found.unpack(ctx)):
-        if not _is_none(gradient):
+        if not gradient.is_none:
             _accumulate(ctx, leaf, gradient)
     ctx.modes.set_grad(ctx, before)
 
@@ -84,7 +84,7 @@ def _is_leaf_of(ctx: Context, value: TensorVariable) -> bool:
 
 def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) -> None:
     held = ctx.get_attr(leaf, "grad")
-    if not _is_none(held):
+    if not held.is_none:
         held.call_method(ctx, "add_", [gradient], {})
         return
     # With the layout of the leaf, and not shared with anything.
@@ -102,10 +102,6 @@ def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:
 
 def _listed(ctx: Context, value: VariableTracker) -> list[VariableTracker]:
     return [value] if isinstance(value, TensorVariable) else value.unpack(ctx)
-
-
-def _is_none(value: VariableTracker) -> bool:
-    return isinstance(value, ConstantVariable) and value.value is None
 
 
 def backward(

@@ -22,7 +22,6 @@ from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.subgraph import nested_graph, parameter, without_effects
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
-from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
@@ -180,7 +179,7 @@ class _Capture:
                 grads.append(ctx.none if fake is None else parameter(ctx, graph, fake))
             result = ctx.get_attr(self.cls, "backward").call(ctx, [self.function, *grads], {})
             given = result.unpack(ctx) if issubclass(result.python_type(), (tuple, list)) else [result]
-            if len(given) < len(self.args) or not all(_is_none(item) for item in given[len(self.args) :]):
+            if len(given) < len(self.args) or not all(item.is_none for item in given[len(self.args) :]):
                 raise GraphBreak(
                     "BD018", f"{self.cls.describe()}.backward returned {len(given)} gradients for {len(self.args)} inputs"
                 )
@@ -197,10 +196,6 @@ class _Capture:
 def is_differentiable(fake: torch.Tensor) -> bool:
     """Whether its dtype has gradients."""
     return fake.is_floating_point() or fake.is_complex()
-
-
-def _is_none(value: VariableTracker) -> bool:
-    return isinstance(value, ConstantVariable) and value.value is None
 
 
 class Plan:

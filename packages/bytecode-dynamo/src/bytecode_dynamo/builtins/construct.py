@@ -245,7 +245,7 @@ constructs(collections.OrderedDict)(_make_dict(collections.OrderedDict))
 
 @constructs(collections.defaultdict)
 def make_defaultdict(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-    factory = args[0] if args and not (isinstance(args[0], ConstantVariable) and args[0].value is None) else None
+    factory = args[0] if args and not args[0].is_none else None
     made = ctx.new_dict({}, collections.defaultdict, factory)
     if len(args) > 1 or named:
         made.call_method(ctx, "update", list(args[1:]), named)

@@ -42,8 +42,7 @@ def make_map(ctx: Context, function: VariableTracker, *parts: VariableTracker) -
 
 @constructs(filter)
 def make_filter(ctx: Context, function: VariableTracker, items: VariableTracker) -> VariableTracker:
-    is_none = isinstance(function, ConstantVariable) and function.value is None
-    return FilterIterator(Identity(filter), base=items.iterate(ctx), function=None if is_none else function)
+    return FilterIterator(Identity(filter), base=items.iterate(ctx), function=None if function.is_none else function)
 
 
 @constructs(enumerate)

@@ -45,7 +45,7 @@ def shallow(ctx: Context, value: VariableTracker) -> VariableTracker:
 
 @evaluates_call(copy.deepcopy)
 def deep(ctx: Context, value: VariableTracker, memo: VariableTracker | None = None) -> VariableTracker:
-    if memo is None or (isinstance(memo, ConstantVariable) and memo.value is None):
+    if memo is None or memo.is_none:
         memo = ctx.create_dict([])
     done: dict[object, VariableTracker] = ctx.copied.setdefault(memo.identity(), {})
 

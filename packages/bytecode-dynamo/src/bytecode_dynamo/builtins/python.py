@@ -180,7 +180,7 @@ def _extreme(symbol: str) -> Any:
 
 
 def _measured(ctx: Context, item: Value, key: Value | None) -> Value:
-    if key is None or (isinstance(key, ConstantVariable) and key.value is None):
+    if key is None or key.is_none:
         return item
     return key.call(ctx, [item], {})
 
@@ -348,7 +348,7 @@ def _on_list(function: Any) -> Any:
 
     def rule(ctx: Context, items: Value, *args: Value, key: Value | None = None) -> Value:
         held = native(items)
-        if key is not None and not (isinstance(key, ConstantVariable) and key.value is None):
+        if key is not None and not key.is_none:
             return ctx.polyfill(getattr(polyfills, function.__name__), [items, *args], {"key": key})
         if not isinstance(held, ListVariable):
             return ctx.fold(function, [items, *args], {})

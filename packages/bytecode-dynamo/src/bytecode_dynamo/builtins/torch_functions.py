@@ -182,7 +182,7 @@ def check_with(ctx: Context, error: VariableTracker, condition: VariableTracker,
     unknown = isinstance(condition, SymbolicVariable) and condition.value.node.expr.free_symbols & ctx.env.unbacked
     if not unknown and condition.truth(ctx):
         return
-    text = UNCHECKED if _is_none(message) else ctx.call_known(str, [message.call(ctx, [], {})], {})
+    text = UNCHECKED if message.is_none else ctx.call_known(str, [message.call(ctx, [], {})], {})
     kind = error.as_constant(ctx)
     if not unknown:
         ctx.raise_observed(kind, [text])
@@ -197,10 +197,6 @@ def check_is_size(ctx: Context, *args: VariableTracker, **kwargs: VariableTracke
 
 
 UNCHECKED = ConstantVariable("Expected cond to be True, but got False")
-
-
-def _is_none(value: VariableTracker) -> bool:
-    return isinstance(value, ConstantVariable) and value.value is None
 
 
 evaluates_call(torch._C._set_grad_enabled)(lambda ctx, enabled: ctx.modes.set_grad(ctx, enabled.truth(ctx)))

@@ -218,6 +218,7 @@ class Format(NamedTuple):
     has_spec: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Instruction:
     """One neutral instruction. Treated as immutable: lists share instructions.
 
@@ -225,21 +226,11 @@ class Instruction:
     (line, end line, column, end column); ``handler`` is where an exception raised here goes.
     """
 
-    __slots__ = ("arg", "handler", "label", "op", "position")
-
-    def __init__(
-        self,
-        op: Op,
-        arg: Any = None,
-        position: Position = NO_POSITION,
-        handler: Handler | None = None,
-        label: Label | None = None,
-    ) -> None:
-        self.op = op
-        self.arg = arg
-        self.position = position
-        self.handler = handler
-        self.label = label
+    op: Op
+    arg: Any = None
+    position: Position = NO_POSITION
+    handler: Handler | None = None
+    label: Label | None = None
 
     def __repr__(self) -> str:
         return f"{self.op.name} {self.arg!r}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
@@ -53,46 +54,35 @@ def build_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     frame.push(SliceVariable((start, stop, step[0] if step else ctx.none)))
 
 
-@evaluates(Op.LIST_APPEND)
-def append_to_list(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    item = frame.stack.pop()
-    list_append(ctx, _list(frame.stack[-instruction.arg]), item)
+def _extends(op: Op, kind: type, extend: Callable[[Context, Any, VariableTracker], object]) -> None:
+    """What is on the stack goes into the container, of this kind, that stands below it."""
+
+    def handler(ctx: Context, frame: Frame, instruction: Instruction) -> None:
+        item, container = frame.stack.pop(), frame.stack[-instruction.arg]
+        assert isinstance(container, kind)
+        extend(ctx, container, item)
+
+    evaluates(op)(handler)
 
 
-@evaluates(Op.SET_ADD)
-def add_to_set(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    item = frame.stack.pop()
-    set_add(ctx, _set(frame.stack[-instruction.arg]), item)
+_extends(Op.LIST_APPEND, ListVariable, list_append)
+_extends(Op.SET_ADD, SetVariable, set_add)
+_extends(Op.LIST_EXTEND, ListVariable, list_extend)
+_extends(Op.SET_UPDATE, SetVariable, set_update)
+_extends(Op.DICT_UPDATE, DictVariable, dict_update)
 
 
 @evaluates(Op.MAP_ADD)
 def add_to_map(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     key, value = frame.pop_many(2)
-    _dict(frame.stack[-instruction.arg]).set_item(ctx, key, value)
-
-
-@evaluates(Op.LIST_EXTEND)
-def extend_list(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    items = frame.stack.pop()
-    list_extend(ctx, _list(frame.stack[-instruction.arg]), items)
-
-
-@evaluates(Op.SET_UPDATE)
-def update_set(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    items = frame.stack.pop()
-    set_update(ctx, _set(frame.stack[-instruction.arg]), items)
-
-
-@evaluates(Op.DICT_UPDATE)
-def update_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    items = frame.stack.pop()
-    dict_update(ctx, _dict(frame.stack[-instruction.arg]), items)
+    frame.stack[-instruction.arg].set_item(ctx, key, value)
 
 
 @evaluates(Op.DICT_MERGE)
 def merge_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     items = frame.stack.pop()
-    base = _dict(frame.stack[-instruction.arg])
+    base = frame.stack[-instruction.arg]
+    assert isinstance(base, DictVariable)
     for key, _ in pairs_of(ctx, items):
         if base.contains(ctx, key):
             ctx.raise_error(TypeError, f"got multiple values for keyword argument {key.describe()}")
@@ -101,22 +91,9 @@ def merge_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 @evaluates(Op.LIST_TO_TUPLE)
 def list_to_tuple(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    frame.push(ctx.create_tuple(_list(frame.stack.pop()).elements(ctx)))
-
-
-def _list(value: VariableTracker) -> ListVariable:
-    assert isinstance(value, ListVariable)
-    return value
-
-
-def _set(value: VariableTracker) -> SetVariable:
-    assert isinstance(value, SetVariable)
-    return value
-
-
-def _dict(value: VariableTracker) -> DictVariable:
-    assert isinstance(value, DictVariable)
-    return value
+    items = frame.stack.pop()
+    assert isinstance(items, ListVariable)
+    frame.push(ctx.create_tuple(items.elements(ctx)))
 
 
 @evaluates(Op.UNPACK_SEQUENCE)

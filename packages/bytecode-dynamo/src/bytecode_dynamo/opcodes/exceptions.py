@@ -29,8 +29,7 @@ def raise_varargs(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     cause = frame.stack.pop() if instruction.arg == 2 else None
     error = as_exception(ctx, frame.stack.pop(), "exceptions")
     if cause is not None:
-        is_none = isinstance(cause, ConstantVariable) and cause.value is None
-        error.set_attr(ctx, "__cause__", cause if is_none else as_exception(ctx, cause, "exception causes"))
+        error.set_attr(ctx, "__cause__", cause if cause.is_none else as_exception(ctx, cause, "exception causes"))
         error.set_attr(ctx, "__suppress_context__", ConstantVariable(True))
     raise ctx.observed(error)
 
@@ -86,7 +85,7 @@ def check_group_match(ctx: Context, frame: Frame, instruction: Instruction) -> N
     error, wanted = frame.pop_many(2)
     rest, match = ctx.polyfill(groups.match, [error, wanted], {}).unpack(ctx)
     frame.stack += [rest, match]
-    if not (isinstance(match, ConstantVariable) and match.value is None):
+    if not match.is_none:
         frame.handled[-1] = match
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import ObservedException
 from bytecode_dynamo.evaluation import FrameExit
-from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.generator import GeneratorVariable
 
 from .table import evaluates
@@ -37,7 +36,7 @@ def send(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     iterator = frame.stack[-1]
     if isinstance(iterator, GeneratorVariable):
         item = iterator.send(ctx, value)
-    elif isinstance(value, ConstantVariable) and value.value is None:
+    elif value.is_none:
         item = iterator.next(ctx)
     else:
         item = iterator.call_method(ctx, "send", [value], {})

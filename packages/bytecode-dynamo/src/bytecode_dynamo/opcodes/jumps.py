@@ -9,7 +9,6 @@ import torch
 from bytecode_dynamo.bytecode import EXITS, JUMPS, Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .table import evaluates
@@ -96,9 +95,7 @@ def _raises(frame: Frame, index: int) -> bool:
 
 @evaluates(Op.POP_JUMP_IF_NONE, Op.POP_JUMP_IF_NOT_NONE)
 def pop_jump_if_none(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    value = frame.stack.pop()
-    is_none = isinstance(value, ConstantVariable) and value.value is None
-    if is_none == (instruction.op is Op.POP_JUMP_IF_NONE):
+    if frame.stack.pop().is_none == (instruction.op is Op.POP_JUMP_IF_NONE):
         frame.jump(instruction.arg)
 
 

@@ -22,10 +22,7 @@ evaluates(*_UNARY)(lambda ctx, frame, instruction: frame.push(operators.unary(ct
 evaluates(Op.TO_BOOL)(lambda ctx, frame, instruction: frame.push(ConstantVariable(truth_of(ctx, frame, frame.stack.pop()))))
 
 
-@evaluates(Op.BINARY_OP)
-def binary_op(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    left, right = frame.pop_many(2)
-    frame.push(operators.binary(ctx, instruction.arg, left, right))
+evaluates(Op.BINARY_OP)(lambda ctx, frame, instruction: frame.push(operators.binary(ctx, instruction.arg, *frame.pop_many(2))))
 
 
 @evaluates(Op.COMPARE_OP)

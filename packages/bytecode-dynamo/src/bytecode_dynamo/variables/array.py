@@ -15,7 +15,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.source import ChainedSource, Source, SourceEmitter
+from bytecode_dynamo.source import AppliedSource, Source
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable, SliceVariable
@@ -218,21 +218,11 @@ def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str) ->
     raise GraphBreak("BD005", f"numpy's {name}: torch has no function with these results")
 
 
-@dataclass(frozen=True)
-class ArraySource(ChainedSource):
+class ArraySource(AppliedSource):
     """The tensor over an array's memory."""
 
-    @property
-    def name(self) -> str:
-        return f"torch.from_numpy({self.base.name})"
-
-    def step(self, value: Any) -> torch.Tensor:
-        return torch.from_numpy(value)
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_callee_const(torch.from_numpy)
-        self.base.emit(emitter)
-        emitter.call(1)
+    function = torch.from_numpy
+    text = "torch.from_numpy({})"
 
 
 def _facts(value: Any) -> Any:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Args = list["VariableTracker"]
 Kwargs = dict[str, "VariableTracker"]
-METHOD_CALL: Kwargs = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +32,11 @@ class VariableTracker:
     def python_type(self) -> type:
         """The type that ``type(value)`` gives."""
         raise GraphBreak("BD007", f"the type of {self.describe()} is not known")
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the value is known to be None."""
+        return False
 
     def describe(self) -> str:
         """A few words for messages."""

@@ -46,6 +46,10 @@ class ConstantVariable(VariableTracker):
 
     value: Any
 
+    @property
+    def is_none(self) -> bool:
+        return self.value is None
+
     def python_type(self) -> type:
         return type(self.value)
 

@@ -56,7 +56,7 @@ class GeneratorVariable(IteratorVariable):
         frame = self.frame.suspended_copy(None if state is MISSING else state)
         if state is not MISSING:
             frame.push(value)
-        elif not (isinstance(value, ConstantVariable) and value.value is None):
+        elif not value.is_none:
             ctx.raise_error(TypeError, "can't send non-None value to a just-started generator")
         return self._run(ctx, frame, None)
 
@@ -222,7 +222,7 @@ def _thrown(ctx: Context, args: Args) -> VariableTracker:
     first, *rest = args
     if isinstance(first, ConstantVariable) or not hasattr(first, "value"):
         return first
-    given = [arg for arg in rest[:1] if not (isinstance(arg, ConstantVariable) and arg.value is None)]
+    given = [arg for arg in rest[:1] if not arg.is_none]
     if given and issubclass(given[0].python_type(), first.as_constant(ctx)):
         return given[0]
     return first.call(ctx, given, {})

@@ -448,7 +448,7 @@ def sort_items(ctx: Context, items: list[VariableTracker], options: Kwargs) -> l
     key = options.get("key")
     reverse = "reverse" in options and options["reverse"].truth(ctx)
     by: Callable[[VariableTracker], VariableTracker] = lambda item: item  # noqa: E731
-    if key is not None and not (isinstance(key, ConstantVariable) and key.value is None):
+    if key is not None and not key.is_none:
         by = lambda item: key.call(ctx, [item], {})  # noqa: E731
     keys = [Comparable(ctx, by(item)) for item in items]
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)

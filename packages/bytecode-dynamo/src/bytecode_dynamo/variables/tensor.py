@@ -224,7 +224,7 @@ class TensorVariable(VariableTracker):
             fits = value.fake.shape == self.fake.shape and value.fake.dtype == self.fake.dtype
             if fits and value.fake.device == self.fake.device and (ctx.example_of(self) is not None or self.fake.is_leaf):
                 return
-        elif isinstance(value, ConstantVariable) and value.value is None:
+        elif value.is_none:
             return
         raise GraphBreak("BD020", f"assignment of {value.describe()} to the gradient of {self.describe()}")
 

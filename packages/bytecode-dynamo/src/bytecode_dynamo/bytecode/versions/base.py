@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bytecode_dynamo.bytecode.instruction import Handler, Instruction, Label, Op, Position
+from bytecode_dynamo.bytecode.instruction import NO_POSITION, Handler, Instruction, Label, Op, Position
 from bytecode_dynamo.bytecode.operands import BINARY, CELL, CONST, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
 
 
@@ -18,28 +18,17 @@ class Row(NamedTuple):
     operand: Operand
 
 
+@dataclass(slots=True, eq=False)
 class Native:
     """One native instruction, caches and EXTENDED_ARG prefixes left out."""
 
-    __slots__ = ("arg", "handler", "label", "name", "offset", "position", "target")
-
-    def __init__(
-        self,
-        name: str,
-        arg: int = 0,
-        target: Label | None = None,
-        position: Position = (None, None, None, None),
-        handler: Handler | None = None,
-        label: Label | None = None,
-        offset: int = 0,
-    ) -> None:
-        self.name = name
-        self.arg = arg
-        self.target = target
-        self.position = position
-        self.handler = handler
-        self.label = label
-        self.offset = offset
+    name: str
+    arg: int = 0
+    target: Label | None = None
+    position: Position = NO_POSITION
+    handler: Handler | None = None
+    label: Label | None = None
+    offset: int = 0
 
 
 # Reads natives from index k: the (op, operand) pairs they stand for and how many were read;
