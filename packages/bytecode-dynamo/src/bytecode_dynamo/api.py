@@ -248,6 +248,3 @@ def explain(
         return Explanation.of(found, result)
 
     return explained
-
-
-__all__ = ["OptimizedFunction", "Optimizer", "explain", "optimize", "reset", "run"]

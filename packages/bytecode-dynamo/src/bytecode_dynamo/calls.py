@@ -14,42 +14,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from . import hook_policy
-from .builtins import (
-    arrays,
-    autograd,
-    autograd_function,
-    branching,
-    class_statement,
-    class_tests,
-    construct,
-    construct_iterators,
-    copying,
-    generators,
-    getters,
-    module_hooks,
-    objects,
-    operators,
-    optimizers,
-    other_compiler,
-    overrides,
-    python_random,
-    references,
-    reflection,
-    saved_tensors,
-    settings,
-    torch_functions,
-    transforms,
-    wrapped,
-)
+from .builtins import construct, operators, other_compiler, overrides, torch_functions, wrapped
+
+from .builtins import (  # noqa: F401 (modules that register rules)  # isort: skip
+    arrays, autograd, autograd_function, branching, class_statement, class_tests, construct_iterators, copying,
+    generators, getters, module_hooks, objects, optimizers, python_random, references, reflection, saved_tensors,
+    settings, transforms,
+)  # fmt: skip
 from .builtins.registry import CODE_RULES, FUNCTIONS, apply_rule
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
 from .effects import Identity
-from .errors import GraphBreak, NotConstant, ObservedException
+from .errors import GraphBreak, ObservedException
 from .evaluation import FrameExit
 from .evaluator import run_inlined
 from .frame import Frame, GlobalNames, decoded
-from .source import AttrSource, ConstSource
-from .variables import reporting
+from .source import ConstSource
+from .variables import reporting  # noqa: F401 (registers rules)
 from .variables.base import VariableTracker
 from .variables.callable import CallableVariable, ClassVariable, SuperVariable
 from .variables.constant import ConstantVariable
@@ -389,32 +369,3 @@ def bind_arguments(
         elif isinstance(value, dict):
             slots[name] = ctx.create_dict([(ConstantVariable(key), held) for key, held in value.items()])
     return slots
-
-
-__all__ = [
-    "AttrSource",
-    "Calls",
-    "ConstSource",
-    "NotConstant",
-    "arrays",
-    "autograd",
-    "autograd_function",
-    "bind_arguments",
-    "branching",
-    "class_statement",
-    "class_tests",
-    "construct_iterators",
-    "copying",
-    "generators",
-    "getters",
-    "module_hooks",
-    "objects",
-    "optimizers",
-    "python_random",
-    "references",
-    "reflection",
-    "reporting",
-    "saved_tensors",
-    "settings",
-    "transforms",
-]

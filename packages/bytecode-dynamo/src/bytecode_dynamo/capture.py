@@ -493,6 +493,3 @@ def describe_slot(slot: Any) -> str:
     holder = owner(slot)
     name = holder.source.name if holder.source is not None else holder.cls.__name__
     return f"{name}.{slot[1]}" if isinstance(slot, tuple) else name
-
-
-__all__ = ["Captured", "Compilation", "Policy", "compile_frame"]

@@ -18,7 +18,6 @@ from symshapes import DataDependentError, GuardOnDataDependent
 from . import hook_policy
 from .effects import DELETED, Identity
 from .errors import GraphBreak, NotConstant, ObservedException
-from .graph import free_symbols
 from .guards import ABSENT, GuardKind, TensorFacts
 from .source import AttrSource, ConstSource, ItemSource, Source
 from .variables.attribute import IMMUTABLE, load_class_attribute
@@ -386,5 +385,3 @@ _CREATORS: dict[type, Callable[[Any, Any], VariableTracker]] = {
     types.ModuleType: lambda ctx, value: PythonModuleVariable(value),
     types.MappingProxyType: lambda ctx, value: ProxyVariable(ctx.create(dict(value))),
 }
-
-__all__ = ["Creation", "ItemSource", "free_symbols"]

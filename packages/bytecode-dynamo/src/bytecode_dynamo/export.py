@@ -299,6 +299,3 @@ class _Signature(CodeGen):
     def nest(self, outputs: Any) -> Any:
         """The result as the original nests it."""
         return pytree.tree_unflatten(list(outputs), self.result)
-
-
-__all__ = ["ExportResult", "export"]

@@ -343,6 +343,3 @@ def size_operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
     if target is None:
         raise InvariantError(f"size expression {expr} has no graph form")
     return target, expr.args
-
-
-__all__ = ["GraphBuilder", "GraphInput", "NestedGraph", "free_symbols", "is_pure", "readable_source", "size_operation"]

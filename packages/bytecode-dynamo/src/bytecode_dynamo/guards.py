@@ -33,22 +33,9 @@ from .source import Scope
 from .tensor_facts import TensorFacts
 
 __all__ = [
-    "ABSENT",
-    "STATE",
-    "GlobalState",
-    "GuardKind",
-    "GuardProgram",
-    "GuardRecord",
-    "Guards",
-    "Loads",
-    "ShapeGuards",
-    "TensorFacts",
-    "compile_guards",
-    "explain_failure",
-    "failure",
-    "python_guards",
-    "same_constant",
-]
+    "ABSENT", "STATE", "GlobalState", "GuardKind", "GuardProgram", "GuardRecord", "Guards", "Loads", "ShapeGuards",
+    "TensorFacts", "compile_guards", "explain_failure", "failure", "python_guards", "same_constant",
+]  # fmt: skip
 
 
 def compile_guards(

@@ -52,22 +52,9 @@ except ImportError as error:
     ) from error
 
 __all__ = [
-    "NULL",
-    "RUN_ONCE",
-    "SKIP",
-    "STEP_ASIDE",
-    "Activated",
-    "Continuation",
-    "Entry",
-    "FrameView",
-    "Region",
-    "activate",
-    "get_region",
-    "never_intercept",
-    "set_force_eager",
-    "set_region",
-    "status",
-]
+    "NULL", "RUN_ONCE", "SKIP", "STEP_ASIDE", "Activated", "Continuation", "Entry", "FrameView", "Region", "activate",
+    "get_region", "never_intercept", "set_force_eager", "set_region", "status",
+]  # fmt: skip
 
 
 class activate:

@@ -11,22 +11,7 @@ from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.split import Split, split_reduction
 
 __all__ = [
-    "Binary",
-    "Config",
-    "Launch",
-    "LaunchSpec",
-    "Launcher",
-    "Replay",
-    "Split",
-    "TritonCodeGenerator",
-    "Variant",
-    "Workload",
-    "accelerate",
-    "compile_graph",
-    "compile_ptx",
-    "counters",
-    "generate_source",
-    "launch_counts",
-    "launch_spec",
+    "Binary", "Config", "Launch", "LaunchSpec", "Launcher", "Replay", "Split", "TritonCodeGenerator", "Variant", "Workload",
+    "accelerate", "compile_graph", "compile_ptx", "counters", "generate_source", "launch_counts", "launch_spec",
     "split_reduction",
-]
+]  # fmt: skip

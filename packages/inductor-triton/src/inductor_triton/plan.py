@@ -237,6 +237,3 @@ def _typed(tensor: object, place: Place, buffer: KernelBuffer, sizes: dict[str, 
 
 def _value(expr: sympy.Expr, sizes: dict[str, object]) -> int:
     return size_function((expr,), tuple(sizes))(*sizes.values())[0]
-
-
-__all__ = ["Call", "Operation", "Plan", "PythonPlan", "Resolver", "expand", "link_runs", "run_calls"]

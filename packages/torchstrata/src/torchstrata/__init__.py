@@ -9,15 +9,6 @@ from torchstrata.stages import STAGES, Stage
 __version__ = "0.1.0"
 
 __all__ = [
-    "STAGES",
-    "CompileError",
-    "Config",
-    "FallbackWarning",
-    "Stage",
-    "UsageError",
-    "compile",
-    "compile_fx",
-    "config",
-    "counters",
-    "reset",
-]
+    "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "UsageError", "compile", "compile_fx", "config",
+    "counters", "reset",
+]  # fmt: skip

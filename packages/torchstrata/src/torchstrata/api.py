@@ -111,6 +111,3 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             return graph.forward
 
     return torchstrata
-
-
-__all__ = ["MODES", "compile", "compile_fx", "reset"]

@@ -11,12 +11,12 @@ import torch
 import torch.utils.checkpoint
 from torch.utils import _pytree as pytree
 
-from bytecode_dynamo.effects import MISSING, Identity
+from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.subgraph import capture_subgraph, inner_fake, without_effects
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
@@ -159,11 +159,10 @@ def checkpoint(ctx: Context, function: VariableTracker, *args: VariableTracker, 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HookHandleVariable(VariableTracker):
+class HookHandleVariable(KeyedVariable):
     """The handle of a hook on a tensor. In the graph there is a node for it; for an input, the hook is registered after the
     graph, when the handle is built."""
 
-    key: Identity
     node: Any
     tensor: TensorVariable
     method: str
@@ -171,9 +170,6 @@ class HookHandleVariable(VariableTracker):
 
     def python_type(self) -> type:
         return torch.utils.hooks.RemovableHandle
-
-    def identity(self) -> object:
-        return self.key
 
     def truth(self, ctx: Context) -> bool:
         return True
@@ -278,5 +274,3 @@ def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
 TENSOR_METHODS["retain_grad"] = retain_grad
 TENSOR_METHODS["register_hook"] = register_hook
 TENSOR_METHODS["register_post_accumulate_grad_hook"] = register_on_leaf
-
-__all__ = ["MISSING", "autograd_grad", "checkpoint", "register_hook"]

@@ -131,6 +131,3 @@ def _result_like(leaf: Any, tracked: bool) -> Any:
     with torch.enable_grad():
         tracked = tracked and (value.is_floating_point() or value.is_complex())
         return made.requires_grad_().view_as(made) if value.requires_grad or tracked else made
-
-
-__all__ = ["cond", "while_loop"]

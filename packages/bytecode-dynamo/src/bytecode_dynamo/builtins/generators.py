@@ -12,7 +12,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import AttrSource, Source
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.userobject import wrap_opaque
 from bytecode_dynamo.variables.wrap import tracker_for
@@ -30,18 +30,14 @@ METHODS = {name: OpaqueCall(getattr(torch.Generator, name), name) for name in ("
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GeneratorObjectVariable(VariableTracker):
+class GeneratorObjectVariable(KeyedVariable):
     """A ``torch.Generator``: a node; fake calls are made without it."""
 
-    key: Identity
     node: Any
     device: torch.device
 
     def python_type(self) -> type:
         return torch.Generator
-
-    def identity(self) -> object:
-        return self.key
 
     def truth(self, ctx: Context) -> bool:
         return True

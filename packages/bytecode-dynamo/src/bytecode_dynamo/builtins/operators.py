@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from bytecode_dynamo.errors import GraphBreak, InvariantError, ObservedException
+from bytecode_dynamo.errors import GraphBreak, InvariantError
 from bytecode_dynamo.graph import size_operation
 from bytecode_dynamo.variables.array import ArrayVariable, call_array
 from bytecode_dynamo.variables.attribute import find_special
@@ -22,7 +22,7 @@ from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, 
 from bytecode_dynamo.variables.derived import DerivedVariable, native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
-from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable, TupleVariable
+from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
@@ -473,6 +473,3 @@ def initialize(ctx: Context, value: VariableTracker, args: Sequence[VariableTrac
         value.replace(ctx, args[0].unpack(ctx) if args else ())
     elif isinstance(value, SetVariable) and args:
         ctx.effects.write(value.key, members_of(ctx, args[0]))
-
-
-__all__ = ["ObservedException", "TupleVariable", "binary", "compare", "is_number", "is_same", "same_value", "unary"]

@@ -23,7 +23,6 @@ from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable, SymbolicVariable
-from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
@@ -274,6 +273,3 @@ def make_subclass(
 
 evaluates_call(torch.overrides._push_mode)(lambda ctx, mode: ctx.modes.push_function_mode(ctx, mode))
 evaluates_call(torch.overrides._pop_mode)(lambda ctx: ctx.modes.pop_function_mode(ctx))
-
-
-__all__ = ["DictVariable", "alias", "dispatch", "with_class"]

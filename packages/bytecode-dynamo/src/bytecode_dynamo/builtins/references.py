@@ -12,7 +12,7 @@ from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ReferentSource, Source
-from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
 from bytecode_dynamo.variables.wrap import tracker_for
 
 from .construct import constructs
@@ -85,19 +85,15 @@ def _existing(variable: VariableTracker) -> Identity:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TokenVariable(VariableTracker):
+class TokenVariable(KeyedVariable):
     """What ``ContextVar.set`` returns; building it sets the variable."""
 
-    key: Identity
     variable: VariableTracker
     value: VariableTracker
     before: Any
 
     def python_type(self) -> type:
         return contextvars.Token
-
-    def identity(self) -> object:
-        return self.key
 
     def reconstruct(self, gen: Codegen) -> None:
         gen(self.variable)

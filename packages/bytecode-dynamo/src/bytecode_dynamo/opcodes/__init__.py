@@ -1,19 +1,7 @@
 """What each neutral instruction does to trackers, by family."""
 
-from . import calls, containers, exceptions, generators, jumps, names, operators, stack, withblocks
+from . import calls, containers, exceptions, generators, jumps, names, operators, stack, withblocks  # noqa: F401 (handlers)
 from .table import HANDLERS
 from .unsupported import UNSUPPORTED
 
-__all__ = [
-    "HANDLERS",
-    "UNSUPPORTED",
-    "calls",
-    "containers",
-    "exceptions",
-    "generators",
-    "jumps",
-    "names",
-    "operators",
-    "stack",
-    "withblocks",
-]
+__all__ = ["HANDLERS", "UNSUPPORTED"]

@@ -17,7 +17,7 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import AppliedSource, Source
 
-from .base import Args, Kwargs, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable, SliceVariable
 from .function import FunctionVariable
 from .tensor import TensorVariable
@@ -42,10 +42,9 @@ METHODS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ArrayVariable(VariableTracker):
+class ArrayVariable(KeyedVariable):
     """A ``numpy.ndarray``, or a number of NumPy's that the graph computes (``scalar``)."""
 
-    key: Identity
     tensor: TensorVariable
     scalar: bool = False
 
@@ -54,9 +53,6 @@ class ArrayVariable(VariableTracker):
 
     def describe(self) -> str:
         return f"array {self.source.name if self.source is not None else self.tensor.node.name}"
-
-    def identity(self) -> object:
-        return self.key
 
     def truth(self, ctx: Context) -> bool:
         return self.tensor.truth(ctx)

@@ -16,6 +16,7 @@ from bytecode_dynamo.source import Source
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
+    from bytecode_dynamo.effects import Identity
 
 Args = list["VariableTracker"]
 Kwargs = dict[str, "VariableTracker"]
@@ -137,6 +138,19 @@ class VariableTracker:
     def reconstruct(self, gen: Codegen) -> None:
         """Emit instructions that push the value; called when it has no source, or a new object must be made."""
         raise GraphBreak("BD015", f"{self.describe()} is needed after the graph")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyedVariable(VariableTracker):
+    """One object that can change: what it holds is in the effects, under its key."""
+
+    key: Identity
+
+    def python_type(self) -> type:
+        return self.key.cls
+
+    def identity(self) -> object:
+        return self.key
 
 
 @dataclass(frozen=True, slots=True, eq=False)

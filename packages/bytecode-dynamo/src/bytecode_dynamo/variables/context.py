@@ -18,7 +18,7 @@ from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
 
-from .base import Args, Kwargs, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .wrap import tracker_for
 
@@ -28,16 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModeContextVariable(VariableTracker):
+class ModeContextVariable(KeyedVariable):
     """An object with ``__enter__`` and ``__exit__`` that sets modes while the graph runs."""
-
-    key: Identity
-
-    def python_type(self) -> type:
-        return self.key.cls
-
-    def identity(self) -> object:
-        return self.key
 
     def truth(self, ctx: Context) -> bool:
         return True

@@ -15,9 +15,7 @@ from bytecode_dynamo.source import Source
 from .attribute import find_special
 from .base import NULL, VariableTracker
 from .constant import ConstantVariable
-from .mapping import DictVariable
-from .sequence import ListVariable, TupleVariable
-from .sets import SetVariable
+from .sequence import TupleVariable
 from .userobject import UserObjectVariable
 
 if TYPE_CHECKING:
@@ -102,14 +100,3 @@ _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]]
     **{base: lambda ctx, args, base=base: ctx.fold(base, args[:1], {}) for base in (int, float, str)},
     tuple: lambda ctx, args: ctx.create_tuple(args[0].unpack(ctx) if args else []),
 }
-
-__all__ = [
-    "DerivedVariable",
-    "DictVariable",
-    "ListVariable",
-    "SetVariable",
-    "native",
-    "native_base",
-    "new_derived",
-    "wrap_derived",
-]

@@ -15,7 +15,7 @@ from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, CellSource, ConstSource, DefaultsSource, ItemSource, Source
 
-from .base import Args, Kwargs, LazyVariable, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, LazyVariable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .wrap import tracker_for
 
@@ -32,18 +32,14 @@ KEPT_APART = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CellVariable(VariableTracker):
+class CellVariable(KeyedVariable):
     """A closure cell; its contents are in the effects (MISSING when empty)."""
 
-    key: Identity
     variable: str = ""
     """The variable of the root frame that this cell belongs to, or empty."""
 
     def python_type(self) -> type:
         return types.CellType
-
-    def identity(self) -> object:
-        return self.key
 
     def contents(self, ctx: Context) -> VariableTracker | None:
         """What the cell holds, or None when it is empty."""

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 
-from .base import Args, Kwargs, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable
 
 if TYPE_CHECKING:
@@ -20,16 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IteratorVariable(VariableTracker):
+class IteratorVariable(KeyedVariable):
     """Base of iterators; subclasses say how to advance."""
-
-    key: Identity
-
-    def python_type(self) -> type:
-        return self.key.cls
-
-    def identity(self) -> object:
-        return self.key
 
     def truth(self, ctx: Context) -> bool:
         return True

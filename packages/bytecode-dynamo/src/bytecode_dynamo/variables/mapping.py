@@ -14,7 +14,7 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
 
 from .attribute import find_special
-from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, LazyVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .proxy import ProxyVariable
 from .userobject import UserObjectVariable
@@ -31,17 +31,10 @@ DICT_METHODS = MethodTable("dict")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DictVariable(VariableTracker):
+class DictVariable(KeyedVariable):
     """A dict: the entries are in the effects, under keys with the equality of the values."""
 
-    key: Identity
     factory: VariableTracker | None = None
-
-    def python_type(self) -> type:
-        return self.key.cls
-
-    def identity(self) -> object:
-        return self.key
 
     def entries(self, ctx: Context) -> Entries:
         """Key -> (key tracker, value tracker), in order."""

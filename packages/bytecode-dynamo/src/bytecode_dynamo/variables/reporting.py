@@ -15,7 +15,7 @@ from bytecode_dynamo.errors import GraphBreak, NotConstant
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import Source
 
-from .base import Args, Kwargs, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .callable import BoundRuleVariable, CallableVariable, KnownObjectVariable
 from .constant import ConstantVariable
 from .userobject import UserObjectVariable
@@ -133,17 +133,13 @@ _FILTERED = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CaughtWarningsVariable(VariableTracker):
+class CaughtWarningsVariable(KeyedVariable):
     """``warnings.catch_warnings(...)``: entered and left after the graph, in its place among the messages."""
 
-    key: Identity
     options: Kwargs
 
     def python_type(self) -> type:
         return warnings.catch_warnings
-
-    def identity(self) -> object:
-        return self.key
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         return BoundRuleVariable(self, name)

@@ -15,7 +15,7 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ItemSource, Source, hidden_lookup
 
 from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker, no_keywords
-from .constant import ConstantVariable, SliceVariable
+from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -453,6 +453,3 @@ def sort_items(ctx: Context, items: list[VariableTracker], options: Kwargs) -> l
     keys = [Comparable(ctx, by(item)) for item in items]
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
     return [items[index] for index in order]
-
-
-__all__ = ["ListVariable", "RangeVariable", "SequenceVariable", "SliceVariable", "TupleVariable", "lazy_items", "sort_items"]

@@ -10,7 +10,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import Source
 
-from .base import Args, Kwargs, MethodTable, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .mapping import LASTING, wrap_key
 from .userobject import wrap_opaque
@@ -25,16 +25,8 @@ SET_METHODS = MethodTable("set")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SetVariable(VariableTracker):
+class SetVariable(KeyedVariable):
     """A set or frozenset: key -> tracker in the effects."""
-
-    key: Identity
-
-    def python_type(self) -> type:
-        return self.key.cls
-
-    def identity(self) -> object:
-        return self.key
 
     def members(self, ctx: Context) -> dict[Hashable, VariableTracker]:
         """Key -> tracker, in order of insertion."""

@@ -28,7 +28,7 @@ from .attribute import (
     load_instance_attribute,
     type_name,
 )
-from .base import Args, Kwargs, VariableTracker
+from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .iterator import UserIterator
 from .wrap import tracker_for
@@ -65,20 +65,12 @@ class ObjectKey:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UserObjectVariable(VariableTracker):
+class UserObjectVariable(KeyedVariable):
     """An object whose class is written in Python (or an opaque C object, of which only attributes can be read)."""
-
-    key: Identity
-
-    def python_type(self) -> type:
-        return self.key.cls
 
     def describe(self) -> str:
         where = f" {self.source.name}" if self.source is not None else ""
         return f"{self.key.cls.__name__} object{where}"
-
-    def identity(self) -> object:
-        return self.key
 
     def as_constant(self, ctx: Context) -> Any:
         rule = ctx.constant_objects.get(self.key.cls)
