@@ -254,11 +254,10 @@ def _rows_entered(kernel: Kernel, towards: Range, along: Range) -> int:
 
 
 def fetching_pass(kernel: Kernel) -> Body | None:
-    """The first of several passes over a row with much arithmetic, which fetches the next row; others leave that to the
-    processor."""
+    """The pass over a row during which the next row is fetched: of several the first with much arithmetic, else the last."""
     passes = [body for body in kernel.bodies if body.inner]
     heavy = (body for body in passes if any(cost(step) > 1 for step in body.instructions))
-    return next(heavy, None) if len(passes) > 1 else None
+    return next(heavy, passes[-1]) if len(passes) > 1 else None
 
 
 def next_row(kernel: Kernel, plan: Plan) -> list[tuple[str, sympy.Expr]]:
