@@ -3,6 +3,7 @@
 import operator
 
 import pytest
+import sympy
 import torch
 from loopir import ArtifactStore, Options, Recall, compile_graph
 from loopir.testing import EvaluatorCodeGenerator
@@ -155,3 +156,13 @@ def test_what_a_generator_says_of_the_machine_counts(compiled, monkeypatch):
     assert compiled(lambda x: x.sin(), x)[1] == 1
     monkeypatch.undo()
     assert compiled(lambda x: x.sin(), x)[1] == 0
+
+
+def test_expressions_come_back_as_they_were(store):
+    a, b = sympy.symbols("a b", integer=True, positive=True)
+    expressions = (8 * a + 3 * b + 1, 4 * b * (a + 1), 2 * b + sympy.Mod(a + 3, 5), sympy.Max(a, b) + 1, -a)
+    recall = Recall(store, store.key("expressions"), {}, ())
+    recall.put(expressions, ())
+    found, _ = recall.get()
+    assert found == expressions
+    assert all(new.args == old.args and new.is_positive == old.is_positive for new, old in zip(found, expressions, strict=True))

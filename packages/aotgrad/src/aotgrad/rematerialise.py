@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
-from symshapes import FakeTensor
 
 from .passes import layout_key
 from .views import is_view_op, view_root
@@ -35,7 +34,7 @@ def add_substitutes(graph: torch.fx.Graph, exposed: Collection[torch.fx.Node]) -
         out, last = parts[0], node.next
         while last.next in parts.values():
             last = last.next
-        with graph.inserting_before(last.next):
+        with graph.inserting_before(last.next), out.meta["val"].fake_mode:
             build = _builder(graph, out)
             made = rule(build, node, parts[1], parts[2])
             made = None if made is None else _laid_out(build, made, out.meta["val"])
@@ -74,7 +73,7 @@ def _log_softmax(
     is_smaller = narrow.dtype.itemsize < wide.dtype.itemsize and layout_key(x.meta["val"])[0] is wide.dtype
     if not is_smaller or not _is_precise(wide) or view_root(source, unsafe=True) not in exposed or x.meta["val"].dim() == 0:
         return {}
-    with graph.inserting_before(node.next):
+    with graph.inserting_before(node.next), wide.fake_mode:
         forward, again = _builder(graph, node, in_forward=True), _builder(graph, node)
         most = forward(aten.amax.default, x, [dim], True)
         powers = forward(aten.exp.default, forward(aten.sub.Tensor, x, most))
@@ -90,12 +89,12 @@ def _log_softmax(
 
 
 def _builder(graph: torch.fx.Graph, like: torch.fx.Node, in_forward: bool = False) -> Build:
+    """Adds calls, whose values the fake mode that is active finds."""
+
     def build(op: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
         values = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in args]
         node = graph.call_function(op, args, kwargs)
-        fake = next(v for v in values if isinstance(v, FakeTensor))
-        with fake.fake_mode:
-            node.meta["val"] = op(*values, **kwargs)
+        node.meta["val"] = op(*values, **kwargs)
         if not in_forward:
             node.meta["is_backward"] = node.meta["is_substitute"] = True
             node.meta["forward_node"] = like.name

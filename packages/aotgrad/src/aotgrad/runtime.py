@@ -100,14 +100,15 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     names = [f"v{i}" for i in range(count)] + ["kept"] * bool(keeps)
     call_compiled(out, "forward", call, names, autocast="on" if run.in_autocast else "off")
     _drop_view_tracking(out, joint, split.results, values)
-    saved = [_node_text(joint, split, node) for node in split.saved]
+    texts = _node_texts(joint, split)
+    saved = [texts[node] for node in split.saved]
     sentinels = _sentinels(joint, split, values, saved)
     if keeps:
         saved[-split.kept :] = []
         sentinels.append(f"*{out.name('save_kept', save_kept)}(ctx, kept)")
     if saved or sentinels:
         out(f"ctx.to_save = {tuple_text([*saved, *sentinels])}")  # what save_for_backward does
-    sizes = [_node_text(joint, split, n) for n in split.sizes]
+    sizes = [texts[node] for node in split.sizes]
     if sizes:
         out(f"ctx.sizes = {tuple_text(sizes)}")
     if run.double is not None:
@@ -274,11 +275,11 @@ def _value_texts(joint: Joint, results: Sequence[torch.fx.Node], known: dict[int
     return texts
 
 
-def _node_text(joint: Joint, split: Split, node: torch.fx.Node) -> str:
-    if node in split.results:
-        return f"v{split.results.index(node)}"
+def _node_texts(joint: Joint, split: Split) -> dict[torch.fx.Node, str]:
+    """How forward names its inputs and its results."""
     placeholders = joint.gm.graph.find_nodes(op="placeholder")
-    return joint.inputs[placeholders.index(node)].name
+    names = {node: spec.name for node, spec in zip(placeholders, joint.inputs)}
+    return names | {node: f"v{i}" for i, node in enumerate(split.results)}
 
 
 def _carried(joint: Joint, split: Split, values: dict[int, str]) -> list[str]:

@@ -8,7 +8,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from types import CodeType, FunctionType
 
 from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Template
 
@@ -106,20 +108,26 @@ def make_launcher(kernel: Kernel | Template, function: Callable[..., int]) -> Ca
     buffers, sizes = len(kernel.buffers), len(kernel.sizes)
     function.argtypes = [ctypes.c_void_p] * buffers + [ctypes.c_int64] * sizes  # type: ignore[attr-defined]
     function.restype = ctypes.c_int  # type: ignore[attr-defined]
-    tensors = [f"t{n}" for n in range(buffers)]
-    ints = [f"i{n}" for n in range(sizes)]
-    passed = ", ".join([*(f"{name}.data_ptr()" for name in tensors), *ints])
-    source = f"def launch({', '.join([*tensors, *ints])}):\n    error = call({passed})\n    if error:\n        fail(error)\n"
 
     def fail(error: int) -> None:
         if error == DIVISION_BY_ZERO:
             raise RuntimeError("ZeroDivisionError")
         raise IndexError(f"{kernel.name}: index out of range")
 
-    scope = {"call": function, "fail": fail}
-    exec(compile(source, f"<launcher of {kernel.name}>", "exec"), scope)
-    launch = scope["launch"]
-    launch.__name__ = kernel.name
+    code = launcher_code(buffers, sizes).replace(co_filename=f"<launcher of {kernel.name}>")
+    launch = FunctionType(code, {"call": function, "fail": fail}, kernel.name)
     launch.address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type, attr-defined]
     launch.argument_types = "p" * buffers + "i" * sizes  # type: ignore[attr-defined]
     return launch
+
+
+@cache
+def launcher_code(tensors: int, sizes: int, *first: str) -> CodeType:
+    """The code of a function of tensors and sizes that passes them on to ``call``, after the globals named ``first``, and an
+    error to ``fail``."""
+    taken, ints = [f"t{n}" for n in range(tensors)], [f"i{n}" for n in range(sizes)]
+    passed = ", ".join([*first, *(f"{name}.data_ptr()" for name in taken), *ints])
+    source = f"def launch({', '.join([*taken, *ints])}):\n    error = call({passed})\n    if error:\n        fail(error)\n"
+    scope: dict[str, FunctionType] = {}
+    exec(source, {}, scope)
+    return scope["launch"].__code__

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from types import FunctionType
 
 from loopir import ArtifactStore, KernelSource, Run, RunCall
 
-from inductor_cpp.build import DIVISION_BY_ZERO, build_entries
+from inductor_cpp.build import DIVISION_BY_ZERO, build_entries, launcher_code
 from inductor_cpp.names import identifier
 from inductor_cpp.printer import print_index
 from inductor_cpp.toolchain import Toolchain
@@ -52,9 +53,6 @@ def _launcher(
     table = (ctypes.c_void_p * len(addresses))(*addresses)
     function.argtypes = [ctypes.c_void_p] * (1 + run.tensors) + [ctypes.c_int64] * len(run.sizes)  # type: ignore[attr-defined]
     function.restype = ctypes.c_int  # type: ignore[attr-defined]
-    tensors, ints = [f"t{n}" for n in range(run.tensors)], [f"i{n}" for n in range(len(run.sizes))]
-    passed = ", ".join(["table", *(f"{name}.data_ptr()" for name in tensors), *ints])
-    source = f"def launch({', '.join([*tensors, *ints])}):\n    error = call({passed})\n    if error:\n        fail(error)\n"
 
     def fail(error: int) -> None:
         if error & ((1 << ERROR_BITS) - 1) == DIVISION_BY_ZERO:
@@ -62,5 +60,5 @@ def _launcher(
         raise IndexError(f"{names[error >> ERROR_BITS]}: index out of range")
 
     scope = {"call": function, "fail": fail, "table": ctypes.addressof(table), "keep": table}
-    exec(compile(source, f"<launcher of {' '.join(names[:3])}>", "exec"), scope)
-    return scope["launch"]
+    code = launcher_code(run.tensors, len(run.sizes), "table")
+    return FunctionType(code.replace(co_filename=f"<launcher of {' '.join(names[:3])}>"), scope)

@@ -41,8 +41,8 @@ class Role(Enum):
 class Plan:
     """``outer`` are the loops over units, slowest first, without the vector axis; ``inner`` the reduction loops, axis last.
     ``width`` counts leaves of LANES elements. ``step`` cuts the vector axis of POINTS into units (None: one unit holds it all);
-    ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile, and
-    the next tile lies along that loop if ``block_first``, else along the vector axis;
+    ``block_first`` puts those blocks outside the last outer loop; ``tiled`` cuts that loop as well, so that a unit is a tile,
+    and the next tile lies along that loop if ``block_first``, else along the vector axis;
     ``columns`` runs the reduction outside the lanes of a unit, a group of rows at a time, with the columns' results so far in a
     scratch row; ``owned`` makes a unit a share of the vector axis with all outer loops inside, so that no two threads add to
     the same place. With step SHARE the entry cuts the vector axis by the number of threads. ``sums`` are buffers to which every

@@ -22,8 +22,8 @@ class Tiles:
     """The tiles of a kernel whose unit is a square of ``axis`` (``begin`` to ``end``) and ``row`` (``top`` to ``bottom``).
 
     ``before`` and ``after`` are the blocks around the unit's loops, where tiles are filled and emptied, ``ahead`` is the start
-    of a row; ``stored`` are buffers that the kernel writes, ``once`` those that it accesses in one place. The next tile lies along
-    ``towards``, one of the two.
+    of a row; ``stored`` are buffers that the kernel writes, ``once`` those that it accesses in one place. The next tile
+    lies along ``towards``, one of the two.
     """
 
     axis: Range

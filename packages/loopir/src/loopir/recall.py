@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import primops
+import sympy
 import torch
 from primops import Prim
 from torch._ops import OpOverload
@@ -107,6 +108,28 @@ class _Dumper(pickle.Pickler):
                 raise pickle.PicklingError("a tensor made while compiling")
             return ("constant", self.names[id(obj)])
         return None
+
+    def reducer_override(self, obj: object) -> Any:
+        """What takes part in its own checks and simplification when it is made is put together again without them."""
+        kind = type(obj)
+        if kind in (sympy.Add, sympy.Mul):
+            return kind._from_args, (obj.args,)  # type: ignore[attr-defined]
+        if is_dataclass(kind) and kind.__dataclass_params__.frozen and "__slots__" in kind.__dict__:
+            return _put_together, (kind, *(getattr(obj, name) for name in _field_names(kind)))
+        return NotImplemented
+
+
+@functools.cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _put_together(kind: type, *values: object) -> object:
+    """A frozen dataclass with these fields."""
+    made = object.__new__(kind)
+    for name, value in zip(_field_names(kind), values, strict=True):
+        object.__setattr__(made, name, value)
+    return made
 
 
 class _Loader(pickle.Unpickler):
