@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from inductor_cpp import CppCodeGenerator, find_toolchain, kernel_text
-from inductor_cpp.testing import check_kernels, random_kernels, sweep
+from inductor_cpp.testing import sweep
 from loopir import evaluate_kernel, parse_kernel
 from loopir.testing.conditioning import unexplained
+from loopir.testing.differential import check_kernels, random_kernels
 from loopir.testing.strategies import kernels
 
 

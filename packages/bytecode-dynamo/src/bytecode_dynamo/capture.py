@@ -333,9 +333,7 @@ class Compilation:
 
     def _set_grad(self, gen: Codegen, before: bool, after: bool) -> None:
         if before != after:
-            gen.emitter.load_callee_const(torch._C._set_grad_enabled)
-            gen.load_const(after)
-            gen.emitter.call(1)
+            gen.call_const(torch._C._set_grad_enabled, after)
             gen.emitter.pop()
 
     def _restore_locals(self, gen: Codegen, outcome: Broken, analysis: Analysis, index: int) -> list[Callable[[], None]]:

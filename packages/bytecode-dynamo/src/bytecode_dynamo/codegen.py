@@ -80,10 +80,6 @@ class Codegen:
         else:
             self.emitter.load_const(value)
 
-    def push_null(self) -> None:
-        """Push NULL."""
-        self.emitter.push_null()
-
     def load_graph_value(self, node: Any) -> None:
         """Push a value computed by the graph."""
         if not isinstance(node, Node):
@@ -144,6 +140,13 @@ class Codegen:
         self.emitter.load_callee(lambda: self(function))
         self.push_all((*args, *(value for _, value in named)))
         self.emitter.call(len(args) + len(named), [name for name, _ in named])
+
+    def call_const(self, function: object, *arguments: object) -> None:
+        """Push what a known function returns for values and constants."""
+        self.emitter.load_callee_const(function)
+        for argument in arguments:
+            self(argument) if isinstance(argument, VariableTracker) else self.load_const(argument)
+        self.emitter.call(len(arguments))
 
     # -- containers -------------------------------------------------------------------------------------------------
 
@@ -246,8 +249,7 @@ class Codegen:
             self._cells[cell.variable] = cell
             self.emitter.load_closure(cell.variable)
             return
-        self.emitter.load_callee_const(types.CellType)
-        self.emitter.call(0)
+        self.call_const(types.CellType)
         self.keep(cell.key)
         name = self._built[cell.key]
         held = cell.contents(self.ctx)
@@ -289,9 +291,7 @@ class Codegen:
 
     def build_object(self, value: UserObjectVariable) -> None:
         """Push a new object; its attributes are set later."""
-        self.emitter.load_callee_const(native_base(value.key.cls).__new__)
-        self.load_const(value.key.cls)
-        self.emitter.call(1)
+        self.call_const(native_base(value.key.cls).__new__, value.key.cls)
         self.keep(value.key)
         self._fill_attributes(value.key)
 
@@ -333,12 +333,8 @@ class Codegen:
 
     def build_exception(self, value: ExceptionVariable) -> None:
         """Push a new exception object."""
-        arguments = value.arguments(self.ctx)
-        self.emitter.load_callee_const(rebuilding.make_exception)
-        self.load_const(native_base(value.key.cls))
-        self.load_const(value.key.cls)
-        self.push_all(arguments)
-        self.emitter.call(2 + len(arguments))
+        cls = value.key.cls
+        self.call_const(rebuilding.make_exception, native_base(cls), cls, *value.arguments(self.ctx))
         self.keep(value.key)
         self._fill_attributes(value.key)
 

@@ -12,25 +12,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from loopir import ArtifactStore, Kernel, evaluate_kernel, format_kernel
-from loopir.testing.conditioning import unexplained
-from loopir.testing.conformance import Case, make_inputs
-from loopir.testing.strategies import kernels
+from loopir import ArtifactStore
+from loopir.testing.differential import check_kernels, random_kernels, report
 
 from inductor_cpp.generator import CppCodeGenerator
 from inductor_cpp.toolchain import ISAS, Toolchain, detect_features, find_toolchain
 
 UNIT = 200
 SANITIZERS = ("libasan.so", "libubsan.so")
-RELAXED: dict[str, Any] = {"database": None, "deadline": None, "suppress_health_check": list(HealthCheck)}
-QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
-TOLERANCES: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-3}
-SIZE = 5  # of the symbols in drawn kernels
 
 
 class Sanitized(Toolchain):
@@ -40,52 +32,6 @@ class Sanitized(Toolchain):
     def flags(self) -> tuple[str, ...]:
         plain = (flag for flag in super().flags if flag != "-O2")
         return (*plain, "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-
-
-def random_kernels(count: int, number: int, max_extent: int = 40) -> list[Kernel]:
-    """Kernels drawn from loopir's strategy; ``number`` is the seed."""
-    found: list[Kernel] = []
-
-    @seed(number)
-    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=QUIET)
-    @given(kernels(max_extent=max_extent))
-    def collect(kernel: Kernel) -> None:
-        found.append(kernel)
-
-    while len(found) < count:
-        collect()
-    return found[:count]
-
-
-def check_kernels(
-    drawn: Sequence[Kernel], generator: CppCodeGenerator, store: ArtifactStore, excused: list[str] | None = None
-) -> list[str]:
-    """One translation unit of all of them; a description of each whose results differ from the evaluator's.
-
-    A difference is none where the evaluator's own result is as uncertain (``loopir.testing.conditioning``): such kernels are
-    added to ``excused``.
-    """
-    launches = generator.build([generator.generate(kernel) for kernel in drawn], store)
-    failures = []
-    for kernel, launch in zip(drawn, launches, strict=True):
-        sizes = [SIZE] * len(kernel.sizes)
-        case = Case("random", format_kernel(kernel), limits={"*": (-3, 3)})
-        tensors = make_inputs(case, kernel, sizes, "cpu")
-        inputs, expected = ([tensor.clone() for tensor in tensors] for _ in range(2))
-        evaluate_kernel(kernel, expected, sizes)
-        try:
-            launch(*tensors, *sizes)
-            for actual, wanted in zip(tensors, expected, strict=True):
-                torch.testing.assert_close(actual, wanted, **TOLERANCES, equal_nan=True)
-        except AssertionError as error:
-            left = unexplained(kernel, inputs, sizes, tensors, expected, **TOLERANCES)
-            if left:
-                failures.append(f"{left}\n{case.text}")
-            elif excused is not None:
-                excused.append(f"{error}\n{case.text}")
-        except (RuntimeError, IndexError) as error:
-            failures.append(f"{type(error).__name__}: {error}\n{case.text}")
-    return failures
 
 
 def _unit(task: tuple[int, int, Toolchain]) -> tuple[list[str], list[str]]:
@@ -141,10 +87,7 @@ def main() -> int:
         wrong, unclear = wrong + len(failures), unclear + len(excused)
         for text in (*failures, *(excused if options.excused else ())):
             print(text, flush=True)
-    print(
-        f"{options.programs} programs, seed {options.seed}, {toolchain.isa}: {wrong} differ from the evaluator, "
-        f"{unclear} as far as the evaluator's own results spread when its roundings are off by an ULP"
-    )
+    print(report(options.programs, f"seed {options.seed}, {toolchain.isa}", wrong, unclear))
     return int(wrong > 0)
 
 

@@ -13,84 +13,25 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from loopir import ArtifactStore, BuildError, Kernel, evaluate_kernel, format_kernel
-from loopir.testing.conditioning import unexplained
-from loopir.testing.conformance import Case, make_inputs
-from loopir.testing.strategies import kernels
+from loopir import ArtifactStore
+from loopir.testing.differential import check_kernels, random_kernels, report
 
 from inductor_triton.generator import TritonCodeGenerator
 
 UNIT = 50
-QUIET: Any = list(HealthCheck)
-TOLERANCES: Any = {"rtol": 1e-4, "atol": 1e-3}
-SIZE = 5  # of the symbols in drawn kernels
 LARGEST = 70
 """Extents are up to this, so that rows end within, at and beyond blocks."""
-
-
-def random_kernels(count: int, number: int, device: str = "cuda", max_extent: int = LARGEST) -> list[Kernel]:
-    """Different kernels drawn from loopir's strategy; ``number`` is the seed."""
-    found: dict[str, Kernel] = {}
-
-    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=QUIET)
-    @given(kernels(device=device, max_extent=max_extent))
-    def collect(kernel: Kernel) -> None:
-        found[format_kernel(kernel)] = kernel
-
-    for attempt in range(8):
-        seed(f"{number} {attempt}")(collect)()
-        if len(found) >= count:
-            break
-    return list(found.values())[:count]
-
-
-def check_kernels(
-    drawn: Sequence[Kernel], generator: TritonCodeGenerator, store: ArtifactStore, excused: list[str] | None = None
-) -> list[str]:
-    """A description of each kernel whose results differ from the evaluator's.
-
-    A difference is none where the evaluator's own result is as uncertain (``loopir.testing.conditioning``): such kernels are
-    added to ``excused``.
-    """
-    sources = [generator.generate(kernel) for kernel in drawn]
-    try:
-        launches: Sequence[Callable[..., None] | None] = generator.build(sources, store)
-    except BuildError:
-        launches = [None] * len(sources)
-    failures = []
-    for kernel, source, launch in zip(drawn, sources, launches):
-        sizes = [SIZE] * len(kernel.sizes)
-        case = Case("random", format_kernel(kernel), limits={"*": (-3, 3)})
-        tensors = make_inputs(case, kernel, sizes, generator.device)
-        inputs, expected = ([tensor.cpu().clone() for tensor in tensors] for _ in range(2))
-        evaluate_kernel(kernel, expected, sizes)
-        actual: list[torch.Tensor] = []
-        try:
-            (launch or generator.build([source], store)[0])(*tensors, *sizes)
-            actual = [tensor.cpu() for tensor in tensors]
-            for result, wanted in zip(actual, expected):
-                torch.testing.assert_close(result, wanted, **TOLERANCES, equal_nan=True)
-        except AssertionError as error:
-            left = unexplained(kernel, inputs, sizes, actual, expected, **TOLERANCES)
-            if left:
-                failures.append(f"{left}\n{case.text}")
-            elif excused is not None:
-                excused.append(f"{error}\n{case.text}")
-        except (RuntimeError, IndexError) as error:
-            failures.append(f"{type(error).__name__}: {error}\n{case.text}")
-    return failures
 
 
 def _unit(task: tuple[int, int, bool]) -> tuple[int, list[str], list[str]]:
     number, count, interpret = task
     torch.set_num_threads(1)
     device = "cpu" if interpret else "cuda"
-    drawn = random_kernels(count, number, device)
+    drawn = random_kernels(count, number, device, LARGEST)
     excused: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         store = ArtifactStore(directory)
@@ -137,10 +78,7 @@ def main() -> int:
         if time.monotonic() - started > options.seconds:
             break
     where = "the interpreter" if options.interpret else torch.cuda.get_device_name()
-    print(
-        f"{done} programs, seed {options.seed}, on {where}: {wrong} differ from the evaluator, "
-        f"{unclear} as far as the evaluator's own results spread when its roundings are off by an ULP"
-    )
+    print(report(done, f"seed {options.seed}, on {where}", wrong, unclear))
     return int(wrong > 0)
 
 

@@ -38,9 +38,7 @@ class RandomVariable(UserObjectVariable):
     """A ``random.Random`` that the frame makes."""
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(_with_state)
-        gen.load_const(gen.ctx.effects.read((_STATE, self.key)))
-        gen.emitter.call(1)
+        gen.call_const(_with_state, gen.ctx.effects.read((_STATE, self.key)))
         gen.keep(self.key)
 
 

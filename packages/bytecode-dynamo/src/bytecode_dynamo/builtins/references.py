@@ -43,8 +43,7 @@ class ReferenceVariable(VariableTracker):
         return self.referent
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(weakref.ref)
-        gen.emitter.call(gen.push_all((self.referent, *self.callback)))
+        gen.call_const(weakref.ref, self.referent, *self.callback)
 
 
 @tracker_for(weakref.ref)

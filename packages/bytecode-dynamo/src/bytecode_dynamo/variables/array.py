@@ -93,10 +93,7 @@ class ArrayVariable(KeyedVariable):
         return call_array(ctx, getattr(torch_numpy.ndarray, name), [self, *args], kwargs, getattr(numpy.ndarray, name))
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(_to_numpy)
-        gen(self.tensor)
-        gen.load_const(self.scalar)
-        gen.emitter.call(2)
+        gen.call_const(_to_numpy, self.tensor, self.scalar)
         gen.keep(self.key)
 
 

@@ -174,7 +174,7 @@ class NullVariable(VariableTracker):
     """The NULL that the interpreter pushes beside callables, or leaves in a cleared local."""
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.push_null()
+        gen.emitter.push_null()
 
 
 NULL = NullVariable()

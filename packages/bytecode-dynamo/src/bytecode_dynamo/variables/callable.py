@@ -397,9 +397,7 @@ class NumberOfVariable(VariableTracker):
         return True
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(self.function)
-        gen.push_all(self.args)
-        gen.emitter.call(len(self.args))
+        gen.call_const(self.function, *self.args)
 
 
 def _identity_key(value: VariableTracker) -> Hashable:

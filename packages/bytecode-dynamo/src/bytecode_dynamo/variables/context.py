@@ -134,11 +134,7 @@ class GradModeVariable(ModeContextVariable):
         return GradModeVariable(Identity(self.key.cls), self.enabled)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(make_grad_mode)
-        gen.load_const(self.key.cls)
-        gen.load_const(self.enabled)
-        gen.load_const(self.previous(gen.ctx))
-        gen.emitter.call(3)
+        gen.call_const(make_grad_mode, self.key.cls, self.enabled, self.previous(gen.ctx))
 
 
 def make_grad_mode(cls: Any, enabled: bool, previous: bool) -> Any:
@@ -257,9 +253,7 @@ class StrictVariable(ModeContextVariable):
         return StrictVariable(Identity(self.key.cls), self.error)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(error_on_graph_break)
-        gen.load_const(self.error)
-        gen.emitter.call(1)
+        gen.call_const(error_on_graph_break, self.error)
 
 
 @tracker_for(error_on_graph_break)

@@ -255,10 +255,7 @@ class BoundMethodVariable(VariableTracker):
         return self.function.get_attr(ctx, name)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(types.MethodType)
-        gen(self.function)
-        gen(self.owner)
-        gen.emitter.call(2)
+        gen.call_const(types.MethodType, self.function, self.owner)
 
 
 @tracker_for(types.MethodType)

@@ -95,10 +95,7 @@ class ItemsIterator(IteratorVariable):
             return
         if gen.ctx.effects.is_changed(self.base.key) or self._mutation(gen.ctx) is not None:
             raise GraphBreak("BD015", f"an iterator over a {self.base.noun} that was changed")
-        gen.emitter.load_callee_const(iterator_at)
-        gen(self.base)
-        gen.load_const(at)
-        gen.emitter.call(2)
+        gen.call_const(iterator_at, self.base, at)
 
 
 def key_order(ctx: Context, base: Any) -> tuple[Any, ...] | None:
@@ -131,10 +128,7 @@ class ListIterator(IteratorVariable):
         return ctx.real(items[at])
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(list_iterator_at)
-        gen(self.base)
-        gen.load_const(self.position(gen.ctx))
-        gen.emitter.call(2)
+        gen.call_const(list_iterator_at, self.base, self.position(gen.ctx))
 
 
 def list_iterator_at(items: Any, position: int) -> Any:
@@ -161,9 +155,7 @@ class RangeIterator(IteratorVariable):
         return ConstantVariable(self.value[at])
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(iter)
-        gen.load_const(self.value[self.position(gen.ctx) :])
-        gen.emitter.call(1)
+        gen.call_const(iter, self.value[self.position(gen.ctx) :])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,10 +171,7 @@ class CountIterator(IteratorVariable):
         return value
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(itertools.count)
-        gen(gen.ctx.effects.read(self.key, self.start))
-        gen(self.step)
-        gen.emitter.call(2)
+        gen.call_const(itertools.count, gen.ctx.effects.read(self.key, self.start), self.step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,10 +225,7 @@ class EnumerateIterator(IteratorVariable):
         return ctx.create_tuple([ConstantVariable(self.start + at), item])
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(enumerate)
-        gen(self.base)
-        gen.load_const(self.start + self.position(gen.ctx))
-        gen.emitter.call(2)
+        gen.call_const(enumerate, self.base, self.start + self.position(gen.ctx))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

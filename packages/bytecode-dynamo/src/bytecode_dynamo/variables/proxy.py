@@ -49,6 +49,4 @@ class ProxyVariable(VariableTracker):
         return self.base.get_attr(ctx, name)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(types.MappingProxyType)
-        gen(self.base)
-        gen.emitter.call(1)
+        gen.call_const(types.MappingProxyType, self.base)
