@@ -86,3 +86,11 @@ def test_the_loss_of_a_step_that_goes_backward():
             loss.backward()
         results.append((loss.detach(), w.grad))
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (4, 3)])
+def test_tangents_that_are_negated_lazily(shape):
+    call = lambda x: ((x * 3).sin(), x.exp())  # noqa: E731
+    compiled, x, tangent = torchstrata.compile(call, fullgraph=True), torch.randn(shape).requires_grad_(), torch.randn(shape)
+    results = [grad(f(x)[0], x, torch._neg_view(tangent)) for f in (call, compiled)]
+    torch.testing.assert_close(*results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bytecode_dynamo
 import pytest
 import torch
+import torch.nn.functional as F
 import torchstrata
 
 
@@ -109,3 +110,54 @@ def test_numbers_that_nobody_reads_are_drawn(requires_grad):
         torch.manual_seed(0)
         results.append((call(x), torch.rand(1)))
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.zeros(int(x.shape[0] * 1.7)) + x.sum(),
+        lambda x: x + int(x.shape[0] * -0.7) + int(x.shape[1] - 6.5) + float(x.shape[0] > 6),
+        lambda x: x[: int(x.shape[0] * 0.6)].softmax(0).cumsum(0),
+        lambda x: F.interpolate(x[None, None], scale_factor=1.7, mode="bilinear"),
+        lambda x: F.interpolate(x[None, None], size=(3, 3), mode="bicubic", antialias=True),
+        lambda x: F.pad(x, (int(x.shape[0] * 0.5), 1)) * 2,
+    ],
+)
+def test_sizes_computed_with_floats(function):
+    compiled = torchstrata.compile(function, fullgraph=True, dynamic=True)
+    for shape in ((5, 7), (8, 5), (31, 9)):
+        results = []
+        x = torch.randn(shape)
+        for call in (function, compiled):
+            leaf = x.clone().requires_grad_()
+            result = call(leaf)
+            result.square().sum().backward()
+            results.append((result, leaf.grad))
+        torch.testing.assert_close(*results, atol=1e-4, rtol=1e-4)
+    assert torchstrata.counters["graphs"] <= 2
+
+
+def test_a_comparison_that_a_later_guard_settles():
+    def program(x):
+        n = x.shape[0]
+        divides = n % 4 == 0
+        return x * len(range(n)), divides
+
+    compiled = torchstrata.compile(program, fullgraph=True, dynamic=True)
+    for n in (8, 9):
+        torch.testing.assert_close(compiled(torch.ones(n)), program(torch.ones(n)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x.roll(n, 1),
+        lambda x, n: x.roll((n, n - 2), (0, 1)),
+        lambda x, n: x + (n % 5) // 2 * 3 - n // -3,
+        lambda x, n: x * max(n, 0) + min(n, 2),
+    ],
+)
+def test_numbers_below_zero(function):
+    compiled, x = torchstrata.compile(function, fullgraph=True, dynamic=True), torch.arange(24.0).reshape(4, 6)
+    for n in (3, 4, -3, -4, 7, -7, 30, -30):
+        assert torch.equal(compiled(x, n), function(x, n))

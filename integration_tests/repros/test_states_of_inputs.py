@@ -99,3 +99,24 @@ def test_a_factorisation_that_fails_raises(factor):
     torch.testing.assert_close(compiled(good), factor(good) * 2)
     with pytest.raises(torch.linalg.LinAlgError):
         compiled(torch.zeros(3, 3))
+
+
+def test_an_inference_tensor_is_written_to():
+    with torch.inference_mode():
+        x = torch.ones(3)
+        result = torchstrata.compile(write, fullgraph=True)(x)
+    assert torch.equal(x, torch.full((3,), 2.0)) and torch.equal(result, x * 2)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("size, step", [(3, 3), (2, 3)])
+def test_windows_that_leave_out_elements_are_written_to(size, step, dynamic):
+    def program(x):
+        x.unfold(0, size, step)[1].mul_(2)
+        return x + 1, x.unfold(0, size, step)
+
+    compiled, inputs = torchstrata.compile(program, dynamic=dynamic, fullgraph=True), [torch.randn(10, 2)] * 2
+    written, expected = (x.clone() for x in inputs)
+    torch.testing.assert_close((compiled(written), written), (program(expected), expected))
+    with pytest.raises(Exception, match="AG029"):
+        torchstrata.compile(lambda x: x.unfold(0, 3, 2)[0].mul_(2), fullgraph=True)(written)

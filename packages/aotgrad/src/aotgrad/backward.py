@@ -17,7 +17,7 @@ from .errors import ContractError
 from .joint import Joint
 from .offers import keeps_graph, take_kept
 from .split import Split
-from .tangent import KeptZeros, as_plain, like_wrapper, restride
+from .tangent import KeptZeros, like_wrapper, restride
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -101,7 +101,7 @@ def _write_saved(
 
 
 def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[torch.fx.Node]) -> None:
-    """Writes zeros for absent tangents, and copies of those with other strides than the graph was compiled for."""
+    """Writes zeros for absent tangents, copies of lazy ones and of those with other strides than the graph was compiled for."""
     used = {n.name for n in split.backward.graph.find_nodes(op="placeholder") if n.users}
     used |= {g.name for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)}
     symbols = EffectWriter(out, joint, {})
@@ -116,14 +116,11 @@ def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[
             like = out.name("like", value)
             out(f"{tangent.name} = {out.name('like_wrapper', like_wrapper)}({tangent.name}, {like})")
             continue
-        if value.dim() == 0:
-            out.enter(f"if type({tangent.name}) is not {out.name('Tensor', torch.Tensor)}:")
-            out(f"{tangent.name} = {out.name('as_plain', as_plain)}({tangent.name})")
-            out.leave()
-            continue
         strides = tuple_text(symbols.size(_expr(s)) for s in value.stride())
-        of_class = f"type({tangent.name}) is not {out.name('Tensor', torch.Tensor)}"
-        out.enter(f"if {tangent.name}.stride() != {strides} or {of_class}:")
+        tests = [f"{tangent.name}.stride() != {strides}"] if value.dim() else []
+        tests += [f"type({tangent.name}) is not {out.name('Tensor', torch.Tensor)}", f"{tangent.name}.is_neg()"]
+        tests += [f"{tangent.name}.is_conj()"] if value.is_complex() else []
+        out.enter(f"if {' or '.join(tests)}:")
         out(f"{tangent.name} = {out.name('restride', restride)}({tangent.name}, {strides})")
         out.leave()
 

@@ -13,9 +13,9 @@ from .functional import size_hint
 def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """``tangent`` with the given dense strides: itself when only dimensions of size 1 differ, else a copy.
 
-    Sparse gradients become dense.
+    Sparse gradients become dense, those that are negated or conjugated lazily are so for good.
     """
-    tangent = as_plain(tangent)
+    tangent = as_plain(tangent).resolve_neg().resolve_conj()
     if tangent.layout is not torch.strided:
         tangent = tangent.to_dense()
     shape = tangent.shape

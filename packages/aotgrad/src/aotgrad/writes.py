@@ -22,6 +22,7 @@ class WriteRules(TorchFunctionMode):
     - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
     - A write through strides with gaps gives a dense value: the tensor still has its own strides. ``moved`` has the ids
       of tensors whose strides the program changed itself.
+    - Windows that leave out elements of what they are taken from, or share them, are not written to.
     - Versions count each tensor that a foreach op writes to.
     - A custom op that writes to its operands runs in its functional form.
     - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
@@ -49,6 +50,7 @@ class WriteRules(TorchFunctionMode):
         self._user_line = user_line
         self._backward_line = ""
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
+        self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` gave and views of it, by id
         self._dense: dict[int, torch.Tensor] = {}  # lost their gaps, by id
 
     def check_gradients(self) -> None:
@@ -76,6 +78,8 @@ class WriteRules(TorchFunctionMode):
             self._refuse("AG028", f"{what} of an input: pass gradients as arguments, register hooks outside")
 
     def _check_overlap(self, name: str, target: torch.Tensor, read: Sequence[Any]) -> None:
+        if id(target) in self._windows:
+            self._refuse("AG029", f"{name} writes to windows that leave out elements or share them")
         if name != "__setitem__" and any(_overlaps_partly(target, t) for t in read if is_functional(t)):
             self._refuse("AG029", f"{name} reads memory that it writes to")
 
@@ -112,6 +116,25 @@ class WriteRules(TorchFunctionMode):
             self.lines[id(t)] = self._user_line()
         return result
 
+    def _read(self, func: Any, target: Any, args: Any, kwargs: Any) -> Any:
+        if func is torch.Tensor.unfold and is_functional(target):
+            return self._unfold(target, *args[1:], **kwargs)
+        out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
+        if id(target) in self._windows:
+            self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
+        return out
+
+    def _unfold(self, target: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+        """Windows. Functionalisation writes them back by adding to zeros, so where they are apart, blocks take their place."""
+        length = target.shape[dimension] if target.dim() else 0
+        if size <= step <= length and (size == step or (length - size) // step < length // step):
+            d, count = dimension % target.dim(), length // step
+            blocks = target.narrow(d, 0, count * step).unflatten(d, (count, step))
+            return blocks.narrow(d + 1, 0, size).movedim(d + 1, -1)
+        windows = target.unfold(dimension, size, step)
+        self._windows[id(windows)] = windows
+        return windows
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         target = args[0] if args else None
@@ -129,7 +152,7 @@ class WriteRules(TorchFunctionMode):
             _count_writes(target)
             return out
         if not _is_write(name) or not is_functional(target):
-            return self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
+            return self._read(func, target, args, kwargs)
         if _overlaps_itself(target):
             if func not in _IDEMPOTENT or (target.requires_grad and torch.is_grad_enabled()):
                 self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")

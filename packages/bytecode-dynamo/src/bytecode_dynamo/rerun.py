@@ -268,7 +268,8 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
             written[event] = storages[event]
     devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
     # Without the contents, only the version says whether there was a write.
-    visible = exposed or all(item.node.meta["val"]._version for item in written.values())
+    fakes = [item.node.meta["val"] for item in written.values()]
+    visible = exposed or all(not fake.is_inference() and fake._version for fake in fakes)
     known = all(map(_is_known, module.graph.nodes)) and not _uses_up(module, inputs)
     inside = {
         t.untyped_storage()._cdata for i in inputs if is_wrapper(i.node.meta["val"]) for t in inner_tensors(i.node.meta["val"])

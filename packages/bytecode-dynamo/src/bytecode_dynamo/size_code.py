@@ -28,6 +28,8 @@ def load_expression(gen: Codegen, expr: Any) -> None:
         gen.load_const(int(expr))
     elif expr.is_number:
         gen.load_const(float(expr))
+    elif expr.is_Boolean and not expr.args:  # settled since it was computed
+        gen.load_const(bool(expr))
     else:
         target, operands = size_operation(expr)
         function = _PYTHON_FORMS.get(target, target)

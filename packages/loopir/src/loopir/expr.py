@@ -14,6 +14,8 @@ from symshapes import FloorDiv, Mod
 
 from loopir.errors import ParseError
 
+INDEX_FUNCTIONS = (sympy.Add, sympy.Mul, FloorDiv, Mod, sympy.Min, sympy.Max)
+
 
 def substitute(expr: sympy.Expr, changes: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
     """``expr`` with symbols replaced, all at once."""
@@ -40,6 +42,16 @@ def symbol(name: str) -> sympy.Symbol:
 def format_expr(expr: sympy.Expr | int) -> str:
     """``expr`` as Python source: ``//`` and ``%`` for FloorDiv and Mod, ``min`` and ``max`` for Min and Max."""
     return _format(sympy.sympify(expr), 0)
+
+
+@lru_cache(1 << 16)
+def is_index_expr(expr: sympy.Expr) -> bool:
+    """Whether kernels can compute ``expr``: it has a text."""
+    if isinstance(expr, sympy.Symbol | sympy.Integer):
+        return True
+    if isinstance(expr, sympy.Pow):
+        return expr.exp.is_Integer is True and expr.exp.is_nonnegative is True and is_index_expr(expr.base)  # type: ignore[arg-type]
+    return isinstance(expr, INDEX_FUNCTIONS) and all(map(is_index_expr, operands(expr)))
 
 
 # Binding strength: 0 sum, 1 product and //, %, 2 unary, 3 power and atoms.

@@ -9,7 +9,7 @@ from .graph_module import LazyGraphModule
 from .guards import SizeGuard, current_user_line, python_text
 from .node import SymNode
 from .quiet import quiet
-from .ranges import Interval
+from .ranges import Interval, bound
 from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
 from .wrapper import call_wrapper, inner_tensor, inner_tensors, is_wrapper, is_wrapper_class, map_inner, rebuild, same_kind
 
@@ -36,6 +36,7 @@ __all__ = [
     "ToFloat",
     "TrueDiv",
     "Trunc",
+    "bound",
     "call_wrapper",
     "current_user_line",
     "expr_of",

@@ -237,9 +237,13 @@ class SymNode:
         return self._unary("not", operator.not_, sympy.Not, bool)
 
     def sym_float(self) -> SymNode:
+        if self.pytype is bool:
+            return self.shape_env.constant_node(float(self.guard_bool()))
         return self if self.pytype is float else self._unary("float", float, ToFloat, float)
 
     def sym_int(self) -> SymNode:
+        if self.pytype is bool:
+            return self.shape_env.constant_node(int(self.guard_bool()))
         return self if self.pytype is int else self._unary("int", math.trunc, Trunc, int)
 
     trunc = sym_int

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import sympy
 import torch
-from symshapes import expr_of
+from symshapes import Interval, bound, expr_of
 
 from loopir.errors import LoweringError
-from loopir.expr import symbol
+from loopir.expr import INDEX_FUNCTIONS, is_index_expr, operands, symbol, symbols_of
 from loopir.kernel import Range, Value
 from loopir.lowering.record import SimplifyingRecorder, accesses, split_loops
 from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps, same_strides
-from loopir.node import Buffer, ExternNode, LoopNode, LoweredGraph, Origin, Shape, Symbolic, View, contiguous_strides
+from loopir.node import Bind, Buffer, ExternNode, LoopNode, LoweredGraph, Origin, Shape, Symbolic, View, contiguous_strides
 from loopir.options import Options
 from loopir.simplify import ONE, ZERO, product
 
@@ -32,6 +32,16 @@ def restride(tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -
     return result.copy_(own).expand(tuple(size))
 
 
+def above_zero(number: int) -> int:
+    """The number, or 0 for a negative one."""
+    return max(number, 0)
+
+
+def below_zero(number: int) -> int:
+    """How far below 0 the number is."""
+    return max(-number, 0)
+
+
 class LoweringContext:
     """Passed to every lowering rule. ``graph`` grows as tensors are realised; ``origin`` names the node being lowered."""
 
@@ -40,6 +50,8 @@ class LoweringContext:
         self.graph = LoweredGraph()
         self.facts = self.graph.facts
         self.origin: Origin = ("", "")
+        self._sizes: dict[tuple[Callable[[int], int], sympy.Expr], sympy.Symbol] = {}
+        self._signed: set[sympy.Symbol] = set()
         self._numbers: dict[tuple[sympy.Symbol, torch.device], Tensor] = {}
         self._count = 0
 
@@ -50,7 +62,7 @@ class LoweringContext:
         if isinstance(size, int):
             return sympy.Integer(size)
         if isinstance(size, sympy.Expr):
-            return size
+            return self._indexable(size)
         raw = expr_of(size)
         renamed = {}
         for free in raw.free_symbols:
@@ -58,11 +70,39 @@ class LoweringContext:
             renamed[free] = known
             if known not in self.facts.lower:
                 self._learn(known, free, size.node.shape_env)  # type: ignore[attr-defined]
-        return raw.xreplace(renamed)
+            if known in self._signed and raw.has(*INDEX_FUNCTIONS[2:]):
+                renamed[free] = self._difference(known)
+        return self._indexable(raw.xreplace(renamed))
+
+    def _indexable(self, expr: sympy.Expr) -> sympy.Expr:
+        """``expr`` with symbols for the parts that are no index expressions, like ``int(1.5 * n)``: the host computes them."""
+        if is_index_expr(expr):
+            return expr
+        if isinstance(expr, INDEX_FUNCTIONS) and all(arg.is_integer for arg in operands(expr)):
+            return expr.func(*map(self._indexable, operands(expr)))  # type: ignore[return-value]
+        if bound(expr, lambda free: Interval(self.facts.lower.get(free, 0))).lo >= 0:
+            return self._computed(int, expr)
+        return self._difference(expr)
+
+    def _difference(self, expr: sympy.Expr) -> sympy.Expr:
+        """``expr`` as a difference of symbols, which are never negative."""
+        return self._computed(above_zero, expr) - self._computed(below_zero, expr)
+
+    def _computed(self, function: Callable[[int], int], expr: sympy.Expr) -> sympy.Symbol:
+        """The symbol that the host sets to ``function(expr)``."""
+        if (function, expr) not in self._sizes:
+            made = self._sizes[function, expr] = symbol(f"size{len(self._sizes)}")
+            self.facts.lower[made] = 0
+            if symbols_of(expr) <= self.facts.hints.keys():
+                self.facts.hints[made] = function(self.facts.hint(expr))
+            self.add_extern(ExternNode(function, (Symbolic(expr),), (), (None,), True, (Bind(made, 0, None),), (self.origin,)))
+        return self._sizes[function, expr]
 
     def _learn(self, known: sympy.Symbol, free: sympy.Symbol, env: object) -> None:
         low, _ = env.bounds(free)  # type: ignore[attr-defined]
-        self.facts.lower[known] = max(0, int(low)) if low not in (float("-inf"), -sympy.oo) else 0
+        if low < 0:
+            self._signed.add(known)
+        self.facts.lower[known] = int(low) if low > 0 else 0
         if not env.is_unbacked_symint(free):  # type: ignore[attr-defined]
             self.facts.hints[known] = int(env.hint_of(free))  # type: ignore[attr-defined]
 

@@ -51,7 +51,7 @@ def _float(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
         return ops.cast(number.load(ops, (ZERO,) * len(number.shape)), torch.float64)
     if isinstance(expr, ToFloat) or expr.is_integer:
         inner = operands(expr)[0] if isinstance(expr, ToFloat) else expr
-        return ops.index_expr(inner, torch.float64)
+        return ops.index_expr(ctx.expr(inner), torch.float64)
     args = [_float(ops, arg, ctx) for arg in operands(expr)]
     name = "div" if isinstance(expr, TrueDiv) else "pow" if isinstance(expr, sympy.Pow) else FOLDED.get(type(expr))
     name = name or type(expr).__name__.removeprefix("Float").lower()
@@ -73,5 +73,5 @@ def _truth(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
     if type(expr) not in RELATIONS:
         raise ctx.fail(f"the symbolic bool {expr} has no loop form")
     whole = all(arg.is_integer for arg in expr.args)
-    sides = [ops.index_expr(arg, torch.int64) if whole else _float(ops, arg, ctx) for arg in operands(expr)]
+    sides = [ops.index_expr(ctx.expr(arg), torch.int64) if whole else _float(ops, arg, ctx) for arg in operands(expr)]
     return ops.elementwise(RELATIONS[type(expr)], *(reversed(sides) if isinstance(expr, SWAPPED) else sides))

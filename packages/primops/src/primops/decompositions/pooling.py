@@ -11,7 +11,7 @@ import torch
 from primops import prims
 from primops.decompositions.indexing import scatter_add
 from primops.meta import Size
-from primops.operand import Tensor, full, full_like, iota, pad_dim, round_to, to_dtype, unsqueeze, widen
+from primops.operand import Tensor, broadcast_to, full, full_like, iota, pad_dim, round_to, to_dtype, unsqueeze, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import concrete, divides, product, quotient, same_size
@@ -463,8 +463,8 @@ def unfold_backward(grad_in: Tensor, input_sizes: Sequence[Size], dim: int, size
     if not input_sizes:
         return round_to(prims.sum(widen(grad_in), dims=(0,)), grad_in.dtype)
     dim %= len(input_sizes)
-    wide = widen(grad_in)
     window = Window(input_sizes[dim], size, step, 0, 1, False)
+    wide = broadcast_to(widen(grad_in), (*input_sizes[:dim], window.count, *input_sizes[dim + 1 :], size))
     if size > LARGEST_WINDOW:
         taps = prims.broadcast_in_dim(iota(size, torch.int64, wide.device), shape=(window.count, size), dims=(1,))
         starts = prims.broadcast_in_dim(

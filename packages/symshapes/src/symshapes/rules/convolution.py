@@ -118,3 +118,14 @@ def upsample_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
         return NotImplemented
     channels_last = has_channels_last_strides(mode.shape_env, grad)
     return mode.empty(sizes, format_strides(sizes, channels_last), dtype=grad.dtype, device=grad.fake_device)
+
+
+@RULES.register("_upsample_bicubic2d_aa_backward")
+def upsample_bicubic_aa_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The input's sizes, contiguous: torch's meta kernel takes no symbols."""
+    grad, sizes = args[0], args[2]
+    return (
+        mode.empty(sizes, format_strides(sizes, False), dtype=grad.dtype, device=grad.fake_device)
+        if is_fake(grad)
+        else NotImplemented
+    )
