@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bytecode_dynamo
 import pytest
 import torch
 import torchstrata
@@ -123,6 +124,15 @@ def test_training_of_parameters_that_are_pairs(compiled):
             steps[module].step()
     for one, other in zip(ours.parameters(), reference.parameters()):
         assert_same(one.detach(), other.detach())
+
+
+def test_a_pair_is_a_parameter_where_torch_says_so(compiled):
+    def f(x):
+        return (x * 2, isinstance(x, Pair)) if isinstance(x, nn.Parameter) else (x * 3, isinstance(x, nn.Buffer))
+
+    call = compiled(f)
+    for value in (nn.Parameter(pair(), requires_grad=False), pair()):
+        assert_same(call(value), f(value))
 
 
 def test_quantised_weight(compiled):
@@ -250,3 +260,106 @@ def test_inner_tensors_whose_memory_matters_are_refused(f):
     with pytest.raises(Exception, match="AG034"):
         torchstrata.compile(f, backend="aot_eager", fullgraph=True)(pair())
     assert_same(torchstrata.compile(f, backend="eager", fullgraph=True)(pair()), f(pair()))
+
+
+SIZES = {
+    "product": lambda x: (x @ x.t()).sum(0),
+    "reshaped": lambda x: x.reshape(-1) * x.shape[0],
+    "several": lambda x: (x.t(), torch.cat([x, x]).sin()),
+    "inner": lambda x: x.b + x.size(0) if isinstance(x, Pair) else x + x.size(0),
+    "quantised": lambda x: torch.ones(2, 3) @ x.t(),
+}
+
+
+def rows_of(kind, rows):
+    if kind == "scaled":
+        return Scaled(torch.ones(rows, 3, dtype=torch.int8), torch.arange(1.0, rows + 1)[:, None], torch.float32)
+    made = pair(0, (rows, 3))
+    return (Pair(made, made * 2) if kind == "nested" else made).requires_grad_(kind == "gradient")
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("kind", ["pair", "gradient", "nested", "scaled"])
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_that_change(compiled, name, kind, dynamic):
+    if kind == "scaled" and name in ("reshaped", "several"):
+        pytest.skip("the class has no such operator")
+    f = SIZES[name]
+    call, before = compiled(f, dynamic=dynamic), counters["graphs"]
+    for rows in (4, 5, 6, 9):
+        x, y = rows_of(kind, rows), rows_of(kind, rows)
+        result, expected = call(x), f(y)
+        assert_same(result, expected)
+        if kind == "gradient" and name != "inner":
+            for value in (result, expected):
+                value = value[1] if isinstance(value, tuple) else value
+                value.backward(ones_like(value))
+            assert_same(x.grad, y.grad)
+    assert counters["graphs"] - before <= (1 if dynamic else 2)
+
+
+def test_sizes_of_inner_tensors_that_differ(compiled):
+    call = compiled(lambda w: w + 1, dynamic=True)
+    base = rows_of("scaled", 5)
+    for scale in (base.scale, torch.ones(5, 3), torch.ones(1, 1)):
+        value = Scaled(base.values, scale, torch.float32)
+        assert_same(call(value), value + 1)
+
+
+def test_marked_dimension(compiled):
+    call, before = compiled(lambda x: x.relu() * 2), counters["graphs"]
+    for rows in (4, 5):
+        x = pair(0, (rows, 3))
+        bytecode_dynamo.mark_dynamic(x, 0)
+        assert_same(call(x), x.relu() * 2)
+    assert counters["graphs"] - before == 1
+
+
+CONSTRUCTED = {
+    "used": (lambda x: Pair(x, x + 1) * 2, [plain]),
+    "returned": (lambda x: Pair(x, x + 1), [plain]),
+    "returned with inner": (lambda x: (lambda y: (Pair(y, x), y))(x + 1), [plain]),
+    "inner": (lambda x: Pair(x, x + 1).b * 2 + (Pair(x, x * 2) * 2).a, [plain]),
+    "nested": (lambda x: Pair(Pair(x, x * 2), Pair(x + 3, x * 3)).relu(), [plain]),
+    "by a method": (lambda p: p.swapped() + p, [pair]),
+    "from inner": (lambda p: Pair(p.b + 1, p.a), [pair]),
+    "looked at": (lambda x: (lambda p: (p * p, isinstance(p, Pair), p.shape, p.a is x))(Pair(x, x * 2)), [plain]),
+    "context": (lambda x: Scaled(x.to(torch.int8), x[:, :1] + 1, torch.float32) * 2 + 1, [plain]),
+    "context returned": (lambda x: Scaled(x.to(torch.int8), x[:, :1] + 1, torch.float32) * 2, [plain]),
+    "weight": (
+        lambda x, y: nn.functional.linear(x, Scaled(y.to(torch.int8), y[:, :1], torch.float32)), [lambda: plain(True), plain]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_constructed_inside(compiled, name, dynamic):
+    f, makers = CONSTRUCTED[name]
+    call = compiled(f, dynamic=dynamic)
+    for _ in range(2):
+        given, expected = [make() for make in makers], [make() for make in makers]
+        assert_same(call(*given), f(*expected))
+        assert_same(given, expected)
+
+
+def constructed_and_written(x):
+    y = x + 1
+    p = Pair(y, x)
+    y.add_(1)
+    return p * 2
+
+
+def test_writes_to_what_a_constructed_one_holds_are_refused():
+    with pytest.raises(Exception, match="AG034"):
+        torchstrata.compile(constructed_and_written, backend="aot_eager", fullgraph=True)(plain())
+    call = torchstrata.compile(constructed_and_written, backend="eager", fullgraph=True)
+    assert_same(call(plain()), constructed_and_written(plain()))
+
+
+def test_constructed_around_what_requires_grad_breaks_the_graph():
+    def f(x):
+        return Pair(x, x * 2).a.sin()
+
+    x = plain(True)
+    assert_same(torchstrata.compile(f, backend="aot_eager")(x), f(x))

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 from symshapes import (
+    WRAP,
     LazyGraphModule,
+    Maker,
     call_wrapper,
     expr_of,
     inner_tensor,
@@ -26,6 +28,7 @@ from symshapes import (
     map_inner,
     mode_of,
     rebuild,
+    wrap_inner,
 )
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -48,7 +51,8 @@ def _holds_wrapper(value: Any) -> bool:
 
 
 def check_inner_tensors(graph: torch.fx.Graph) -> None:
-    """Raises Unsupported where a captured graph takes a tensor out of one that it computes, and their memory matters."""
+    """Raises Unsupported where a captured graph takes a tensor out of one that it computes, or makes one around others, and
+    their memory matters."""
     outputs = [v for n in graph.output_node().all_input_nodes for v in pytree.tree_leaves(n.meta.get("val"))]
     for node in graph.find_nodes(op="call_function", target=inner_tensor):
         taken, holder = node.meta["val"], node.args[0].meta["val"]  # type: ignore[union-attr]
@@ -58,6 +62,13 @@ def check_inner_tensors(graph: torch.fx.Graph) -> None:
                 f"{type(holder).__name__}.{node.args[1]} and what holds it are both in use, one is written to or both returned"
             )
             raise Unsupported("AG034", what, node=node)
+
+    for node in graph.nodes:
+        if isinstance(getattr(node.target, "function", None), Maker):
+            made = node.meta["val"]
+            if made._version or any(inner._version for inner in inner_tensors(made)):
+                what = f"a {type(made).__name__} is made around tensors, and it or one of them is written to"
+                raise Unsupported("AG034", what, node=node)
 
 
 def _storages(value: Any) -> set[int]:
@@ -111,6 +122,8 @@ class _Desugaring(Tracer):
         if any(map(is_wrapper_class, types)):
             with self:
                 return call_wrapper(func, types, args, kwargs or {})
+        if func is WRAP:
+            return wrap_inner(*args)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 

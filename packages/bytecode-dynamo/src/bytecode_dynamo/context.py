@@ -113,9 +113,13 @@ class Context(Creation, Calls):
 
     def require_stride(self, source: Source, dim: int, stride: torch.SymInt) -> None:
         """Guard on a stride that is an expression of sizes."""
+        self.require_number(StrideSource(source, dim), stride)
+
+    def require_number(self, source: Source, value: torch.SymInt) -> None:
+        """Guard on a size or stride that is an expression of other sizes."""
         symbol = sympy.Symbol(f"stride{len(self.stride_guards)}", integer=True)
-        self.symbol_sources[symbol] = StrideSource(source, dim)
-        self.stride_guards.append(SizeGuard(sympy.Eq(symbol, stride.node.expr, evaluate=False), f"{source.name}.stride({dim})"))
+        self.symbol_sources[symbol] = source
+        self.stride_guards.append(SizeGuard(sympy.Eq(symbol, value.node.expr, evaluate=False), source.name))
 
     def shape_guards(self) -> ShapeGuards:
         """All conditions on sizes."""

@@ -95,9 +95,11 @@ class DynamicShapes:
     def new_size(self, ctx: Context, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
         """The symbol of a dimension."""
         dim = source.dim
+        if source in self.made:  # a tensor in one of a wrapper subclass may be an input of its own
+            return self.made[source]
         if dim in self.unbacked(value):
             return ctx.env.create_unbacked(0, source=source.name)
-        size = ctx.env.create_symbol(value.shape[dim], source.name, *self.range_of(value, dim))
+        self.made[source] = size = ctx.env.create_symbol(value.shape[dim], source.name, *self.range_of(value, dim))
         if dim in dynamic_marks(value):
             self.marked[size.node.expr] = source.name
         return size

@@ -1,6 +1,6 @@
 """Symbolic shapes and fake tensors over SymPy."""
 
-from .convert import fake_wrapper
+from .convert import fake_wrapper, symbolic_strides, with_history
 from .env import ShapeEnv
 from .errors import DataDependentError, FakeTensorError, FrozenEnvError, GuardOnDataDependent, SymbolicError
 from .expr import MATH_FUNCTIONS, Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc
@@ -11,10 +11,23 @@ from .node import SymNode
 from .quiet import quiet
 from .ranges import Interval, bound
 from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
-from .wrapper import call_wrapper, inner_tensor, inner_tensors, is_wrapper, is_wrapper_class, map_inner, rebuild, same_kind
+from .wrapper import (
+    WRAP,
+    Maker,
+    call_wrapper,
+    inner_tensor,
+    inner_tensors,
+    is_wrapper,
+    is_wrapper_class,
+    map_inner,
+    rebuild,
+    same_kind,
+    wrap_inner,
+)
 
 __all__ = [
     "MATH_FUNCTIONS",
+    "WRAP",
     "Ceil",
     "CeilDiv",
     "DataDependentError",
@@ -27,6 +40,7 @@ __all__ = [
     "GuardOnDataDependent",
     "Interval",
     "LazyGraphModule",
+    "Maker",
     "Mod",
     "Round",
     "ShapeEnv",
@@ -57,4 +71,7 @@ __all__ = [
     "same_kind",
     "statically_known_true",
     "sym_int",
+    "symbolic_strides",
+    "with_history",
+    "wrap_inner",
 ]  # fmt: skip

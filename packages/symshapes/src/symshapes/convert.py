@@ -56,7 +56,11 @@ def fake_from_real(
 
 def fake_wrapper(mode: FakeTensorMode, t: torch.Tensor, source: str = "") -> torch.Tensor:
     """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and leaf-ness of ``t``."""
-    fake: Any = map_inner(lambda inner: fake_from_real(mode, inner, source=source), t)
+    return with_history(mode, map_inner(lambda inner: fake_from_real(mode, inner, source=source), t), t)
+
+
+def with_history(mode: FakeTensorMode, fake: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    """``fake`` with requires_grad and leaf-ness of ``t``."""
     if t.is_leaf or not t.requires_grad:
         return fake.requires_grad_(t.requires_grad)
     with torch.enable_grad():

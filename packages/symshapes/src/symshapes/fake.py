@@ -18,7 +18,7 @@ from .errors import FakeTensorError
 from .quiet import quiet
 from .rules import RULES
 from .rules.creation import is_factory, remember_result
-from .wrapper import call_wrapper, inner_tensors, is_wrapper, is_wrapper_class
+from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper, is_wrapper_class, wrap_inner
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -202,6 +202,8 @@ class FakeTensorMode(TorchDispatchMode):
         query = QUERIES.get(func)
         if query is not None:
             return query(args[0])
+        if func is WRAP:
+            return wrap_inner(*args)
         return self.run_op(func, args, kwargs or {})
 
     # -- making fakes --------------------------------------------------------------------------------------------

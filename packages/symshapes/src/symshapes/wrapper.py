@@ -6,6 +6,7 @@ Such a class has ``__tensor_flatten__`` and ``__tensor_unflatten__``. The fake o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -61,6 +62,7 @@ def same_kind(a: Any, b: Any) -> bool:
 
 
 _library = torch.library.Library("symshapes", "DEF")
+_library.define("wrap(Tensor[] inner, SymInt[] numbers, int maker) -> Tensor")
 _library.define("inner(Tensor value, str name) -> Tensor")
 _INNER = torch.ops.symshapes.inner.default
 
@@ -73,10 +75,60 @@ def inner_tensor(value: Any, name: str) -> torch.Tensor:
         return _INNER(value, name)
 
 
+WRAP = torch.ops.symshapes.wrap.default
+_makers: dict[int, Maker] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maker:
+    """How a program makes tensors of a wrapper subclass.
+
+    Attributes:
+        cls: the class.
+        names: the attributes that are tensors.
+        constants: the other attributes, with their values.
+        options: keyword arguments of ``_make_wrapper_subclass`` that are no numbers.
+        dims: how many sizes there are.
+        layout: which other numbers follow them, as keywords; ``strides`` are as many as sizes.
+    """
+
+    cls: Any
+    names: tuple[str, ...]
+    constants: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Any], ...]
+    dims: int
+    layout: tuple[str, ...]
+
+    def __call__(self, inner: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Any:
+        """A new tensor; traced as an operator without a gradient."""
+        if not any(map(torch._is_functional_tensor, inner)):
+            return self.make(inner, numbers)
+        _makers[id(self)] = self
+        with torch.no_grad():
+            return WRAP(list(inner), list(numbers), id(self))
+
+    def make(self, inner: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Any:
+        """A new tensor around others."""
+        rest = iter(numbers)
+        size = [next(rest) for _ in range(self.dims)]
+        layout = {name: [next(rest) for _ in size] if name == "strides" else next(rest) for name in self.layout}
+        made = torch.Tensor._make_wrapper_subclass(self.cls, size, **layout, **dict(self.options))  # type: ignore[attr-defined]
+        for name, value in (*zip(self.names, inner), *self.constants):
+            setattr(made, name, value)
+        return made
+
+
+def wrap_inner(inner: Sequence[torch.Tensor], numbers: Sequence[Any], maker: int) -> Any:
+    """What the operator ``WRAP`` makes."""
+    return _makers[maker].make(inner, numbers)
+
+
 def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
     """What the classes among ``types`` make of an operator: torch has put them in order."""
     if func is _INNER:
         return getattr(args[0], args[1])
+    if func is WRAP:
+        return wrap_inner(*args)
     seen = tuple(cls for cls in types if is_wrapper_class(cls))
     for cls in seen:
         result = cls.__torch_dispatch__(func, seen, args, kwargs)

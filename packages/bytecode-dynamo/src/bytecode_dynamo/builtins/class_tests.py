@@ -33,12 +33,27 @@ def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
     if isinstance(value, TensorVariable) and type(wanted) is type(torch.FloatTensor):
         name = value.call_method(ctx, "type", [], {}).as_constant(ctx)
         return ConstantVariable(name == f"{wanted.__module__}.{wanted.__name__}")
+    if isinstance(value, TensorVariable) and value.torch_class is torch.Tensor is not value.cls and wanted in _FLAGS:
+        return ConstantVariable(_is_flagged(ctx, value, _FLAGS[wanted]))
     check = find_special(ctx, type(wanted), "__instancecheck__")[1]
     if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch", "enum")):
         return ConstantVariable(ctx.get_attr(cls, "__instancecheck__").call(ctx, [value], {}).truth(ctx))
     if isinstance(value, UserObjectVariable) and getattr(wanted, "_is_runtime_protocol", False):
         return ConstantVariable(_follows(ctx, value, wanted))
     return ConstantVariable(instance_of(ctx, value.python_type(), cls))
+
+
+_FLAGS = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
+
+
+def _is_flagged(ctx: Context, value: TensorVariable, flag: str) -> bool:
+    """Whether torch has marked a tensor of a subclass as a parameter or buffer: these keep their class."""
+    example = ctx.example_of(value)
+    if example is None or value.source is None:
+        return False
+    marked = bool(getattr(example, flag, False))
+    ctx.guards.require(value.source, GuardKind.CUSTOM, lambda now: bool(getattr(now, flag, False)) is marked)
+    return marked
 
 
 def _follows(ctx: Context, value: UserObjectVariable, protocol: Any) -> bool:

@@ -39,6 +39,7 @@ from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from . import torch_functions
+from .construct_wrapper import WrapperDraft, finish_wrapper
 from .python import text_rule
 from .registry import apply_rule, evaluates_call
 
@@ -137,6 +138,10 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
     immutable = isinstance(made, DerivedVariable) and isinstance(made.contents, ConstantVariable)
     if isinstance(cls.__init__, types.FunctionType) or (isinstance(made, DerivedVariable) and not immutable):
         ctx.get_attr(made, "__init__").call(ctx, args, kwargs)
+        if isinstance(made, WrapperDraft):
+            return finish_wrapper(ctx, made)
+    elif isinstance(made, WrapperDraft):
+        return finish_wrapper(ctx, made)
     elif (args or kwargs) and base is object and maker is object.__new__:
         ctx.raise_error(TypeError, f"{cls.__name__}() takes no arguments")
     return made

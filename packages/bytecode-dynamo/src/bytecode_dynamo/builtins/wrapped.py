@@ -6,6 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
+from symshapes import is_wrapper
 from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage]
 from torch.distributions.utils import lazy_property
 
@@ -98,6 +99,8 @@ def make_parameter(
 ) -> VariableTracker:
     if not isinstance(data, TensorVariable):
         raise GraphBreak("BD019", "a torch.nn.Parameter without data")
+    if is_wrapper(data.fake):
+        raise GraphBreak("BD019", f"a torch.nn.Parameter of a {data.cls.__qualname__}")
     wanted = requires_grad is None or requires_grad.truth(ctx)
     with ctx.mode, torch.enable_grad():
         fake: Any = data.fake.detach().requires_grad_(wanted)

@@ -449,7 +449,8 @@ def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTr
         refusal = wrapper_tensor.refusal(value)
         if refusal is not None:
             return wrap_opaque(ctx, value, source, f"a {cls.__name__}: {refusal}")
-        return _wrap_input(ctx, value, source, wrapper_tensor.make_fake(ctx, value, source), is_static(value, source))
+        static = is_static(value, source)
+        return _wrap_input(ctx, value, source, wrapper_tensor.make_fake(ctx, value, source, static), static)
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         return wrap_opaque(ctx, value, source, f"a tensor of layout {value.layout}")
     if cls not in TENSOR_TYPES and cls.__torch_function__ is not torch._C._disabled_torch_function_impl:

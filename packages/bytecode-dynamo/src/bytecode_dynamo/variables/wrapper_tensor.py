@@ -9,12 +9,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from symshapes import FakeTensorError, fake_wrapper, inner_tensor, inner_tensors, is_wrapper
+from symshapes import (
+    FakeTensorError,
+    inner_tensor,
+    inner_tensors,
+    is_wrapper,
+    is_wrapper_class,
+    rebuild,
+    symbolic_strides,
+    with_history,
+)
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import Source
+from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.tensor_facts import TensorFacts
+from bytecode_dynamo.tensor_source import SizeSource
 
 from .base import VariableTracker
 from .constant import is_constant_value
@@ -34,58 +44,62 @@ class WrapperFacts:
     """What a guard knows of a tensor of a wrapper subclass: its metadata, and that of the tensors in it."""
 
     facts: TensorFacts
-    names: tuple[str, ...]
-    context: Any
-    inner: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, value: Any) -> Any:
-        """The facts of a real tensor."""
-        if not is_wrapper(value):
-            return TensorFacts.of(value)
-        names, context = value.__tensor_flatten__()
-        return cls(TensorFacts.of(value), tuple(names), context, tuple(cls.of(getattr(value, name)) for name in names))
+    names: tuple[str, ...] = ()
+    context: Any = None
+    inner: tuple[WrapperFacts, ...] = ()
 
     def hold(self, value: Any) -> bool:
-        """Whether a value is alike."""
-        return _alike(self, value)
+        """Whether a value is alike; sizes and strides that are None may be any."""
+        facts = self.facts
+        if type(value) is not facts.type or TensorFacts.of(value, _open(facts.sizes), _open(facts.strides)) != facts:
+            return False
+        if not self.names:
+            return not is_wrapper(value)
+        names, context = value.__tensor_flatten__()
+        same = getattr(type(value), "__metadata_guard__", None)
+        alike = context == self.context if same is None else same(self.context, context)
+        if tuple(names) != self.names or alike is not True:
+            return False
+        return all(inner.hold(getattr(value, name)) for name, inner in zip(names, self.inner))
 
 
-def _alike(known: Any, value: Any) -> bool:
-    facts = known.facts if isinstance(known, WrapperFacts) else known
-    if type(value) is not facts.type or TensorFacts.of(value) != facts:
-        return False
-    if not isinstance(known, WrapperFacts):
-        return True
-    names, context = value.__tensor_flatten__()
-    same = getattr(type(value), "__metadata_guard__", None)
-    alike = context == known.context if same is None else same(known.context, context)
-    if tuple(names) != known.names or alike is not True:
-        return False
-    return all(_alike(inner, getattr(value, name)) for name, inner in zip(names, known.inner))
+def _open(sizes: Any) -> list[int]:
+    return [d for d, size in enumerate(sizes or ()) if size is None]
 
 
 def refusal(value: Any) -> str | None:
     """Why a tensor with ``__torch_dispatch__`` cannot be in a graph; None if it can."""
-    cls = type(value)
-    if not is_wrapper(value):
-        return "it has __torch_dispatch__"
-    if (cls.__module__ or "").startswith(("torch.distributed", "torch.nested")) or value.layout is not torch.strided:
-        return "it has __torch_dispatch__ and is a class of torch's"
-    override = cls.__torch_function__
-    if override is not _NO_OVERRIDE and getattr(override, "__func__", None) is not _DEFAULT.__func__:
-        return "it has __torch_dispatch__ and __torch_function__"
-    for inner in inner_tensors(value):
+    reason = refusal_of_class(type(value))
+    if reason is not None or value.layout is not torch.strided:
+        return reason or f"it has layout {value.layout}"
+    try:
+        held = list(inner_tensors(value))
+    except Exception as error:  # of the class, while the constructor has not ended, for one
+        return f"it has __torch_dispatch__, and its __tensor_flatten__ raises {type(error).__name__}"
+    for inner in held:
         if type(inner) not in _PLAIN or inner.requires_grad or inner.is_neg() or inner.is_conj():
             return f"it has __torch_dispatch__, and a {type(inner).__name__} in it that is not a plain tensor"
     return None
 
 
-def make_fake(ctx: Context, value: torch.Tensor, source: Source) -> Any:
+def refusal_of_class(cls: Any) -> str | None:
+    """Why tensors of a class with ``__torch_dispatch__`` cannot be in a graph; None if they can."""
+    if not is_wrapper_class(cls):
+        return "it has __torch_dispatch__"
+    if (cls.__module__ or "").startswith(("torch.distributed", "torch.nested")):
+        return "it has __torch_dispatch__ and is a class of torch's"
+    override = cls.__torch_function__
+    if override is not _NO_OVERRIDE and getattr(override, "__func__", None) is not _DEFAULT.__func__:
+        return "it has __torch_dispatch__ and __torch_function__"
+    return None
+
+
+def make_fake(ctx: Context, value: torch.Tensor, source: Source, static: bool) -> Any:
     """The fake of an input, guarded."""
+    shared = dict.fromkeys(ctx.dynamic.dims(value, source, static))
     try:
-        fake = fake_wrapper(ctx.mode, value, source.name)
-        facts = WrapperFacts.of(value)
+        fake, facts = _Sizes(ctx, value, shared, static).fake(value, source)
+        fake = with_history(ctx.mode, fake, value)
         if not facts.hold(value):
             raise TypeError("what __tensor_flatten__ gives is not equal to itself")
     except (FakeTensorError, TypeError, ValueError, RuntimeError, AttributeError) as error:
@@ -97,6 +111,57 @@ def make_fake(ctx: Context, value: torch.Tensor, source: Source) -> Any:
     return fake
 
 
+@dataclass(slots=True)
+class _Sizes:
+    """Makes fakes. A dynamic size of the whole that tensors inside have, too, is one symbol."""
+
+    ctx: Context
+    whole: torch.Tensor
+    shared: dict[int, Any]
+    static: bool
+
+    def fake(self, value: Any, source: Source) -> tuple[Any, WrapperFacts]:
+        """The fake of a tensor inside, or of the whole, and what is guarded of it."""
+        if not is_wrapper(value):
+            dims = {*self.ctx.dynamic.dims(value, source, self.static)}
+            dims |= {d for d in self.shared if self._is_shared(value, d)}
+            sizes = {d: self._size(value, source, d) for d in dims}
+            fake = self.ctx.mode.from_real(value, source=source.name, symbols=sizes)
+            return fake, WrapperFacts(self._facts(value, source, fake))
+        names, context = value.__tensor_flatten__()
+        made = [self.fake(getattr(value, name), AttrSource(source, name)) for name in names]
+        fakes = {name: fake for name, (fake, _) in zip(names, made)}
+        sizes = [self._size(value, source, d) if self._is_shared(value, d) else size for d, size in enumerate(value.shape)]
+        fake = rebuild(type(value), fakes, context, sizes, symbolic_strides(value.shape, value.stride(), sizes))
+        for d, size in enumerate(fake.shape):
+            if isinstance(size, torch.SymInt):
+                self.ctx.require_number(SizeSource(source, d), size)
+        facts = self._facts(value, source, fake)
+        return fake, WrapperFacts(facts, tuple(names), context, tuple(inner for _, inner in made))
+
+    def _is_shared(self, value: torch.Tensor, d: int) -> bool:
+        return d in self.shared and d < value.dim() and value.shape[d] == self.whole.shape[d]
+
+    def _size(self, value: torch.Tensor, source: Source, d: int) -> torch.SymInt:
+        is_shared = self._is_shared(value, d)
+        size = self.shared[d] if is_shared else None
+        if size is None:
+            place = SizeSource(source, d)
+            size = self.ctx.dynamic.new_size(self.ctx, value, place)
+            self.ctx.bind_symbol(size, place, int(value.shape[d]))
+        else:
+            self.ctx.require_number(SizeSource(source, d), size)
+        if is_shared:
+            self.shared[d] = size
+        return size
+
+    def _facts(self, value: torch.Tensor, source: Source, fake: torch.Tensor) -> TensorFacts:
+        strides = [d for d, stride in enumerate(fake.stride()) if isinstance(stride, torch.SymInt)]
+        for d in strides:
+            self.ctx.require_stride(source, d, fake.stride()[d])  # pyright: ignore[reportArgumentType]
+        return TensorFacts.of(value, [d for d, size in enumerate(fake.shape) if isinstance(size, torch.SymInt)], strides)
+
+
 def attribute(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
     """An attribute of a tensor that the graph computes."""
     fake: Any = x.fake
@@ -104,6 +169,9 @@ def attribute(ctx: Context, x: TensorVariable, name: str) -> VariableTracker:
     if isinstance(held, torch.Tensor):
         if name not in fake.__tensor_flatten__()[0]:
             raise GraphBreak("BD014", f"attribute {name!r} of {x.describe()}, which __tensor_flatten__ does not name")
+        known = ctx.tensors.get(id(held))
+        if known is not None:
+            return known
         old = ctx.modes.set_overrides_off(ctx, True)
         try:
             return ctx.torch_call("call_function", inner_tensor, [x, ctx.constant(name)], {})

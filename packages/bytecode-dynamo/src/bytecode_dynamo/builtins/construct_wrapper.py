@@ -1,0 +1,92 @@
+"""Making tensors of wrapper subclasses: the constructor is evaluated, then the graph makes what it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from symshapes import Maker
+
+from bytecode_dynamo.effects import DELETED, Identity
+from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable
+from bytecode_dynamo.variables.wrapper_tensor import refusal_of_class
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+_NUMBERS = ("strides", "storage_offset")
+_Tensor: Any = torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrapperDraft(UserObjectVariable):
+    """A tensor whose constructor has not ended."""
+
+    numbers: tuple[VariableTracker, ...] = ()
+    dims: int = 0
+    layout: tuple[str, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def reconstruct(self, gen: Codegen) -> NoReturn:
+        raise GraphBreak("BD019", f"a {self.key.cls.__qualname__} leaves its constructor")
+
+
+@evaluates_call(_Tensor._make_wrapper_subclass)
+def make_wrapper(ctx: Context, cls: VariableTracker, size: VariableTracker, **given: VariableTracker) -> VariableTracker:
+    wanted = cls.as_constant(ctx)
+    reason = refusal_of_class(wanted)
+    if reason is not None:
+        raise GraphBreak("BD019", f"construction of a {wanted.__qualname__}: {reason}")
+    sizes = size.unpack(ctx)
+    layout = tuple(name for name in _NUMBERS if name in given and not _is_none(given[name]))
+    numbers = [given[name] for name in layout]
+    rest = [item for value, name in zip(numbers, layout) for item in (value.unpack(ctx) if name == "strides" else [value])]
+    try:
+        options = tuple((name, value.as_constant(ctx)) for name, value in given.items() if name not in _NUMBERS)
+    except NotConstant as error:
+        raise GraphBreak("BD019", f"construction of a {wanted.__qualname__} with {error}") from None
+    if dict(options).get("requires_grad"):
+        raise GraphBreak("BD019", f"construction of a {wanted.__qualname__} that requires grad")
+    return WrapperDraft(Identity(wanted), numbers=(*sizes, *rest), dims=len(sizes), layout=layout, options=options)
+
+
+def _is_none(value: VariableTracker) -> bool:
+    return value.python_type() is type(None)
+
+
+def finish_wrapper(ctx: Context, draft: WrapperDraft) -> VariableTracker:
+    """The tensor that a constructor has made."""
+    tensors: dict[str, VariableTracker] = {}
+    constants: list[tuple[str, Any]] = []
+    for name, held in ctx.effects.attributes(draft.key).items():
+        value = ctx.real(held) if held is not DELETED else held
+        if isinstance(value, TensorVariable):
+            if value.fake.requires_grad:
+                raise GraphBreak("BD019", f"construction of a {draft.key.cls.__qualname__} around a tensor that requires grad")
+            tensors[name] = value
+        elif value is not DELETED:
+            constants.append((name, ctx.constant_of(value, f"attribute {name!r} of a new {draft.key.cls.__qualname__}")))
+    maker = Maker(draft.key.cls, tuple(tensors), tuple(constants), draft.options, draft.dims, draft.layout)
+    return _made(ctx, maker, list(tensors.values()), draft.numbers)
+
+
+def _made(ctx: Context, maker: Maker, inner: list[VariableTracker], numbers: Sequence[VariableTracker]) -> VariableTracker:
+    name = f"make_{maker.cls.__name__}"
+    args = [ctx.create_list(inner), ctx.create_list(list(numbers))]
+    old = ctx.modes.set_overrides_off(ctx, True)
+    try:
+        made: Any = ctx.torch_call("call_function", OpaqueCall(maker, name), args, {})
+    finally:
+        ctx.modes.set_overrides_off(ctx, old)
+    if set(made.fake.__tensor_flatten__()[0]) != set(maker.names):
+        raise GraphBreak("BD019", f"a {maker.cls.__qualname__}: __tensor_flatten__ names other tensors than its constructor")
+    return made
