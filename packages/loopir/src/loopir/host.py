@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import keyword
+import marshal
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
 import sympy
@@ -29,6 +32,7 @@ from loopir.template import Template
 from loopir.text import format_dtype
 
 INDENT = "    "
+LONG = 20_000
 CONTIGUOUS_RESULT = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot")}
 
 
@@ -139,8 +143,20 @@ def build_host(
     writer = _HostWriter(program, linked, made)
     source = writer.write()
     names = {**writer.globals, **launchers}
-    exec(compile(source, f"<host program {id(program):x}>", "exec"), names)
+    exec(_code(source, store), names)
     return HostProgram(program, sources, source, names["call"], linked)
+
+
+def _code(source: str, store: ArtifactStore) -> CodeType:
+    """The code of a host function's text; that of a long one is kept, since compiling it takes tens of milliseconds."""
+    key = store.key("loopir.host", sys.version, source)
+    path = store.get(key, ".code") if len(source) > LONG else None
+    if path is not None:
+        return marshal.loads(path.read_bytes())
+    code = compile(source, f"<host program {key[:12]}>", "exec")
+    if len(source) > LONG:
+        store.put(key, ".code", marshal.dumps(code))
+    return code
 
 
 def _renumbered(run: Run, numbers: Mapping[int, int]) -> Run:
