@@ -106,7 +106,7 @@ class Creation:
 
     def require_class_attribute(self: Context, cls: type, name: str) -> Any:
         """Guard on what a class finds under a name, or on its absence; returns it, or ABSENT."""
-        written = [base for base in cls.__mro__ if (base, name) in self.written_in_classes]
+        written = [base for base in cls.__mro__ if (base, name) in self.written_in_classes] if self.written_in_classes else ()
         for base in written:
             held = self.effects.read((self.class_identity(base), name), None)
             if held is None or (held is DELETED and name not in base.__dict__):

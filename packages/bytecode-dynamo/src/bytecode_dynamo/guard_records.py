@@ -164,8 +164,9 @@ class Guards:
         if kind is GuardKind.FUNCTION_CODE and isinstance(expected, FunctionType):
             expected = FunctionFacts.of(expected)
         known = self._known.setdefault(_slot(source, kind, expected), [])
-        if any(same_expectation(kind, old, expected) for old in known):
-            return
+        for old in known:
+            if same_expectation(kind, old, expected):
+                return
         known.append(expected)
         self._records.append(GuardRecord(source, kind, expected, reason))
 
