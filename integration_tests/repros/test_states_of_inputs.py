@@ -120,3 +120,17 @@ def test_windows_that_leave_out_elements_are_written_to(size, step, dynamic):
     torch.testing.assert_close((compiled(written), written), (program(expected), expected))
     with pytest.raises(Exception, match="AG029"):
         torchstrata.compile(lambda x: x.unfold(0, 3, 2)[0].mul_(2), fullgraph=True)(written)
+
+
+@pytest.mark.parametrize("lazy", [lambda x: torch.complex(x, x * 2).conj().imag, torch._neg_view])
+def test_values_that_are_negated_lazily(lazy):
+    def program(x):
+        return lazy(x) * 2, lazy(x).sum(), lazy(x).clone()
+
+    results = []
+    for call in (program, torchstrata.compile(program, fullgraph=True)):
+        x = torch.arange(4.0).requires_grad_()
+        values = call(x)
+        sum(v.square().sum() for v in values).backward()
+        results.append((values, x.grad))
+    torch.testing.assert_close(*results)

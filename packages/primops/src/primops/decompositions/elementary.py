@@ -71,6 +71,8 @@ def _atanh(a: Tensor) -> Tensor:
 
 
 unary(rules, "neg", prims.neg)
+unary(rules, "_neg_view", prims.neg)  # kernels do not see that a tensor is negated lazily
+unary(rules, "_neg_view_copy", prims.neg)
 unary(rules, "sign sgn", lambda a: a if a.dtype is torch.bool else prims.sign(a))
 unary(rules, "square", lambda a: prims.mul(a, a))
 unary(rules, "frac", lambda a: prims.sub(a, prims.trunc(a)))
