@@ -13,12 +13,9 @@ from types import CodeType, FunctionType
 import pytest
 from bytecode_dynamo.bytecode import (
     Analysis,
-    Emitter,
-    Entry,
     Op,
     body_start,
     can_split,
-    continue_at,
     decode,
     encode,
     has_raw_cells,
@@ -172,21 +169,6 @@ def test_replacing_what_leads_to_a_call_changes_nothing(function):
         return encode(replace_before(neutral, k, prefix, analysis).first_half)
 
     check_everywhere(function, cut, lambda item: item.op in CALLS, range(5))
-
-
-def test_continue_at_executes_the_target():
-    def f(a, b):
-        return a - b
-
-    neutral = decode(f.__code__)
-    k = next(k for k, item in enumerate(neutral.instructions) if item.op is Op.BINARY_OP)
-    emit = Emitter()
-    emit.load_const(50)
-    emit.load_fast("b")
-    split = continue_at(neutral, k, emit.instructions)
-    assert with_code(f, encode(split.first_half))(1, 8) == 42
-    assert split.resumes[0].target == k
-    assert split.resumes[0].stack == (Entry.VALUE, Entry.VALUE)
 
 
 def test_resume_function_cut_again_leads_back_to_the_same_code():

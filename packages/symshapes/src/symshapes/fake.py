@@ -23,7 +23,6 @@ from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper, is_wrapper_c
 aten = torch.ops.aten
 META = torch.device("meta")
 CPU = torch.device("cpu")
-SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _make_subclass = torch.Tensor._make_subclass
 _INFRA_KEY = torch._C._TorchDispatchModeKey.FAKE
 

@@ -10,8 +10,6 @@ import torch
 from .env import ShapeEnv
 from .expr import constant
 
-SymType = torch.SymInt | torch.SymFloat | torch.SymBool
-
 
 def is_symbolic(x: Any) -> bool:
     """Whether ``x`` is a SymInt, SymFloat or SymBool."""

@@ -17,6 +17,7 @@ from bytecode_dynamo import polyfills
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import ConstSource, ItemSource
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
@@ -47,18 +48,9 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 Constructor = Callable[..., VariableTracker]
-CONSTRUCTORS: dict[type, Constructor] = {}
-
-
-def constructs(*classes: type) -> Callable[[Constructor], Constructor]:
-    """Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""
-
-    def add(rule: Constructor) -> Constructor:
-        for cls in classes:
-            CONSTRUCTORS[cls] = rule
-        return rule
-
-    return add
+CONSTRUCTORS: RuleTable[type, Constructor] = RuleTable()
+constructs = CONSTRUCTORS.register
+"""Decorator: this rule evaluates ``cls(*args, **kwargs)`` for these classes."""
 
 
 def construct(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -229,8 +221,6 @@ def make_deque(ctx: Context, iterable: VariableTracker | None = None, maxlen: Va
 
 
 constructs(tuple)(lambda ctx, *items: ctx.create_tuple(items[0].unpack(ctx) if items else []))
-
-
 constructs(torch.Size)(lambda ctx, *items: ctx.create_tuple(items[0].unpack(ctx) if items else [], torch.Size))
 
 

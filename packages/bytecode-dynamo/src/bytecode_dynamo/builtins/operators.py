@@ -377,36 +377,11 @@ def _unary_rule(symbol: str) -> Any:
 _register()
 
 
-@evaluates_call(operator.getitem)
-def getitem(ctx: Context, container: VariableTracker, key: VariableTracker) -> VariableTracker:
-    return container.get_item(ctx, key)
-
-
-@evaluates_call(operator.setitem)
-def setitem(ctx: Context, container: VariableTracker, key: VariableTracker, value: VariableTracker) -> None:
-    container.set_item(ctx, key, value)
-
-
 evaluates_call(operator.call)(lambda ctx, function, /, *args, **kwargs: function.call(ctx, list(args), kwargs))
-evaluates_call(operator.delitem)(lambda ctx, container, key: container.del_item(ctx, key))
-
-
 evaluates_call(operator.concat)(_binary_rule("+"))
 evaluates_call(operator.iconcat)(_binary_rule("+="))
-
-
 evaluates_call(operator.is_)(lambda ctx, left, right: ConstantVariable(is_same(ctx, left, right)))
 evaluates_call(operator.is_not)(lambda ctx, left, right: ConstantVariable(not is_same(ctx, left, right)))
-
-
-@evaluates_call(operator.contains)
-def contains(ctx: Context, container: VariableTracker, item: VariableTracker) -> VariableTracker:
-    return ConstantVariable(container.contains(ctx, item))
-
-
-@evaluates_call(operator.truth)
-def truth(ctx: Context, value: VariableTracker) -> VariableTracker:
-    return ConstantVariable(value.truth(ctx))
 
 
 @evaluates_call(operator.index)
@@ -439,11 +414,11 @@ def _family(value: VariableTracker) -> type | None:
 
 DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
     "__len__": lambda ctx, value: value.length(ctx),
-    "__bool__": truth,
-    "__getitem__": getitem,
-    "__setitem__": setitem,
+    "__bool__": lambda ctx, value: ConstantVariable(value.truth(ctx)),
+    "__getitem__": lambda ctx, value, key: value.get_item(ctx, key),
+    "__setitem__": lambda ctx, value, key, item: value.set_item(ctx, key, item),
     "__delitem__": lambda ctx, value, key: value.del_item(ctx, key),
-    "__contains__": contains,
+    "__contains__": lambda ctx, value, item: ConstantVariable(value.contains(ctx, item)),
     "__iter__": lambda ctx, value: value.iterate(ctx),
     "__next__": lambda ctx, value: ctx.next_or_raise(value),
     "__reversed__": lambda ctx, value: ctx.call_known(reversed, [value], {}),
@@ -461,6 +436,9 @@ DUNDERS: dict[str, Callable[..., VariableTracker | None]] = {
     },
     **{method: _unary_rule(symbol) for symbol, (_, method) in UNARY.items()},
 }
+for _name in ("getitem", "setitem", "delitem", "contains"):
+    evaluates_call(getattr(operator, _name))(DUNDERS[f"__{_name}__"])
+evaluates_call(operator.truth)(DUNDERS["__bool__"])
 
 
 def initialize(ctx: Context, value: VariableTracker, args: Sequence[VariableTracker], named: dict[str, Any]) -> None:

@@ -187,8 +187,6 @@ def _measured(ctx: Context, item: Value, key: Value | None) -> Value:
 
 evaluates_call(max)(_extreme(">"))
 evaluates_call(min)(_extreme("<"))
-
-
 evaluates_call(sorted)(lambda ctx, items, **options: ctx.create_list(sort_items(ctx, items.unpack(ctx), options)))
 
 

@@ -2,7 +2,7 @@
 
 ``decode(code_object)`` gives a ``Code``: a list of ``Instruction`` whose ``op`` is from the closed enumeration ``Op``, the same
 on every supported interpreter; ``encode`` gives a code object back. ``Analysis`` says what is on the stack and which variables
-are bound and live before each instruction. ``split_at``, ``replace_before``, ``continue_at`` and ``replacement`` make code that
+are bound and live before each instruction. ``split_at``, ``replace_before`` and ``replacement`` make code that
 replaces the original, with resume functions that carry on in the middle of it. ``Emitter`` writes new instructions.
 
 Only the modules under ``versions`` know what differs between interpreter versions.
@@ -50,7 +50,6 @@ from .resume import (
     Split,
     body_start,
     can_split,
-    continue_at,
     frame_entry,
     has_raw_cells,
     prologue_size,
@@ -70,7 +69,7 @@ __all__ = [
     "CONDITIONAL_JUMPS", "EXITS", "GENERATOR_FLAGS", "JUMPS", "NO_FALL_THROUGH", "NO_POSITION", "NULL_BELOW_CALLABLE",
     "UNBOUND", "Analysis", "Call", "Code", "Compare", "Continuation", "Emitter", "Entry", "Format", "Global", "Handler",
     "Handover", "Instruction", "Label", "Op", "Origin", "Position", "Resume", "ResumeMark", "Split", "State", "SuperAttr",
-    "Unbound", "UnsupportedCode", "body_start", "can_split", "continue_at", "decode", "effect", "encode", "format_code",
+    "Unbound", "UnsupportedCode", "body_start", "can_split", "decode", "effect", "encode", "format_code",
     "frame_entry", "has_raw_cells", "label_positions", "origin_of", "prologue_size", "prune", "reads_frame", "replace_before",
     "replacement", "resume_mark", "split_at", "split_points", "stack_size", "with_label",
 ]  # fmt: skip

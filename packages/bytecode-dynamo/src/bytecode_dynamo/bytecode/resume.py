@@ -95,26 +95,6 @@ def replace_before(
     return Split(_with_locals(first, [*extra_locals, *cut.temporaries]), tuple(cut.resumes))
 
 
-def continue_at(
-    code: Code,
-    target: int,
-    prefix: Sequence[Instruction],
-    analysis: Analysis | None = None,
-    continuation: Continuation | None = None,
-    extra_locals: Iterable[str] = (),
-) -> Split:
-    """Run ``prefix``, then hand over to a function that carries on at instruction ``target`` (which it executes).
-
-    The prefix must leave variables and stack as the original has them before ``target``.
-    """
-    origin, place = _original_place(code, target, analysis)
-    handover = Handover(origin, place, code.position_at(target), continuation)
-    entry = frame_entry(code)
-    instructions = prune([*entry, *prefix, *handover.instructions()], keep=len(entry))
-    first = replace(code, instructions=instructions, consts=(None,), names=())
-    return Split(_with_locals(first, [*extra_locals, *handover.temporaries]), (handover.resume,))
-
-
 def replacement(code: Code, body: Sequence[Instruction], extra_locals: Iterable[str] = ()) -> Code:
     """Code that runs ``body`` in place of the original.
 

@@ -20,8 +20,6 @@ _UNARY = {Op.UNARY_POSITIVE: "+", Op.UNARY_NEGATIVE: "-", Op.UNARY_INVERT: "~", 
 
 evaluates(*_UNARY)(lambda ctx, frame, instruction: frame.push(operators.unary(ctx, _UNARY[instruction.op], frame.stack.pop())))
 evaluates(Op.TO_BOOL)(lambda ctx, frame, instruction: frame.push(ConstantVariable(truth_of(ctx, frame, frame.stack.pop()))))
-
-
 evaluates(Op.BINARY_OP)(lambda ctx, frame, instruction: frame.push(operators.binary(ctx, instruction.arg, *frame.pop_many(2))))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import Source
 
 if TYPE_CHECKING:
@@ -182,31 +183,16 @@ NULL = NullVariable()
 MethodImplementation = Callable[..., "VariableTracker | None"]
 
 
-class MethodTable:
+class MethodTable(RuleTable[str, MethodImplementation]):
     """Methods of one built-in type as functions ``(ctx, self, *args) -> tracker or None for None``."""
 
-    def __init__(self, name: str, parent: MethodTable | None = None) -> None:
-        self.name = name
+    def __init__(self, parent: MethodTable | None = None) -> None:
+        super().__init__()
         self._parent = parent
-        self._rules: dict[str, MethodImplementation] = {}
-
-    def register(self, *names: str) -> Callable[[MethodImplementation], MethodImplementation]:
-        """Decorator; a duplicate name of the same table raises."""
-
-        def add(rule: MethodImplementation) -> MethodImplementation:
-            for name in names:
-                self._rules[name] = rule
-            return rule
-
-        return add
-
-    def rule(self, name: str) -> MethodImplementation:
-        """The rule of a method of this table."""
-        return self._rules[name]
 
     def find(self, name: str) -> MethodImplementation | None:
         """The rule of a method, here or in the parent table."""
-        rule = self._rules.get(name)
+        rule = self.get(name)
         return rule if rule is not None or self._parent is None else self._parent.find(name)
 
 

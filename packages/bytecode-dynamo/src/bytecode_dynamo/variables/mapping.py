@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Entries = dict[Hashable, tuple[VariableTracker, VariableTracker]]
 DICT_TYPES = (collections.OrderedDict, collections.defaultdict, dict)
 LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
-DICT_METHODS = MethodTable("dict")
+DICT_METHODS = MethodTable()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

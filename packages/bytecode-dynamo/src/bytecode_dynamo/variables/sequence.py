@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 Items = tuple[VariableTracker, ...]
-SEQUENCE_METHODS = MethodTable("sequence")
-LIST_METHODS = MethodTable("list", SEQUENCE_METHODS)
+SEQUENCE_METHODS = MethodTable()
+LIST_METHODS = MethodTable(SEQUENCE_METHODS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -406,7 +406,7 @@ def _argument(ctx: Context, value: VariableTracker, kind: str) -> Any:
 
 for _name in _MOVING:
     LIST_METHODS.register(_name)(_moving(_name)) if hasattr(list, _name) else None
-list_append, list_extend = (LIST_METHODS.rule(name) for name in ("append", "extend"))
+list_append, list_extend = (LIST_METHODS[name] for name in ("append", "extend"))
 
 
 @LIST_METHODS.register("remove")
@@ -424,7 +424,7 @@ LIST_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.create_list(self
 LIST_METHODS.register("sort")(lambda ctx, self, **options: self.replace(ctx, sort_items(ctx, self.unpack(ctx), options)))
 
 
-DEQUE_METHODS = MethodTable("deque", LIST_METHODS)
+DEQUE_METHODS = MethodTable(LIST_METHODS)
 for _name in _MOVING:
     if hasattr(collections.deque, _name):
         DEQUE_METHODS.register(_name)(_moving(_name))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 
-SET_METHODS = MethodTable("set")
+SET_METHODS = MethodTable()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,19 +159,13 @@ def _combine(keep: Callable[[Hashable, dict[Hashable, VariableTracker], dict[Has
 
 
 SET_METHODS.register("union", "__or__")(_combine(lambda key, left, right: True))
-
-
 SET_METHODS.register("intersection", "__and__")(_combine(lambda key, left, right: key in left and key in right))
-
-
 SET_METHODS.register("difference", "__sub__")(_combine(lambda key, left, right: key in left and key not in right))
-
-
 SET_METHODS.register("symmetric_difference", "__xor__")(_combine(lambda key, left, right: (key in left) != (key in right)))
 
 
 def _updating(name: str) -> Any:
-    combine = SET_METHODS.rule(name)
+    combine = SET_METHODS[name]
 
     def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> None:
         combined = cast(SetVariable, combine(ctx, self, *others))
@@ -201,9 +195,5 @@ def _compare(holds: Callable[[set[Hashable], set[Hashable]], bool]) -> Any:
 
 
 SET_METHODS.register("issubset", "__le__")(_compare(lambda left, right: left <= right))
-
-
 SET_METHODS.register("issuperset", "__ge__")(_compare(lambda left, right: left >= right))
-
-
 SET_METHODS.register("isdisjoint")(_compare(lambda left, right: left.isdisjoint(right)))

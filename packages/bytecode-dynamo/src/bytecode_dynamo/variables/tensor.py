@@ -18,6 +18,7 @@ from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import ABSENT, GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import AttrSource, ItemSource, Source
 from bytecode_dynamo.tensor_facts import TensorFacts
 from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plain
@@ -51,7 +52,7 @@ _COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge)
 # Methods with a rule of their own.
 TENSOR_METHODS: dict[str, Callable[..., VariableTracker]] = {}
 # Attributes that are tensors: how the graph computes them.
-TENSOR_ATTRIBUTES: dict[str, Callable[[Context, TensorVariable], VariableTracker]] = {}
+TENSOR_ATTRIBUTES: RuleTable[str, Callable[[Context, Any], VariableTracker]] = RuleTable()
 PLAIN_ATTRIBUTES = frozenset(
     """
     shape dtype device layout ndim requires_grad is_cuda is_cpu is_mps is_meta is_sparse is_sparse_csr
@@ -343,36 +344,31 @@ class GradientFunctionVariable(OpaqueVariable):
         gen.emitter.load_attr("grad_fn")
 
 
-def _attribute(name: str) -> Callable[..., Any]:
-    def add(rule: Callable[[Context, TensorVariable], VariableTracker]) -> None:
-        TENSOR_ATTRIBUTES[name] = rule
-
-    return add
-
-
-@_attribute("T")
+@TENSOR_ATTRIBUTES.register("T")
 def transposed(ctx: Context, x: TensorVariable) -> VariableTracker:
     dims = [ConstantVariable(dim) for dim in reversed(range(x.fake.dim()))]
     return x.call_method(ctx, "permute", [ctx.create_tuple(dims)], {})
 
 
-_attribute("mT")(lambda ctx, x: x.call_method(ctx, "transpose", [ConstantVariable(-2), ConstantVariable(-1)], {}))
-_attribute("mH")(lambda ctx, x: x.call_method(ctx, "adjoint", [], {}))
+TENSOR_ATTRIBUTES.register("mT")(
+    lambda ctx, x: x.call_method(ctx, "transpose", [ConstantVariable(-2), ConstantVariable(-1)], {})
+)
+TENSOR_ATTRIBUTES.register("mH")(lambda ctx, x: x.call_method(ctx, "adjoint", [], {}))
 
 
-@_attribute("H")
+@TENSOR_ATTRIBUTES.register("H")
 def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
     if x.fake.dim() not in (0, 2):
         raise GraphBreak("BD014", f"{x.describe()}.H needs a matrix")
     return x.call_method(ctx, "adjoint", [], {}) if x.fake.dim() else x.call_method(ctx, "conj", [], {})
 
 
-_attribute("real")(lambda ctx, x: ctx.torch_call("call_function", torch.real, [x], {}))
-_attribute("imag")(lambda ctx, x: ctx.torch_call("call_function", torch.imag, [x], {}))
-_attribute("data")(lambda ctx, x: x.call_method(ctx, "detach", [], {}))
+TENSOR_ATTRIBUTES.register("real")(lambda ctx, x: ctx.torch_call("call_function", torch.real, [x], {}))
+TENSOR_ATTRIBUTES.register("imag")(lambda ctx, x: ctx.torch_call("call_function", torch.imag, [x], {}))
+TENSOR_ATTRIBUTES.register("data")(lambda ctx, x: x.call_method(ctx, "detach", [], {}))
 
 
-@_attribute("grad")
+@TENSOR_ATTRIBUTES.register("grad")
 def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
     written = ctx.effects.read((x.key(ctx), "grad"))
     if written is not MISSING:
@@ -386,7 +382,7 @@ def gradient(ctx: Context, x: TensorVariable) -> VariableTracker:
     return ctx.wrap(value.grad, AttrSource(x.source, "grad"))
 
 
-@_attribute("grad_fn")
+@TENSOR_ATTRIBUTES.register("grad_fn")
 def gradient_function(ctx: Context, x: TensorVariable) -> VariableTracker:
     function, value, leaf = x.fake.grad_fn, ctx.example_of(x), was_leaf(ctx, x)
     if function is None and value is not None and not leaf:

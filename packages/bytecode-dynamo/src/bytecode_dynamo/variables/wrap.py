@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import Source
 
 from .base import VariableTracker
@@ -15,30 +16,18 @@ if TYPE_CHECKING:
 Wrapper = Callable[["Context", Any, Source], VariableTracker]
 
 
-class TrackerTable:
-    """Wrap rules by type; a duplicate raises."""
+class TrackerTable(RuleTable[type, Wrapper]):
+    """What wraps values, by type."""
 
     def __init__(self) -> None:
-        self._rules: dict[type, Wrapper] = {}
+        super().__init__()
         self._found: dict[type, Wrapper] = {}
-
-    def register(self, *types: type) -> Callable[[Wrapper], Wrapper]:
-        """Decorator: this function wraps values of these types."""
-
-        def add(rule: Wrapper) -> Wrapper:
-            for cls in types:
-                if cls in self._rules:
-                    raise ValueError(f"two trackers for {cls}")
-                self._rules[cls] = rule
-            return rule
-
-        return add
 
     def find(self, cls: type) -> Wrapper:
         """The rule for a type: its own, or that of the first base class that has one (``object`` always has)."""
         rule = self._found.get(cls)
         if rule is None:
-            rule = self._found[cls] = next(self._rules[base] for base in type.mro(cls) if base in self._rules)
+            rule = self._found[cls] = next(self[base] for base in type.mro(cls) if base in self)
         return rule
 
 

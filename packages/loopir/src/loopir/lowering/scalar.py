@@ -21,7 +21,6 @@ RELATIONS: dict[type, str] = {
 SWAPPED = (sympy.StrictGreaterThan, sympy.GreaterThan)
 FOLDED: dict[type, str] = {sympy.Add: "add", sympy.Mul: "mul", sympy.Max: "maximum", sympy.Min: "minimum"}
 FOLDED |= {sympy.And: "and", sympy.Or: "or"}
-LOGARITHMS = ("log", "log2")
 
 
 def scalar(ops: TracingOps, value: object, dtype: torch.dtype, ctx: LoweringContext) -> Any:
