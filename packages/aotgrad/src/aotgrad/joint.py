@@ -15,14 +15,7 @@ from .attention import AttentionMasks
 from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
-from .functional import (
-    below_functionalisation,
-    current_value,
-    functionalising,
-    is_functional,
-    size_hint,
-    to_functional,
-)
+from .functional import below_functionalisation, current_value, functionalising, is_functional, size_hint, to_functional
 from .history import OuterPaths
 from .origin import Origins
 from .plan import EffectPlan, InputSpec, Target

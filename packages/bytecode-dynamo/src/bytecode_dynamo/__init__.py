@@ -14,15 +14,7 @@ from .control import (
     substitute_in_graph,
 )
 from .counters import counters
-from .errors import (
-    BackendCompilerFailed,
-    ContractError,
-    GraphBreak,
-    InvariantError,
-    RecompileError,
-    Unsupported,
-    UserError,
-)
+from .errors import BackendCompilerFailed, ContractError, GraphBreak, InvariantError, RecompileError, Unsupported, UserError
 from .explain import Explanation
 from .export import ExportResult, export
 from .marks import mark_dynamic, mark_static, mark_unbacked

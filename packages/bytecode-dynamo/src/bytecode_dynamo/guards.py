@@ -17,17 +17,7 @@ from types import CodeType
 
 from ._hook import GuardProgram
 from .guard_compiler import Loads, build_program
-from .guard_records import (
-    ABSENT,
-    STATE,
-    GuardKind,
-    GuardRecord,
-    Guards,
-    ShapeGuards,
-    failure,
-    same_constant,
-    shape_failure,
-)
+from .guard_records import ABSENT, STATE, GuardKind, GuardRecord, Guards, ShapeGuards, failure, same_constant, shape_failure
 from .guard_state import GlobalState
 from .source import Scope
 from .tensor_facts import TensorFacts

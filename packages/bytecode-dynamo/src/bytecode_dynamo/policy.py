@@ -10,9 +10,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from .dynamic import Seen
-from .errors import (
-    BreakRecord,
-)
+from .errors import BreakRecord
 from .guards import GuardRecord, ShapeGuards
 
 Backend = Callable[[GraphModule, list[Any]], Callable[..., Any]]

@@ -42,10 +42,7 @@ NO_PRODUCTS = {
     "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
 }  # fmt: skip
 """Operations whose last step is no product of floats."""
-FLOAT = SHARED | {
-    "minimum": f"tl.minimum({{0}}, {{1}}, {NAN})",
-    "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})",
-}
+FLOAT = SHARED | {"minimum": f"tl.minimum({{0}}, {{1}}, {NAN})", "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})"}
 _LIBDEVICE = ("tan", "asin", "acos", "atan", "lgamma")
 _LIBDEVICE_FLOAT64 = ("expm1", "log1p", "sinh", "cosh", "tanh")
 FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {

@@ -185,12 +185,7 @@ class PythonPlan:
     """A launch plan where the C part can't be built: the same launches, one by one."""
 
     def __init__(
-        self,
-        name: str,
-        tensors: int,
-        resolve: Callable[[bytes, tuple[int, ...]], Any],
-        device: int,
-        flag: ErrorFlag | None,
+        self, name: str, tensors: int, resolve: Callable[[bytes, tuple[int, ...]], Any], device: int, flag: ErrorFlag | None
     ) -> None:
         self._name, self._tensors, self._resolve, self._device, self._flag = name, tensors, resolve, device, flag
 

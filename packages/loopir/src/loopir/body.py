@@ -230,10 +230,7 @@ Substitution = Mapping[sympy.Symbol, sympy.Expr]
 
 
 def replay(
-    instructions: Iterable[Instruction],
-    ops: OpsHandler[T],
-    substitution: Substitution,
-    values: dict[str, T] | None = None,
+    instructions: Iterable[Instruction], ops: OpsHandler[T], substitution: Substitution, values: dict[str, T] | None = None
 ) -> dict[str, T]:
     """Runs recorded instructions under ``ops`` with loop symbols replaced; returns the value of every result name."""
     values = {} if values is None else values

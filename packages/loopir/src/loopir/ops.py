@@ -121,7 +121,7 @@ RANDOM = [
         Domain.INTEGER,
         "float32 in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(key=seed, counter=(lo32(c // 4), hi32(c // 4), 0, 0)), "
         "times 2**-24",
-    ),
+    )
 ]
 COLLECTIVE = [
     OpSpec("reduce", 1, DtypeRule.GIVEN, Domain.ANY, "combines the value over `reduction`; kinds: see REDUCTIONS"),

@@ -20,11 +20,7 @@ OnNode = Callable[[fx.Node, Any], None]
 
 
 def evaluate(
-    gm: fx.GraphModule,
-    inputs: Sequence[Any],
-    *,
-    promote_to: torch.dtype | None = None,
-    on_node: OnNode | None = None,
+    gm: fx.GraphModule, inputs: Sequence[Any], *, promote_to: torch.dtype | None = None, on_node: OnNode | None = None
 ) -> tuple[Any, ...]:
     """Runs ``gm`` on real inputs, in placeholder order, and returns its outputs.
 

@@ -81,11 +81,7 @@ class _Result(torch.autograd.Function):
 
 
 def _symbols(
-    mode: FakeTensorMode,
-    t: torch.Tensor,
-    source: str,
-    dynamic_dims: Iterable[int] | str,
-    given: dict[int, torch.SymInt] | None,
+    mode: FakeTensorMode, t: torch.Tensor, source: str, dynamic_dims: Iterable[int] | str, given: dict[int, torch.SymInt] | None
 ) -> dict[int, torch.SymInt]:
     rank = t.dim()
     wanted = range(rank) if dynamic_dims == "auto" else [_normal(int(d), rank) for d in dynamic_dims]

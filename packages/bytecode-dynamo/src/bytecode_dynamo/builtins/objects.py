@@ -71,8 +71,7 @@ def key_error_str(ctx: Context, error: Value) -> Value | None:
 
 
 @evaluates_call(
-    BaseException.__str__,
-    *{error.__str__ for error in (AttributeError, NameError, ImportError)} - {BaseException.__str__},
+    BaseException.__str__, *{error.__str__ for error in (AttributeError, NameError, ImportError)} - {BaseException.__str__}
 )
 def exception_str(ctx: Context, error: Value) -> Value:
     args = ctx.get_attr(error, "args").unpack(ctx)

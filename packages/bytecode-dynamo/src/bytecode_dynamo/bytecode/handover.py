@@ -14,18 +14,7 @@ from weakref import WeakValueDictionary
 from .analysis import Analysis, Entry, State, reachable
 from .decode import decode, remember
 from .encode import encode
-from .instruction import (
-    CO_VARARGS,
-    CO_VARKEYWORDS,
-    Call,
-    Code,
-    Handler,
-    Instruction,
-    Label,
-    Op,
-    Position,
-    with_label,
-)
+from .instruction import CO_VARARGS, CO_VARKEYWORDS, Call, Code, Handler, Instruction, Label, Op, Position, with_label
 from .versions import RUNNING
 
 CLOSURE_FLAG = 8
@@ -296,11 +285,7 @@ class Handover:
         if not cells:
             return []
         over = Label()
-        return [
-            make(Op.JUMP, over),
-            *(make(Op.MAKE_CELL, name) for name in cells),
-            with_label(make(Op.NOP), over),
-        ]
+        return [make(Op.JUMP, over), *(make(Op.MAKE_CELL, name) for name in cells), with_label(make(Op.NOP), over)]
 
     def _restored_stack(self) -> list[Instruction]:
         """Push the entries again, letting go of the arguments."""
@@ -321,9 +306,4 @@ class Handover:
 
     def _jump_if_given(self, name: str, label: Label) -> list[Instruction]:
         make = self._item
-        return [
-            make(Op.LOAD_FAST, name),
-            make(Op.LOAD_CONST, UNBOUND),
-            make(Op.IS_OP, 0),
-            make(Op.POP_JUMP_IF_FALSE, label),
-        ]
+        return [make(Op.LOAD_FAST, name), make(Op.LOAD_CONST, UNBOUND), make(Op.IS_OP, 0), make(Op.POP_JUMP_IF_FALSE, label)]

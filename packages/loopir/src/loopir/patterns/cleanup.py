@@ -101,9 +101,4 @@ def _bias_in_product(node: fx.Node) -> fx.Node | None:
     return add_call(node, aten.addmm.default, (bias, *x.args), node.meta["val"])
 
 
-RULES = {
-    "cat": _flatten_cat,
-    "constant_pad_nd": _merge_pads,
-    "convolution": _pad_in_convolution,
-    "add": _bias_in_product,
-}
+RULES = {"cat": _flatten_cat, "constant_pad_nd": _merge_pads, "convolution": _pad_in_convolution, "add": _bias_in_product}

@@ -34,11 +34,7 @@ class Failure:
 
 
 def check_code_generator(
-    generator: CodeGenerator,
-    store: ArtifactStore | None = None,
-    *,
-    cases: Sequence[Case] = CASES,
-    device: str | None = None,
+    generator: CodeGenerator, store: ArtifactStore | None = None, *, cases: Sequence[Case] = CASES, device: str | None = None
 ) -> int:
     """Builds and runs every case with ``generator`` and compares with the evaluator; returns the number of launches.
 

@@ -89,10 +89,7 @@ class Sampler:
             return [(prims.round(at), full_like(at, 1), None)]
         low = prims.floor(at)
         high = prims.add(low, 1)
-        return [
-            (low, prims.sub(high, at), None if slope is None else prims.neg(slope)),
-            (high, prims.sub(at, low), slope),
-        ]
+        return [(low, prims.sub(high, at), None if slope is None else prims.neg(slope)), (high, prims.sub(at, low), slope)]
 
     def _cubic(self, axis: Axis, derivative: bool) -> list[Tap]:
         floor = prims.floor(axis.at)

@@ -115,11 +115,7 @@ _table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.T
 _table("sub.Scalar remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
 _table("div.Tensor div.Scalar atan2 copysign.Tensor", _float, 2)
 _table("logaddexp logaddexp2", _only_float, 2)
-_table(
-    " ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")),
-    _bool,
-    2,
-)
+_table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
 _table("logical_and logical_or logical_xor", _bool, 2)
 _table("addcmul addcdiv lerp.Scalar", _agreeing, 3)
 _table("heaviside hardshrink_backward softshrink_backward", _agreeing, 2)

@@ -11,14 +11,8 @@ GLOBAL = Operand(
     lambda raw, pool: Global(pool.names[raw >> 1], bool(raw & 1)),
     lambda value, pool: pool.name(value.name) << 1 | value.push_null,
 )
-COMPARE = Operand(
-    lambda raw, pool: Compare(COMPARISONS[raw]),
-    lambda value, pool: COMPARISONS.index(value.operator),
-)
-FORMAT = Operand(
-    lambda raw, pool: Format(raw & 3, bool(raw & 4)),
-    lambda value, pool: value.conversion | value.has_spec << 2,
-)
+COMPARE = Operand(lambda raw, pool: Compare(COMPARISONS[raw]), lambda value, pool: COMPARISONS.index(value.operator))
+FORMAT = Operand(lambda raw, pool: Format(raw & 3, bool(raw & 4)), lambda value, pool: value.conversion | value.has_spec << 2)
 
 # Rows 3.11 and 3.12 have in common.
 ROWS_BEFORE_313 = (
@@ -89,10 +83,7 @@ def fuse_or_pop(natives: list[Native], k: int) -> tuple[int, str, object] | None
     return 3, name, jump_.target
 
 
-OR_POP = {
-    "POP_JUMP_FORWARD_IF_FALSE": "JUMP_IF_FALSE_OR_POP",
-    "POP_JUMP_FORWARD_IF_TRUE": "JUMP_IF_TRUE_OR_POP",
-}
+OR_POP = {"POP_JUMP_FORWARD_IF_FALSE": "JUMP_IF_FALSE_OR_POP", "POP_JUMP_FORWARD_IF_TRUE": "JUMP_IF_TRUE_OR_POP"}
 
 
 def expand_load_and_clear(item: Instruction, pool: Pool) -> list[tuple[str, object]]:
