@@ -363,3 +363,30 @@ def test_constructed_around_what_requires_grad_breaks_the_graph():
 
     x = plain(True)
     assert_same(torchstrata.compile(f, backend="aot_eager")(x), f(x))
+
+
+def written_to_plain(x, p):
+    y = x * 2
+    y.copy_(p)
+    return y + 1
+
+
+def test_writes_that_would_change_the_class_are_refused():
+    with pytest.raises(Exception, match="AG034: copy_"):
+        torchstrata.compile(written_to_plain, backend="aot_eager", fullgraph=True)(plain(), pair())
+    for x, y in ((plain(), pair()), (pair(), plain())):
+        assert_same(torchstrata.compile(written_to_plain, backend="eager", fullgraph=True)(x, y), written_to_plain(x, y))
+    call = torchstrata.compile(written_to_plain, backend="aot_eager", fullgraph=True)
+    assert_same(call(pair(), plain()), written_to_plain(pair(), plain()))
+
+
+def test_gradients_of_plain_inputs_whose_class_depends_on_the_tangents():
+    call = torchstrata.compile(lambda x, w, q: (x * 2, x * w, q * 3), backend="aot_eager", fullgraph=True)
+    x, q, w = plain(True), plain(True), pair()
+    y, z, r = call(x, w, q)
+    r.sum().backward(retain_graph=True)
+    assert x.grad is None
+    z.backward(pair(1), retain_graph=True)
+    assert_same(x.grad, Pair(w.a * pair(1).a, w.b * pair(1).b))
+    with pytest.raises(RuntimeError, match="through some results only"):
+        y.sum().backward()

@@ -62,12 +62,33 @@ def write_backward(
         texts = [position.get(g, str(g)) for g in gradient_nodes(joint)]
         if len(names) > 1:
             out.enter("if given:")
-            masked = f"{out.name('mask', mask_absent)}({tuple(_tangents_behind(joint))}, given, {tuple_text(texts)})"
+            behind = tuple(_tangents_behind(joint))
+            wrapped = reduce(or_, (1 << i for i, t in enumerate(tangents) if is_wrapper(t.meta["val"])), 0)
+            found = zip(behind, gradient_nodes(joint), joint.gradients_of)
+            for bits in sorted({bits for bits, g, i in found if bits & wrapped and _changes_class(joint, g, i)}):
+                out.enter(
+                    f"if given & {bits} and not given & {bits & wrapped}:"
+                )  # zeros in the place of tangents would decide what the gradient is
+                out(f"raise RuntimeError({_MIXED!r})")
+                out.leave()
+            masked = f"{out.name('mask', mask_absent)}({behind}, given, {tuple_text(texts)})"
             out(f"return {tuple_text(lead)} + {masked}")
             out.leave()
         out(f"return {tuple_text([*lead, *texts])}")
     out.leave()
     out()
+
+
+_MIXED = (
+    "backward through some results only, where a plain input has gradients of a wrapper subclass from others: "
+    "call backward on all of them together"
+)
+
+
+def _changes_class(joint: Joint, gradient: Any, index: int) -> bool:
+    """Whether the gradient of a plain input is of a wrapper subclass."""
+    value = gradient.meta["val"] if isinstance(gradient, torch.fx.Node) else None
+    return is_wrapper(value) and not is_wrapper(joint.inputs[index].value)
 
 
 def _write_leaving_early(out: Source, joint: Joint, double: DoubleBackward | None, names: list[str], lead: list[str]) -> None:

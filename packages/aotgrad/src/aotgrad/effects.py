@@ -102,7 +102,7 @@ class _Planner:
         root, _ = view_chain(self.node(wrapper))
         written = root is not self.tracer.node_of(t.before)
         layout = _layout_change(t, written) if t.moved else None
-        if is_wrapper(t.before) and (layout is not None or not same_kind(t.before, current_value(wrapper))):
+        if (layout is not None and is_wrapper(t.before)) or not same_kind(t.before, current_value(wrapper)):
             raise Unsupported("AG034", "the program changes what an input of a wrapper subclass is made of", line=t.line)
         if t.became_leaf and written:
             raise Unsupported("AG021", "the program writes to an input and calls its requires_grad_()", line=t.line)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
+from symshapes import is_wrapper
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -137,6 +138,16 @@ class WriteRules(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if not (_is_write(name) or "out" in kwargs) or not any(map(_is_wrapped, pytree.tree_leaves((args, kwargs)))):
+            return self._call(func, name, args, kwargs)
+        targets = [t for t in pytree.tree_leaves((args[:1], kwargs.get("out"))) if is_functional(t)]
+        before = list(map(_is_wrapped, targets))
+        out = self._call(func, name, args, kwargs)
+        if before != [is_wrapper(current_value(t)) for t in targets]:
+            self._refuse("AG034", f"{name} of tensors of which one is of a wrapper subclass, to one that is not, or back")
+        return out
+
+    def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         target = args[0] if args else None
         if is_mutable_custom(func) or is_fused_step(name, args):
             return call_functional(func, args, kwargs)
@@ -175,6 +186,10 @@ class WriteRules(TorchFunctionMode):
         if target.stride() != strides and not _restore_layout(target, strides):
             self._dense[id(target)] = target
         return out
+
+
+def _is_wrapped(value: Any) -> bool:
+    return is_functional(value) and is_wrapper(torch._from_functional_tensor(value))
 
 
 def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any]) -> bool:
