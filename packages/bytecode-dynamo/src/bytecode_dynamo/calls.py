@@ -160,6 +160,10 @@ class Calls:
             self.other_names[id(mapping)] = names
         return names
 
+    def globals_of(self: Context, function: FunctionVariable) -> VariableTracker:
+        """``function.__globals__``."""
+        return reflection.GlobalsVariable(self.names_of(function))
+
     def finish_send(self: Context, frame: Frame, result: VariableTracker) -> None:
         """The stack after a delegated generator is done."""
         if RUNNING.send_jump_effect < 0:

@@ -247,8 +247,8 @@ class Creation:
         return ItemsIterator(Identity(type(iter(()))), items=tuple(items), base=base, order=key_order(self, base))
 
     def list_iterator(self: Context, base: ListVariable) -> VariableTracker:
-        """An iterator over a list."""
-        return ListIterator(Identity(type(iter([]))), base=base)
+        """An iterator over a list or deque."""
+        return ListIterator(Identity(type(iter(base.key.cls()))), base=base, moves=self.effects.read(base.moves()))
 
     def range_iterator(self: Context, value: range) -> VariableTracker:
         """An iterator over a range."""

@@ -157,6 +157,26 @@ def format_text(template: str, /, *args: Any, **kwargs: Any) -> str:
     return string.Formatter().vformat(template, args, kwargs)
 
 
+def describe_list(value: list[Any]) -> str:
+    return f"[{', '.join([repr(held) for held in value])}]"
+
+
+def describe_tuple(value: tuple[Any, ...]) -> str:
+    return f"({', '.join([repr(held) for held in value])}{',' * (len(value) == 1)})"
+
+
+def describe_dict(value: dict[Any, Any]) -> str:
+    return f"{{{', '.join([f'{key!r}: {held!r}' for key, held in value.items()])}}}"
+
+
+def describe_proxy(value: types.MappingProxyType[Any, Any]) -> str:
+    return f"mappingproxy({value.copy()!r})"
+
+
+def describe_view(value: Iterable[Any]) -> str:
+    return f"{type(value).__name__}({list(value)!r})"
+
+
 def describe_namespace(value: Any) -> str:
     name = "namespace" if type(value) is types.SimpleNamespace else type(value).__name__
     return f"{name}({', '.join([f'{key}={held!r}' for key, held in vars(value).items()])})"

@@ -200,6 +200,8 @@ def make_type(ctx: Context, value: Value, *rest: Value, **named: Value) -> Value
     """``type(value)`` or ``type(name, bases, namespace)``."""
     if not rest:
         return ctx.constant_class(value.python_type())
+    if len(rest) != 2:
+        return ctx.raise_error(TypeError, "type() takes 1 or 3 arguments")
     bases, namespace = rest
     if not isinstance(namespace, DictVariable):
         raise GraphBreak("BD019", "a class made by type() from another mapping")

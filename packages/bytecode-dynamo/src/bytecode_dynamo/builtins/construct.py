@@ -265,6 +265,8 @@ def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
 
 @constructs(slice)
 def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
+    if not parts:
+        return ctx.fold(slice, [], {})
     start, stop, step = (ctx.none, parts[0], ctx.none) if len(parts) == 1 else (*parts, *([ctx.none] * (3 - len(parts))))
     return SliceVariable((start, stop, step))
 

@@ -74,7 +74,12 @@ constructs(itertools.chain)(lambda ctx, *parts: ChainIterator(Identity(itertools
 
 @constructs(itertools.islice)
 def make_islice(ctx: Context, items: VariableTracker, *bounds: VariableTracker) -> VariableTracker:
-    limits = islice_bounds([bound.as_constant(ctx) for bound in bounds])
+    given = [bound.as_constant(ctx) for bound in bounds]
+    try:
+        itertools.islice((), *given)
+    except (TypeError, ValueError) as error:
+        ctx.raise_error(type(error), *error.args)
+    limits = islice_bounds(given)
     return IsliceIterator(Identity(itertools.islice), base=items.iterate(ctx), bounds=limits)
 
 

@@ -48,7 +48,12 @@ class GetterVariable(VariableTracker):
 
 
 def _make_getter(cls: type) -> Constructor:
-    return lambda ctx, *args, **named: GetterVariable(cls, args, tuple(named.items()))
+    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+        if cls is not operator.itemgetter and not all(arg.python_type() is str for arg in args[:1]):
+            return ctx.fold(cls, args, named)
+        return GetterVariable(cls, args, tuple(named.items()))
+
+    return rule
 
 
 for _getter in (operator.itemgetter, operator.attrgetter, operator.methodcaller):

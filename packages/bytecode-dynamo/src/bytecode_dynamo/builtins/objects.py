@@ -80,6 +80,14 @@ def exception_str(ctx: Context, error: Value) -> Value:
     return ctx.call_known(str, [args[0] if len(args) == 1 else ctx.create_tuple(args)], {})
 
 
+_OWN_TEXTS = (UnicodeEncodeError, UnicodeDecodeError, UnicodeTranslateError, OSError)
+
+
+@evaluates_call(*{error.__str__ for error in _OWN_TEXTS})
+def exception_own_str(ctx: Context, error: Value) -> Value:
+    return ctx.fold(lambda *args: str(error.python_type()(*args)), ctx.get_attr(error, "args").unpack(ctx), {})
+
+
 evaluates_call(BaseExceptionGroup.__str__)(lambda ctx, error: ctx.polyfill(polyfills.describe_group, [error], {}))
 
 

@@ -22,6 +22,7 @@ from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, 
 from bytecode_dynamo.variables.derived import DerivedVariable, native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
+from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -157,7 +158,9 @@ def known_form(value: Any) -> Any:
 
 
 def _plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTracker:
-    """The number or text in an object of a class that extends it and leaves these methods alone."""
+    """The number or text in an object of a class that extends it and leaves these methods alone; what a proxy shows."""
+    if isinstance(value, ProxyVariable):
+        return value.base
     if not isinstance(value, DerivedVariable) or not isinstance(value.contents, ConstantVariable):
         return value
     own = any(isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType) for name in names)
@@ -176,11 +179,10 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
     if in_place and isinstance(left, ListVariable) and symbol == "+":
         left.call_method(ctx, "extend", [right], {})
         return left
-    if in_place and symbol == "|" and isinstance(left, (DictVariable, SetVariable)) and left.key.cls is not frozenset:
+    if isinstance(left, (SetVariable, DictViewVariable)) and symbol in _SET_UPDATES:
+        return _combined(ctx, symbol, in_place, left, right)
+    if in_place and symbol == "|" and isinstance(left, DictVariable):
         left.call_method(ctx, "update", [right], {})
-        return left
-    if in_place and isinstance(left, SetVariable) and left.key.cls is set and symbol in _SET_UPDATES:
-        left.call_method(ctx, _SET_UPDATES[symbol], [right], {})
         return left
     if symbol == "+" and _can_join(left, right):
         return _join(ctx, left, right)
@@ -192,10 +194,6 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
         return left.same_kind(ctx, items)
     if symbol == "|" and isinstance(left, DictVariable) and isinstance(right, DictVariable):
         return ctx.new_dict({**left.entries(ctx), **right.entries(ctx)}, left.key.cls, left.factory)
-    if isinstance(left, DictViewVariable):
-        left = ctx.new_set(members_of(ctx, left), set)
-    if isinstance(left, SetVariable) and symbol in ("|", "&", "-", "^"):
-        return left.call_method(ctx, f"__{BINARY[symbol][2]}__", [right], {})
     if isinstance(right, UserObjectVariable):
         return _special(ctx, BINARY[symbol][2], left, right, in_place)
     kind, other = left.python_type().__name__, right.python_type().__name__
@@ -204,11 +202,23 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
     return ctx.raise_error(TypeError, f"unsupported operand type(s) for {symbol}{'=' * in_place}: {kind!r} and {other!r}")
 
 
-_SET_UPDATES = {"&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
+def _combined(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any) -> VariableTracker:
+    if isinstance(left, DictViewVariable):
+        left = ctx.new_set(members_of(ctx, left), set)
+    elif not isinstance(right, (SetVariable, DictViewVariable)):
+        return _special(ctx, BINARY[symbol][2], left, right, in_place)
+    elif in_place and left.key.cls is set:
+        left.call_method(ctx, _SET_UPDATES[symbol], [right], {})
+        return left
+    return left.call_method(ctx, f"__{BINARY[symbol][2]}__", [right], {})
+
+
+_SET_UPDATES = {"|": "update", "&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
 
 
 def _join(ctx: Context, left: Any, right: Any) -> VariableTracker:
-    return left.same_kind(ctx, (*left.elements(ctx), *right.elements(ctx)))
+    of = right if right.python_type() is torch.Size else left
+    return of.same_kind(ctx, (*left.elements(ctx), *right.elements(ctx)))
 
 
 def _can_join(left: Any, right: Any) -> bool:
@@ -271,7 +281,7 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     asked = _compared_by_objects(ctx, symbol, left, right)
     if asked is not None:
         return asked
-    if isinstance(left, (SetVariable, DictViewVariable)) and symbol not in ("==", "!="):
+    if all(isinstance(side, (SetVariable, DictViewVariable)) for side in (left, right)) and symbol not in ("==", "!="):
         small, large = (left, right) if symbol in ("<", "<=") else (right, left)
         items, size = small.unpack(ctx), len(large.unpack(ctx))
         fits = len(items) < size or (len(items) == size and symbol in ("<=", ">="))
@@ -386,8 +396,10 @@ evaluates_call(operator.is_not)(lambda ctx, left, right: ConstantVariable(not is
 
 @evaluates_call(operator.index)
 def index(ctx: Context, value: VariableTracker) -> VariableTracker:
-    if isinstance(value, (ConstantVariable, SymbolicVariable)):
+    if isinstance(value, SymbolicVariable):
         return value
+    if isinstance(value, ConstantVariable):
+        return ctx.fold(operator.index, [value], {})
     return value.call_method(ctx, "__index__", [], {})
 
 

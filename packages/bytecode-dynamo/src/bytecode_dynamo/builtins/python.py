@@ -162,11 +162,11 @@ def _search(ctx: Context, items: Value, wanted: bool) -> bool:
     return False
 
 
-def _extreme(symbol: str) -> Any:
+def _extreme(function: Any, symbol: str) -> Any:
     def rule(ctx: Context, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
         items = args[0].unpack(ctx) if len(args) == 1 else list(args)
         if not items:
-            return default or ctx.raise_error(ValueError, "arg is an empty sequence")
+            return default or ctx.fold(function, [ctx.create_tuple([])] if args else [], {})
         if all(map(operators.is_number, items)) and key is None and any(isinstance(item, SymbolicVariable) for item in items):
             return functools.reduce(lambda a, b: ctx.symbolic_extreme(symbol, a, b), items)
         best, measure = items[0], _measured(ctx, items[0], key)
@@ -185,8 +185,10 @@ def _measured(ctx: Context, item: Value, key: Value | None) -> Value:
     return key.call(ctx, [item], {})
 
 
-evaluates_call(max)(_extreme(">"))
-evaluates_call(min)(_extreme("<"))
+evaluates_call(max)(_extreme(max, ">"))
+evaluates_call(min)(_extreme(min, "<"))
+
+
 evaluates_call(sorted)(lambda ctx, items, **options: ctx.create_list(sort_items(ctx, items.unpack(ctx), options)))
 
 
@@ -268,11 +270,29 @@ def text_rule(function: Any) -> Any:
             if own is not None:
                 return own
         try:
-            return ctx.fold(function, [value, *args], {})
+            given = [item.as_constant(ctx) for item in (value, *args)]
         except NotConstant:
-            raise GraphBreak("BD007", f"text of {value.describe()}") from None
+            return _container_text(ctx, value)
+        return ctx.fold(function, [ConstantVariable(item) for item in given], {})
 
     return rule
+
+
+def _container_text(ctx: Context, value: Value) -> Value:
+    """The text of a list, tuple or dict of objects, which may have a text of their own."""
+    rule = CONTAINER_TEXTS.get(value.python_type())
+    if rule is None:
+        raise GraphBreak("BD007", f"text of {value.describe()}")
+    return ctx.polyfill(rule, [value], {})
+
+
+CONTAINER_TEXTS: dict[type, Any] = {
+    list: polyfills.describe_list,
+    tuple: polyfills.describe_tuple,
+    dict: polyfills.describe_dict,
+    types.MappingProxyType: polyfills.describe_proxy,
+    **{type(view): polyfills.describe_view for view in ({}.keys(), {}.values(), {}.items())},
+}
 
 
 for _function in (repr, format, ascii):
@@ -284,6 +304,8 @@ TENSOR_METHODS |= {f"__{_function.__name__}__": text_rule(_function) for _functi
 def hash_(ctx: Context, value: Value) -> Value:
     if isinstance(value, UserObjectVariable) and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__:
         return value.call_method(ctx, "__hash__", [], {})
+    if isinstance(value, (UserObjectVariable, TensorVariable)):
+        return NumberOfVariable(hash, (value,))
     return ctx.fold(hash, [value], {})
 
 
@@ -362,7 +384,9 @@ def _on_list(function: Any) -> Any:
     return rule
 
 
+_highest_first = [getattr(heapq, name) for name in ("_heapify_max", "_heappop_max", "_heapreplace_max") if hasattr(heapq, name)]
 for _function in (
+    *_highest_first,
     *(heapq.heapify, heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop),
     *(bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right),
 ):

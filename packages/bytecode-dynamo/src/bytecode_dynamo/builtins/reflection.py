@@ -105,6 +105,4 @@ def signature(ctx: Context, function: Value) -> Value:
 
 @evaluates_call(vars)
 def vars_(ctx: Context, value: Value) -> Value:
-    if not isinstance(value, UserObjectVariable):
-        raise GraphBreak("BD007", f"vars of {value.describe()}")
-    return InstanceDictVariable(value)
+    return InstanceDictVariable(value) if isinstance(value, UserObjectVariable) else ctx.get_attr(value, "__dict__")

@@ -6,7 +6,7 @@ while evaluating. Each capability is a method that returns a tracker or raises :
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -71,14 +71,25 @@ class VariableTracker:
         """A key with the equality and hash of the value, for dicts and sets."""
         raise GraphBreak("BD007", f"{self.describe()} as a key of a dict or set")
 
+    def hash_among(self, ctx: Context, keys: Collection[Hashable]) -> Hashable:
+        """The key to look for among others."""
+        return self.hash_key(ctx)
+
     def truth(self, ctx: Context) -> bool:
         """``bool(value)``."""
         raise GraphBreak("BD007", f"the truth value of {self.describe()}")
+
+    def require_method(self, ctx: Context, name: str, otherwise: str) -> None:
+        """Raise TypeError in the program when the type of the value has no such method."""
+        cls = self.python_type()
+        if not any(name in base.__dict__ for base in cls.__mro__):
+            ctx.raise_error(TypeError, f"{cls.__name__!r} {otherwise}")
 
     # -- what it does ---------------------------------------------------------------------------------------------
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         """``value(*args, **kwargs)``."""
+        self.require_method(ctx, "__call__", "object is not callable")
         raise GraphBreak("BD002", f"call of {self.describe()}")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
@@ -99,14 +110,17 @@ class VariableTracker:
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         """``value[key]``."""
+        self.require_method(ctx, "__getitem__", "object is not subscriptable")
         raise GraphBreak("BD007", f"an item of {self.describe()}")
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         """``self[key] = value``."""
+        self.require_method(ctx, "__setitem__", "object does not support item assignment")
         raise GraphBreak("BD020", f"assignment to an item of {self.describe()}")
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         """``del self[key]``."""
+        self.require_method(ctx, "__delitem__", "object doesn't support item deletion")
         raise GraphBreak("BD020", f"deletion of an item of {self.describe()}")
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:

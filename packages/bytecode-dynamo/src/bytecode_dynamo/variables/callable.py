@@ -7,7 +7,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import torch
 
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.bytecode import UNBOUND
-from bytecode_dynamo.effects import DELETED
+from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import ABSENT, GuardKind, same_constant
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
@@ -392,6 +392,19 @@ class NumberOfVariable(VariableTracker):
 
     def hash_key(self, ctx: Context) -> Hashable:
         return (self.function, *map(_identity_key, self.args))
+
+    def hash_among(self, ctx: Context, keys: Collection[Hashable]) -> Hashable:
+        """The key among others; where some are plain numbers, one may be the number of this object, which a guard pins."""
+        hashed = self.hash_key(ctx)
+        if hashed in keys or not self.args or all(type(key) is not int for key in keys):
+            return hashed
+        (stands_for,) = self.args
+        held = stands_for.identity()
+        known = held.value if isinstance(held, Identity) else ctx.examples.get(id(getattr(stands_for, "fake", None)), MISSING)
+        if known is MISSING or stands_for.source is None:
+            return hashed
+        ctx.guards.require(stands_for.source, GuardKind.IDENTITY, known)
+        return id(known) if id(known) in keys else hashed
 
     def truth(self, ctx: Context) -> bool:
         return True

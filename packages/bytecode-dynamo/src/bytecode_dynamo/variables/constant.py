@@ -120,6 +120,8 @@ class ConstantVariable(VariableTracker):
         return ctx.fold(len, [self], {})
 
     def iterate(self, ctx: Context) -> VariableTracker:
+        if isinstance(self.value, enum.Flag):
+            return self.get_attr(ctx, "__iter__").call(ctx, [], {})
         if not isinstance(self.value, (str, bytes, tuple)):
             return ctx.raise_error(TypeError, f"{type(self.value).__name__!r} object is not iterable")
         return ctx.iterator([ctx.create(part) for part in self.value])

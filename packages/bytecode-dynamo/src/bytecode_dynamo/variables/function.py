@@ -132,6 +132,8 @@ class FunctionVariable(VariableTracker):
             return ConstantVariable(self.code)
         if name == "__get__":
             return ctx.bound_rule(self, name)
+        if name == "__globals__":
+            return ctx.globals_of(self)
         if self.value is None:
             return self._attribute_of_new(ctx, name)
         assert self.source is not None

@@ -115,19 +115,25 @@ def iterator_at(items: Any, position: int) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListIterator(IteratorVariable):
-    """Over a list that may change meanwhile."""
+    """Over a list, which may change meanwhile, or a deque, which must not."""
 
     base: Any = None
+    moves: object = None
+    """Of a deque: what its slot of moves held at the start."""
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at = self.position(ctx)
         items = self.base.elements(ctx)
+        if self.base.key.cls is collections.deque and ctx.effects.read(self.base.moves()) is not self.moves:
+            return ctx.raise_error(RuntimeError, "deque mutated during iteration")
         if at >= len(items):
             return None
         self.advance(ctx, at + 1)
         return ctx.real(items[at])
 
     def reconstruct(self, gen: Codegen) -> None:
+        if self.base.key.cls is collections.deque and self.base.key.exists and gen.ctx.effects.is_changed(self.base.key):
+            raise GraphBreak("BD015", "an iterator over a deque that was changed")
         gen.call_const(list_iterator_at, self.base, self.position(gen.ctx))
 
 

@@ -6,7 +6,7 @@ import collections
 import types
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
@@ -47,6 +47,8 @@ class DictVariable(KeyedVariable):
     def as_constant(self, ctx: Context) -> Any:
         pairs = self.entries(ctx).values()
         values = {ctx.real(key).as_constant(ctx): ctx.real(value).as_constant(ctx) for key, value in pairs}
+        if self.key.cls is collections.defaultdict:
+            return collections.defaultdict(None if self.factory is None else self.factory.as_constant(ctx), values)
         return values if self.key.cls is not collections.OrderedDict else collections.OrderedDict(values)
 
     def as_proxy(self, ctx: Context) -> Any:
@@ -72,7 +74,8 @@ class DictVariable(KeyedVariable):
 
     def get(self, ctx: Context, key: VariableTracker) -> VariableTracker | None:
         """The value of a key, or None."""
-        entry = self.entries(ctx).get(key.hash_key(ctx))
+        entries = self.entries(ctx)
+        entry = entries.get(key.hash_among(ctx, entries))
         return ctx.real(entry[1]) if entry is not None else None
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
@@ -89,19 +92,20 @@ class DictVariable(KeyedVariable):
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         entries = dict(self.entries(ctx))
-        hashed = key.hash_key(ctx)
+        hashed = key.hash_among(ctx, entries)
         old = entries.get(hashed)
         entries[hashed] = (key if old is None else old[0], value)
         self.replace(ctx, entries)
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         entries = dict(self.entries(ctx))
-        if entries.pop(key.hash_key(ctx), None) is None:
+        if entries.pop(key.hash_among(ctx, entries), None) is None:
             ctx.raise_observed(KeyError, [key])
         self.replace(ctx, entries)
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        return item.hash_key(ctx) in self.entries(ctx)
+        entries = self.entries(ctx)
+        return item.hash_among(ctx, entries) in entries
 
     def iterate(self, ctx: Context) -> VariableTracker:
         return ctx.iterator(self.unpack_lazy(ctx), self)
@@ -314,10 +318,16 @@ def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker
     if keys is not None:
         names = keys.call(ctx, [], {}).unpack(ctx)
         return [(name, value.get_item(ctx, name)) for name in names]
-    pairs = [item.unpack(ctx) for item in value.unpack(ctx)]
-    if any(len(pair) != 2 for pair in pairs):
-        ctx.raise_error(ValueError, "dictionary update sequence element has the wrong length; 2 is required")
-    return [cast(tuple[VariableTracker, VariableTracker], tuple(pair)) for pair in pairs]
+    return [_pair(ctx, at, item) for at, item in enumerate(value.unpack(ctx))]
+
+
+def _pair(ctx: Context, at: int, item: VariableTracker) -> tuple[VariableTracker, VariableTracker]:
+    if not hasattr(item.python_type(), "__iter__") and not hasattr(item.python_type(), "__getitem__"):
+        ctx.raise_error(TypeError, f"cannot convert dictionary update sequence element #{at} to a sequence")
+    parts = item.unpack(ctx)
+    if len(parts) != 2:
+        ctx.raise_error(ValueError, f"dictionary update sequence element #{at} has length {len(parts)}; 2 is required")
+    return parts[0], parts[1]
 
 
 # -- set methods ------------------------------------------------------------------------------------------------------

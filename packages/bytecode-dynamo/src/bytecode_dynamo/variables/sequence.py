@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import operator
+import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -175,7 +176,7 @@ def _field_index(ctx: Context, cls: type, name: str) -> int | None:
         return found.__reduce__()[1][0] if type(found) is _FIELD else None
     if cls.__module__ == "torch.return_types" and name not in dir(tuple):
         member = cls.__dict__.get(name)
-        if member is not None:
+        if isinstance(member, types.MemberDescriptorType):
             names = [key for key, value in cls.__dict__.items() if type(value) is type(member)]
             return names.index(name)
     return None
@@ -208,12 +209,21 @@ class ListVariable(SequenceVariable):
     def elements(self, ctx: Context) -> Items:
         return ctx.effects.read(self.key)
 
-    def native(self, items: Items) -> Any:
-        return self.key.cls(items)
+    def native(self, items: Iterable[Any]) -> Any:
+        return self.key.cls(items) if self.key.cls is list else collections.deque(items, self.maxlen)
 
-    def replace(self, ctx: Context, items: Iterable[VariableTracker]) -> None:
+    def as_constant(self, ctx: Context) -> Any:
+        return self.native([item.as_constant(ctx) for item in self.unpack(ctx)])
+
+    def replace(self, ctx: Context, items: Iterable[VariableTracker], moved: bool = True) -> None:
         """Let the list hold other items."""
         ctx.effects.write(self.key, tuple(items))
+        if moved and self.key.cls is collections.deque:
+            ctx.effects.write(self.moves(), object())
+
+    def moves(self) -> tuple[str, Identity]:
+        """The slot that changes when items of a deque come, go or move: what its iterators notice."""
+        return ("moves", self.key)
 
     def same_kind(self, ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
         return ctx.create_list(collections.deque(items, self.maxlen), self.key.cls, self.maxlen)
@@ -231,7 +241,7 @@ class ListVariable(SequenceVariable):
             items[index] = value.unpack(ctx) if isinstance(index, slice) else value
         except (IndexError, TypeError, ValueError) as error:
             ctx.raise_error(type(error), *error.args)
-        self.replace(ctx, items)
+        self.replace(ctx, items, moved=False)
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         items = self.native(self.elements(ctx))
@@ -385,14 +395,14 @@ _MOVING = {
 def _moving(name: str) -> Callable[..., VariableTracker | None]:
     def rule(ctx: Context, self: ListVariable, *args: VariableTracker) -> VariableTracker | None:
         base = self.key.cls
-        items = list(self.elements(ctx)) if base is list else collections.deque(self.elements(ctx), self.maxlen)
+        items = self.native(self.elements(ctx))
         kinds = _MOVING[name].ljust(len(args), "i")
         given = [_argument(ctx, arg, kind) for arg, kind in zip(args, kinds)]
         try:
             result = getattr(base, name)(items, *given)
         except (IndexError, TypeError) as error:
             ctx.raise_error(type(error), *error.args)
-        self.replace(ctx, items)
+        self.replace(ctx, items, moved=name != "reverse" and given != [[]])
         return result if result is None else ctx.real(result)
 
     return rule
@@ -417,7 +427,8 @@ def list_remove(ctx: Context, self: ListVariable, item: VariableTracker) -> None
             del items[index]
             self.replace(ctx, items)
             return
-    ctx.raise_error(ValueError, "list.remove(x): x not in list")
+    wrong = "list.remove(x): x not in list" if self.key.cls is list else f"{item.describe()} is not in deque"
+    ctx.raise_error(ValueError, wrong)
 
 
 LIST_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen))

@@ -51,7 +51,8 @@ class SetVariable(KeyedVariable):
         return ConstantVariable(len(self.members(ctx)))
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
-        return item.hash_key(ctx) in self.members(ctx)
+        members = self.members(ctx)
+        return item.hash_among(ctx, members) in members
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
         items = [ctx.real(item) for item in self.members(ctx).values()]
@@ -112,7 +113,7 @@ def members_of(ctx: Context, items: VariableTracker) -> dict[Hashable, VariableT
 @SET_METHODS.register("add")
 def set_add(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     members = self.members(ctx)
-    key = item.hash_key(ctx)
+    key = item.hash_among(ctx, members)
     if key not in members:
         ctx.effects.write(self.key, {**members, key: item})
 
@@ -120,7 +121,7 @@ def set_add(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
 @SET_METHODS.register("discard")
 def set_discard(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     members = dict(self.members(ctx))
-    if members.pop(item.hash_key(ctx), None) is not None:
+    if members.pop(item.hash_among(ctx, members), None) is not None:
         ctx.effects.write(self.key, members)
 
 

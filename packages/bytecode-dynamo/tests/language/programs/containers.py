@@ -4,6 +4,7 @@
 import collections
 import copy
 import operator
+import bytecode_dynamo
 import weakref
 import dataclasses
 import enum
@@ -688,3 +689,67 @@ _WEAK = weakref.WeakKeyDictionary({_KEY: 3})
 
 def weak_keys(x):
     return x + _WEAK[_KEY], _WEAK.get(_KEY), _KEY in _WEAK
+
+
+def texts_of_containers(x):
+    held = collections.deque([1, 2], maxlen=2)
+    counts = collections.defaultdict(int, {"a": 1})
+    d = {"a": [_Named()], "b": (_Named(),)}
+    return repr(held), repr(counts), f"{d}", repr(d.keys()), repr(types.MappingProxyType({1: 2})), x + 1
+
+
+class _Named:
+    def __repr__(self):
+        return "named"
+
+
+def deque_changed_in_its_loop(x, log):
+    held = collections.deque([1, 2, 3])
+    for at, _ in enumerate(held):
+        held[at] = 0  # is no move
+    for _ in held:
+        held.reverse()
+    for change in (held.popleft, lambda: held.append(1), lambda: held.rotate(1)):
+        try:
+            for _ in held:
+                change()
+        except RuntimeError as error:
+            log.append(str(error))
+    try:
+        held.remove(7)
+    except ValueError as error:
+        log.append(str(error))
+    return held, x + 1
+
+
+def sizes_and_tuples(x):
+    return (1, *x.shape), (1,) + x.shape, x.shape + (1,), type((1,) + x.shape).__name__, x + 1
+
+
+def fields_of_a_result(x):
+    found = x.max(0)
+    return found.n_fields, found.n_sequence_fields, found.values, found.indices
+
+
+def operands_that_are_no_sets(x, log):
+    for function in (lambda: {1} | [1], lambda: {1} <= [1], lambda: {1}[0], lambda: dict([1]), lambda: dict([(1, 2, 3)])):
+        try:
+            function()
+        except (TypeError, ValueError) as error:
+            log.append((type(error).__name__, str(error)))
+    return {"a": 1}.keys() | ["b"], types.MappingProxyType({1: 2}) == {1: 2}, types.MappingProxyType({1: 2}) | {3: 4}, x + 1
+
+
+def numbers_of_objects(x):
+    objects = [_Named(), _Named()]
+    numbers = {id(held): at for at, held in enumerate((x, *objects))}
+    x = x + 1
+    bytecode_dynamo.graph_break()
+    return id(x) in numbers, id(objects[1]) in set(numbers), numbers[id(objects[0])], hash(x) == hash(x), x + 1
+
+
+numbers_of_objects.any_graphs = True  # the numbers are others in each call
+
+
+def attributes_of_a_class(x):
+    return sorted(name for name in vars(_Named) if name == "__repr__"), len(vars(_Named)["__module__"]) > 0, x + 1

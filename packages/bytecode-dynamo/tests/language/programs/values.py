@@ -5,6 +5,7 @@ import cmath
 import copy
 import dataclasses
 import enum
+import itertools
 import json
 import logging
 import math
@@ -585,3 +586,28 @@ def typed_tensors(x):
 
 def percent_of_containers(x):
     return x + 1, "%r %s %a" % ([1], ["a"], {"b": (None,)}), "%-6r|" % ([],), bool(slice(1))
+
+
+def members_of_a_flag(x):
+    class Mode(enum.IntFlag):
+        READ = 1
+        WRITE = 2
+        RUN = 4
+
+    return [mode.name for mode in Mode.READ | Mode.RUN], len(Mode.READ | Mode.WRITE), x + 1
+
+
+members_of_a_flag.any_graphs = True  # the first call makes members of the flag
+
+
+def errors_of_builtins(x, log):
+    functions = (
+        *(lambda: max([]), lambda: min(), lambda: slice(), lambda: type("a", 1), lambda: "é".encode("ascii")),
+        *(lambda: operator.attrgetter(1), lambda: itertools.islice([1], -1), lambda: {}()),
+    )
+    for function in functions:
+        try:
+            function()
+        except (TypeError, ValueError) as error:
+            log.append((type(error).__name__, str(error)))
+    return operator.index(True), x + 1
