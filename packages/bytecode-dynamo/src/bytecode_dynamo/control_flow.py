@@ -5,6 +5,7 @@ They are evaluated in place of the originals, and frames of the originals run th
 
 from __future__ import annotations
 
+import math
 import types
 from typing import Any
 
@@ -74,11 +75,62 @@ def _stacked(rows: list[Any], dim: int) -> Any:
     return pytree.tree_unflatten([torch.stack(column, dim) for column in columns], flat[0][1])
 
 
-_POLYFILLS = {"cond.py": cond, "while_loop.py": while_loop, "map.py": map, "scan.py": scan}
+def flex_attention(
+    query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None, scale: Any = None,
+    enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None, *, return_aux: Any = None,
+) -> Any:  # fmt: skip
+    """``torch.nn.attention.flex_attention``: its functions see all elements at once, by indices that broadcast."""
+    if query.device.type == "cpu" and (query.requires_grad or key.requires_grad or value.requires_grad):
+        raise NotImplementedError(
+            "FlexAttention does not support backward on CPU. Please set the input requires_grad to False or use another device."
+        )
+    if not query.dim() == key.dim() == value.dim() == 4:
+        raise NotImplementedError("NYI: query, key, and value must be 4D tensors")
+    heads, groups = query.size(1), query.size(1) // key.size(1)
+    if groups * key.size(1) != heads or (groups > 1 and not enable_gqa):
+        raise ValueError(f"Expect query and key/value to have the same number of heads but got {heads} and {key.size(1)}")
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
+    scores = query.to(precise) @ key.to(precise).transpose(-2, -1) * (query.size(-1) ** -0.5 if scale is None else scale)
+    places = _places(scores.shape, query.device)
+    if score_mod is not None:
+        scores = score_mod(scores, *places)
+    if block_mask is not None:
+        scores = torch.where(block_mask.mask_mod(*places), scores, -math.inf)
+    out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
+    if query.transpose(1, 2).is_contiguous():
+        out = out.transpose(1, 2).contiguous().transpose(1, 2)
+    if return_aux is not None:
+        sums = scores.logsumexp(-1) if return_aux.lse else None
+        highest = scores.amax(-1) if return_aux.max_scores else None
+        return out, torch.nn.attention.flex_attention.AuxOutput(lse=sums, max_scores=highest)
+    return (out, scores.logsumexp(-1)) if return_lse else out
+
+
+def create_mask(mod_fn: Any, B: Any, H: Any, Q_LEN: int, KV_LEN: int, device: Any = None) -> Any:
+    """What ``torch.nn.attention.flex_attention`` makes of a function of places, or of a score and places."""
+    shape = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
+    if device is None:
+        device = torch.accelerator.current_accelerator() or "cpu"
+    places = _places(shape, device)
+    if mod_fn.__code__.co_argcount - len(mod_fn.__defaults__ or ()) == 5:
+        return ~mod_fn(torch.zeros(shape, device=device), *places).isneginf().expand(shape)
+    return mod_fn(*places).expand(shape)
+
+
+def _places(shape: Any, device: Any) -> list[Any]:
+    lengths = [[size if k == dim else 1 for k in range(4)] for dim, size in enumerate(shape)]
+    return [torch.arange(size, device=device).view(length) for size, length in zip(shape, lengths)]
+
+
+_POLYFILLS = {
+    **{(f"_higher_order_ops/{rule.__name__}.py", rule.__name__): rule for rule in (cond, while_loop, map, scan)},
+    **{("nn/attention/flex_attention.py", rule.__name__): rule for rule in (flex_attention, create_mask)},
+}
 
 
 def polyfill_of(code: types.CodeType) -> types.FunctionType | None:
     """The program to run in place of a function of torch's, by its code."""
-    found = _POLYFILLS.get(code.co_filename.rpartition("torch/_higher_order_ops/")[2])
-    same = found is not None and found.__name__ == code.co_qualname and found.__code__.co_argcount == code.co_argcount
-    return found if same else None
+    found = _POLYFILLS.get((code.co_filename.rpartition("torch/")[2], code.co_qualname))
+    return found if found is not None and found.__code__.co_argcount == code.co_argcount else None

@@ -38,7 +38,11 @@ def replace_list(target: list[Any], items: list[Any]) -> None:
 
 
 def replace_deque(target: Any, items: list[Any]) -> None:
-    """Let a deque hold these items."""
+    """Let a deque hold these items; as many as before are put in the place of those, which its iterators allow."""
+    if len(items) == collections.deque.__len__(target):
+        for at, item in enumerate(items):
+            collections.deque.__setitem__(target, at, item)
+        return
     collections.deque.clear(target)
     collections.deque.extend(target, items)
 

@@ -23,6 +23,7 @@ from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.constant import (
+    BY_TEXT,
     ConstantVariable,
     FloatVariable,
     SliceVariable,
@@ -430,6 +431,10 @@ def make_namespace(ctx: Context, /, **named: VariableTracker) -> VariableTracker
     return made
 
 
+# Of dates and decimals: not those that ask for the time.
+_MAKING = ("fromisoformat", "fromisocalendar", "fromordinal", "combine", "strptime", "from_float")
+
+
 def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs: Any) -> VariableTracker:
     """``dict.fromkeys`` and other class methods written in C."""
     if function.__name__ == "fromkeys" and issubclass(cls, dict):
@@ -446,6 +451,6 @@ def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs:
             return ctx.create_tuple(args[1].unpack(ctx), wanted)
         if cls is object or native_base(wanted) is cls:
             return construct(ctx, wanted, args[1:], kwargs) if wanted is cls else new_object(ctx, wanted, args[1:])
-    if cls.__module__ in ("builtins", "torch"):
+    if cls.__module__ in ("builtins", "torch") or (cls in BY_TEXT and function.__name__ in _MAKING):
         return ctx.fold(function, args, kwargs)
     raise GraphBreak("BD002", f"call of {cls.__qualname__}.{function.__name__}")

@@ -396,11 +396,9 @@ evaluates_call(operator.is_not)(lambda ctx, left, right: ConstantVariable(not is
 
 @evaluates_call(operator.index)
 def index(ctx: Context, value: VariableTracker) -> VariableTracker:
-    if isinstance(value, SymbolicVariable):
-        return value
     if isinstance(value, ConstantVariable):
         return ctx.fold(operator.index, [value], {})
-    return value.call_method(ctx, "__index__", [], {})
+    return value if isinstance(value, SymbolicVariable) else value.call_method(ctx, "__index__", [], {})
 
 
 # -- special methods of built-in types ------------------------------------------------------------------------------------

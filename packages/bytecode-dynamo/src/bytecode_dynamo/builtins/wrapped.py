@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from bytecode_dynamo.variables.tensor import TensorVariable
 
 from . import branching, torch_functions
 from .construct import constructs
-from .registry import evaluates_code
+from .registry import evaluates_call, evaluates_code
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -34,6 +35,12 @@ def wrapped(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Variable
 @evaluates_code(torch.jit.script_if_tracing(lambda: None))
 def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     return ctx.get_attr(function, "__original_fn").call(ctx, args, kwargs)
+
+
+@evaluates_call(torch.fx.traceback.annotate)
+def annotated(ctx: Context, notes: VariableTracker) -> VariableTracker:
+    """Notes for the nodes of torch's own tracer, which is not there."""
+    return ctx.construct(contextlib.nullcontext, [], {})
 
 
 _GRAPH_MODULE_CALL: Any = next(

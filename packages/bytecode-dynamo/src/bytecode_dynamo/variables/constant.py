@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import enum
 import math
 import sys
@@ -29,7 +31,10 @@ BY_VALUE = (*NUMBERS, str, bytes)
 BY_IDENTITY = (
     type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format, torch.qscheme,
 )  # fmt: skip
-CONSTANT_TYPES = frozenset({*BY_VALUE, *BY_IDENTITY, torch.device, types.CodeType})
+BY_TEXT = (
+    decimal.Decimal, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone,
+)  # fmt: skip
+CONSTANT_TYPES = frozenset({*BY_VALUE, *BY_TEXT, *BY_IDENTITY, torch.device, types.CodeType})
 
 
 _SCALAR: Any = getattr(sys.modules.get("numpy"), "generic", enum.Enum)  # torch has imported it where it is there
@@ -97,6 +102,8 @@ class ConstantVariable(VariableTracker):
             return self.get_attr(ctx, name).call(ctx, args, kwargs)
         if not hasattr(self.value, name):
             return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if name in _OF_A_PLACE and getattr(self.value, "tzinfo", None) is None:
+            raise GraphBreak("BD003", f"{name}() of a time without a time zone")
         if name == "format" and type(self.value) is str and not all(map(_has_text, (*args, *kwargs.values()))):
             return ctx.polyfill(polyfills.format_text, [self, *args], kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
@@ -136,6 +143,7 @@ def _has_text(value: VariableTracker) -> bool:
 
 
 _ABSENT = object()
+_OF_A_PLACE = ("timestamp", "astimezone")  # the answers depend on where on Earth the program runs
 
 
 def _enum_attribute(ctx: Context, member: enum.Enum, name: str) -> VariableTracker:

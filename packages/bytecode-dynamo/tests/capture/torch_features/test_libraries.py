@@ -167,3 +167,22 @@ def test_backends_that_do_not_run_effects_get_no_assertion():
     region = bd.optimize(backend)(asserting)
     assert torch.equal(region(torch.ones(3), []), torch.full((3,), 4.0))
     assert bd.counters["graph_breaks"] == 2
+
+
+def flexible_attention(x, bias):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    documents = torch.arange(16) // 5
+    near = create_block_mask(lambda b, h, q, k: documents[q] == documents[k], None, None, 16, 16, device="cpu")
+    causal = flex_attention(x, x * 2, x, score_mod=lambda s, b, h, q, k: torch.where(q >= k, s + bias[h, q - k], -torch.inf))
+    grouped = flex_attention(x, x[:, :2], x[:, 2:], block_mask=near, scale=0.5, enable_gqa=True)
+    return causal, grouped, flex_attention(x.transpose(1, 2), x.transpose(1, 2), x.transpose(1, 2)).stride()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_flexible_attention_is_one_graph():
+    x, bias = torch.randn(1, 4, 16, 8), torch.randn(4, 16)
+    expected = flexible_attention(x, bias)
+    found = bd.optimize("eager", fullgraph=True)(flexible_attention)(x, bias)
+    assert found[2] == expected[2]
+    torch.testing.assert_close(found[:2], expected[:2])

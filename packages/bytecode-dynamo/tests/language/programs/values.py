@@ -4,6 +4,8 @@
 import cmath
 import copy
 import dataclasses
+import datetime
+import decimal
 import enum
 import itertools
 import json
@@ -611,3 +613,20 @@ def errors_of_builtins(x, log):
         except (TypeError, ValueError) as error:
             log.append((type(error).__name__, str(error)))
     return operator.index(True), x + 1
+
+
+RATE = decimal.Decimal("0.50")
+
+
+def decimals_and_dates(x):
+    when = datetime.datetime(2020, 1, 31, tzinfo=datetime.timezone.utc) + datetime.timedelta(days=1)
+    total = sum([RATE, decimal.Decimal(x.shape[0])], decimal.Decimal(0))
+    try:
+        decimal.Decimal(1) + 1.5
+    except TypeError as error:
+        text = str(error)
+    return x * float(total), total, f"{total:.1f}", round(RATE, 1), when.month, when.isoformat(), when.timestamp(), text
+
+
+def dates_read(x):
+    return datetime.date.fromisoformat("2020-02-03").weekday(), datetime.time(3) < datetime.time(4), x + 1

@@ -1,0 +1,53 @@
+"""Decimals, dates and times: immutable values of classes written in C, constants whose guard compares their text."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import TYPE_CHECKING, Any
+
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import ConstSource, Source
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import BY_TEXT, ConstantVariable
+from bytecode_dynamo.variables.userobject import wrap_user_object
+from bytecode_dynamo.variables.wrap import tracker_for
+
+from .construct import constructs
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+
+@tracker_for(decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
+def wrap_by_text(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    if type(value) not in BY_TEXT or not isinstance(getattr(value, "tzinfo", None), (datetime.timezone, type(None))):
+        return wrap_user_object(ctx, value, source)
+    cls, text = type(value), repr(value)
+    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: type(now) is cls and repr(now) == text)
+    require_arithmetic(ctx, cls)
+    return ConstantVariable(value, source=source)
+
+
+def require_arithmetic(ctx: Context, cls: type) -> None:
+    """Guard on the precision and rounding of decimal arithmetic."""
+    if cls is decimal.Decimal:
+        rules = _arithmetic()
+        ctx.guards.require(ConstSource(decimal), GuardKind.CUSTOM, lambda _: _arithmetic() == rules)
+
+
+def _arithmetic() -> tuple[Any, ...]:
+    now = decimal.getcontext()
+    return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, tuple(now.traps.items())
+
+
+def _making(cls: type) -> Any:
+    def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
+        require_arithmetic(ctx, cls)
+        return ctx.fold(cls, args, named)
+
+    return rule
+
+
+for _cls in BY_TEXT:
+    constructs(_cls)(_making(_cls))
