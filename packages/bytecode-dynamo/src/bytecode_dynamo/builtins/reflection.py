@@ -32,6 +32,9 @@ class GlobalsVariable(VariableTracker):
     def python_type(self) -> type:
         return dict
 
+    def identity(self) -> object:
+        return self.names.mapping
+
     def get_item(self, ctx: Context, key: Value) -> Value:
         mapping, name = self.names.mapping, key.as_constant(ctx)
         written = ctx.effects.read((ctx.globals_identity(mapping), name))

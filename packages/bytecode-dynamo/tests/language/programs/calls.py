@@ -574,3 +574,9 @@ def _scripted(x):
 
 def scripted_if_tracing(x):
     return _scripted(x)
+
+
+def globals_of_functions(x):
+    def inner(a: int, b=2) -> str: ...
+
+    return inner.__globals__ is globals(), x + 1
