@@ -155,6 +155,7 @@ def test_a_comparison_that_a_later_guard_settles():
         lambda x, n: x.roll((n, n - 2), (0, 1)),
         lambda x, n: x + (n % 5) // 2 * 3 - n // -3,
         lambda x, n: x * max(n, 0) + min(n, 2),
+        lambda x, n: x * float(max(n, 0)) + n % 5 / 2 + n // 3 * 0.5,
     ],
 )
 def test_numbers_below_zero(function):

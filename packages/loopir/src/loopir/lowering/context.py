@@ -63,16 +63,21 @@ class LoweringContext:
             return sympy.Integer(size)
         if isinstance(size, sympy.Expr):
             return self._indexable(size)
-        raw = expr_of(size)
+        return self._indexable(self.rename(expr_of(size), size.node.shape_env))  # type: ignore[attr-defined]
+
+    def rename(self, raw: sympy.Expr, env: object) -> sympy.Expr:
+        """An expression over this package's symbols: for integers, none below zero where that would make a difference."""
         renamed = {}
         for free in raw.free_symbols:
-            known = symbol(free.name)
+            if not free.is_integer:
+                continue
+            known = symbol(free.name)  # type: ignore[attr-defined]
             renamed[free] = known
             if known not in self.facts.lower:
-                self._learn(known, free, size.node.shape_env)  # type: ignore[attr-defined]
+                self._learn(known, free, env)  # type: ignore[arg-type]
             if known in self._signed and raw.has(*INDEX_FUNCTIONS[2:]):
                 renamed[free] = self._difference(known)
-        return self._indexable(raw.xreplace(renamed))
+        return raw.xreplace(renamed)
 
     def _indexable(self, expr: sympy.Expr) -> sympy.Expr:
         """``expr`` with symbols for the parts that are no index expressions, like ``int(1.5 * n)``: the host computes them."""
@@ -90,6 +95,8 @@ class LoweringContext:
 
     def _computed(self, function: Callable[[int], int], expr: sympy.Expr) -> sympy.Symbol:
         """The symbol that the host sets to ``function(expr)``."""
+        if any(not free.is_integer for free in expr.free_symbols):
+            raise self.fail(f"the size {expr} depends on a number that only the device knows")
         if (function, expr) not in self._sizes:
             made = self._sizes[function, expr] = symbol(f"size{len(self._sizes)}")
             self.facts.lower[made] = 0

@@ -9,7 +9,7 @@ import sympy
 import torch
 from symshapes import ToFloat, TrueDiv, expr_of
 
-from loopir.expr import operands, symbols_of
+from loopir.expr import operands
 from loopir.lowering.context import LoweringContext
 from loopir.lowering.tensor import TracingOps
 from loopir.simplify import ZERO
@@ -36,9 +36,7 @@ def scalar(ops: TracingOps, value: object, dtype: torch.dtype, ctx: LoweringCont
 
 def symbolic(value: Any, ctx: LoweringContext) -> Any:
     """The expression of a symbolic number over the program's symbols."""
-    raw = expr_of(value)
-    env = value.node.shape_env
-    return raw.xreplace({free: ctx.expr(env.wrap(free, int)) for free in symbols_of(raw) if free.is_integer})
+    return ctx.rename(expr_of(value), value.node.shape_env)
 
 
 def _float(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
