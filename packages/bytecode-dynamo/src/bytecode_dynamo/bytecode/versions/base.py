@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bytecode_dynamo.bytecode.instruction import NO_POSITION, Handler, Instruction, Label, Op, Position
-from bytecode_dynamo.bytecode.operands import BINARY, CELL, CONST, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
+from bytecode_dynamo.bytecode.operands import BACKWARD, BINARY, CELL, CONST, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
 
 
 class Row(NamedTuple):
@@ -98,4 +98,7 @@ SHARED_ROWS = (
     *rows(NAME, "STORE_GLOBAL DELETE_GLOBAL LOAD_NAME STORE_NAME DELETE_NAME STORE_ATTR DELETE_ATTR IMPORT_NAME IMPORT_FROM"),
     Row("BINARY_OP", Op.BINARY_OP, BINARY),
     *rows(FORWARD, "FOR_ITER SEND"),
+    Row("JUMP_FORWARD", Op.JUMP, FORWARD),
+    Row("JUMP_BACKWARD", Op.JUMP, BACKWARD),
+    Row("JUMP_BACKWARD_NO_INTERRUPT", Op.JUMP_NO_INTERRUPT, BACKWARD),
 )

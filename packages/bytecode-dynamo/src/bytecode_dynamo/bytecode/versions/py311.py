@@ -14,6 +14,7 @@ GLOBAL = Operand(
 COMPARE = Operand(lambda raw, pool: Compare(COMPARISONS[raw]), lambda value, pool: COMPARISONS.index(value.operator))
 FORMAT = Operand(lambda raw, pool: Format(raw & 3, bool(raw & 4)), lambda value, pool: value.conversion | value.has_spec << 2)
 
+CONDITIONS = ("FALSE", "TRUE", "NONE", "NOT_NONE")
 # Rows 3.11 and 3.12 have in common.
 ROWS_BEFORE_313 = (
     Row("LOAD_CLOSURE", Op.LOAD_CLOSURE, CELL),
@@ -28,17 +29,11 @@ ROWS = (
     Row("LOAD_CLASSDEREF", Op.LOAD_CLASSDEREF, CELL),
     *rows(NONE, "UNARY_POSITIVE LIST_TO_TUPLE PREP_RERAISE_STAR IMPORT_STAR PRINT_EXPR ASYNC_GEN_WRAP"),
     Row("COMPARE_OP", Op.COMPARE_OP, COMPARE),
-    Row("JUMP_FORWARD", Op.JUMP, FORWARD),
-    Row("JUMP_BACKWARD", Op.JUMP, BACKWARD),
-    Row("JUMP_BACKWARD_NO_INTERRUPT", Op.JUMP_NO_INTERRUPT, BACKWARD),
-    Row("POP_JUMP_FORWARD_IF_FALSE", Op.POP_JUMP_IF_FALSE, FORWARD),
-    Row("POP_JUMP_FORWARD_IF_TRUE", Op.POP_JUMP_IF_TRUE, FORWARD),
-    Row("POP_JUMP_FORWARD_IF_NONE", Op.POP_JUMP_IF_NONE, FORWARD),
-    Row("POP_JUMP_FORWARD_IF_NOT_NONE", Op.POP_JUMP_IF_NOT_NONE, FORWARD),
-    Row("POP_JUMP_BACKWARD_IF_FALSE", Op.POP_JUMP_IF_FALSE, BACKWARD),
-    Row("POP_JUMP_BACKWARD_IF_TRUE", Op.POP_JUMP_IF_TRUE, BACKWARD),
-    Row("POP_JUMP_BACKWARD_IF_NONE", Op.POP_JUMP_IF_NONE, BACKWARD),
-    Row("POP_JUMP_BACKWARD_IF_NOT_NONE", Op.POP_JUMP_IF_NOT_NONE, BACKWARD),
+    *(
+        Row(f"POP_JUMP_{way}_IF_{what}", Op[f"POP_JUMP_IF_{what}"], operand)
+        for way, operand in (("FORWARD", FORWARD), ("BACKWARD", BACKWARD))
+        for what in CONDITIONS
+    ),
 )
 CACHES = {
     "BINARY_SUBSCR": 4, "STORE_SUBSCR": 1, "UNPACK_SEQUENCE": 1, "STORE_ATTR": 4, "LOAD_ATTR": 4, "COMPARE_OP": 2,
@@ -109,18 +104,13 @@ PY311 = Version(
         Op.TO_BOOL: lambda item, pool: [],
         Op.JUMP: jump("JUMP_FORWARD"),
         Op.JUMP_NO_INTERRUPT: jump("JUMP_BACKWARD_NO_INTERRUPT"),
-        Op.POP_JUMP_IF_FALSE: jump("POP_JUMP_FORWARD_IF_FALSE"),
-        Op.POP_JUMP_IF_TRUE: jump("POP_JUMP_FORWARD_IF_TRUE"),
-        Op.POP_JUMP_IF_NONE: jump("POP_JUMP_FORWARD_IF_NONE"),
-        Op.POP_JUMP_IF_NOT_NONE: jump("POP_JUMP_FORWARD_IF_NOT_NONE"),
+        **{Op[f"POP_JUMP_IF_{what}"]: jump(f"POP_JUMP_FORWARD_IF_{what}") for what in CONDITIONS},
     },
     fuses={"COPY": fuse_or_pop},
     loop_landing=(),
     null_below_callable=True,
     keywords_on_stack=False,
-    backward_names={
-        f"POP_JUMP_FORWARD_IF_{what}": f"POP_JUMP_BACKWARD_IF_{what}" for what in ("FALSE", "TRUE", "NONE", "NOT_NONE")
-    },
+    backward_names={f"POP_JUMP_FORWARD_IF_{what}": f"POP_JUMP_BACKWARD_IF_{what}" for what in CONDITIONS},
     looks_up_early=frozenset(),
     pseudo_names={},
     send_jump_effect=-1,

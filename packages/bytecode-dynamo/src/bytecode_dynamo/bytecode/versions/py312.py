@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bytecode_dynamo.bytecode.instruction import Call, Compare, Instruction, Op, SuperAttr
-from bytecode_dynamo.bytecode.operands import BACKWARD, CELL, COMPARISONS, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
+from bytecode_dynamo.bytecode.operands import CELL, COMPARISONS, FORWARD, LOCAL, NAME, NONE, RAW, Operand, Pool
 
 from .base import SHARED_ROWS, Expand, Fold, Folded, Native, Row, Version, jump, rows
 from .py311 import GLOBAL, PY311, ROWS_BEFORE_313
@@ -34,9 +34,6 @@ ROWS_SINCE_312 = (
     Row("LOAD_FROM_DICT_OR_GLOBALS", Op.LOAD_FROM_DICT_OR_GLOBALS, NAME),
     *rows(RAW, "CALL_INTRINSIC_1 CALL_INTRINSIC_2"),
     *rows(FORWARD, "POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE"),
-    Row("JUMP_FORWARD", Op.JUMP, FORWARD),
-    Row("JUMP_BACKWARD", Op.JUMP, BACKWARD),
-    Row("JUMP_BACKWARD_NO_INTERRUPT", Op.JUMP_NO_INTERRUPT, BACKWARD),
 )
 ROWS = (*ROWS_SINCE_312, *ROWS_BEFORE_313, Row("COMPARE_OP", Op.COMPARE_OP, COMPARE))
 CACHES = {
