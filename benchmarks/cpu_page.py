@@ -162,6 +162,9 @@ def page(micro: Row, models: Row) -> str:
     lines[-1] += "to copy as many bytes as the function must move over its time. "
     lines[-1] += '"In cache" is the time of as many rows when a few rows that stay in the cache are done again and again; '
     lines[-1] += "where that alone is longer than the copy, arithmetic is the bound."
+    lines[-1] += " Most rows are of processes side by side, one per core, which share the last cache and the memory: "
+    lines[-1] += "all their times are longer than alone, those of the copy too, so shares of a copy are no lower bounds. "
+    lines[-1] += f"Commits: {', '.join(sorted({row['commit'] for row in kernels}))}."
     by_memory = [row for row in kernels if bound_by(row) == "memory"]
     reached = sum(row["percent of copy"] >= LEAST_SHARE for row in by_memory)
     lines += ["", f"Of {len(by_memory)} rows bound by memory {reached} reach {LEAST_SHARE} % of a copy's bandwidth."]
