@@ -2,6 +2,9 @@
 
 usage: python -m benchmarks.gpu_micro [--alone] [NAME...]     prints a row per kernel and dtype, writes results/gpu_micro.json
 (with --alone: not next to torch.compile, nothing written)
+
+"In cache" is what our kernels would need for all rows if these stayed in the L2 cache: a few rows are done again and again,
+and twice as many; the difference is scaled. Rows so wide that too few of them fit have no such figure, nor has training.
 """
 
 from __future__ import annotations
@@ -20,19 +23,22 @@ from benchmarks.measure import print_rows
 
 ROUNDS = 15
 CACHE = 50 << 20
+IN_CACHE, FEWEST_ROWS, REPEATS = 32 << 20, 256, 20
 
 
 Tensors = Sequence[torch.Tensor]
+Make = Callable[[torch.dtype, int], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
 
 
 @dataclass(frozen=True)
 class Micro:
-    """A kernel: ``make(dtype)`` gives the function and its inputs; ``moved(inputs, results)`` the least bytes that each pass
-    moves, which are copied for comparison; ``products(*inputs)`` makes the matrix products in it, that take the library's time
-    beside."""
+    """A kernel: ``make(dtype, rows)`` gives the function and its inputs; ``moved(inputs, results)`` the least bytes that each
+    pass moves, which are copied for comparison; ``products(*inputs)`` makes the matrix products in it, that take the library's
+    time beside."""
 
     name: str
-    make: Callable[[torch.dtype], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
+    rows: int
+    make: Make
     moved: Callable[[Tensors, Tensors], list[int]]
     backward: bool = False
     products: Callable[..., Any] | None = None
@@ -88,8 +94,8 @@ def _random(*shape: int, dtype: torch.dtype, grad: bool = False) -> torch.Tensor
     return torch.randn(*shape, device="cuda", dtype=dtype, requires_grad=grad)
 
 
-def _unary(function: Callable[..., Any], rows: int, columns: int) -> Callable[[torch.dtype], Any]:
-    return lambda dtype: (function, (_random(rows, columns, dtype=dtype),))
+def _unary(function: Callable[..., Any], columns: int) -> Make:
+    return lambda dtype, rows: (function, (_random(rows, columns, dtype=dtype),))
 
 
 def _chain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -109,9 +115,9 @@ def _gelu_bias_dropout(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return F.dropout(F.gelu(x + bias), 0.1)
 
 
-def _norm(function: Callable[..., Any], grad: bool, vectors: int) -> Callable[[torch.dtype], Any]:
-    def make(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-        return function, tuple(_random(*shape, dtype=dtype, grad=grad) for shape in ((16384, 4096), *[(4096,)] * vectors))
+def _norm(function: Callable[..., Any], grad: bool, vectors: int) -> Make:
+    def make(dtype: torch.dtype, rows: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+        return function, tuple(_random(*shape, dtype=dtype, grad=grad) for shape in ((rows, 4096), *[(4096,)] * vectors))
 
     return make
 
@@ -124,9 +130,9 @@ def _loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits, target)
 
 
-def _cross_entropy(grad: bool) -> Callable[[torch.dtype], Any]:
-    def make(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-        return _loss, (_random(8192, 50304, dtype=dtype, grad=grad), torch.randint(50304, (8192,), device="cuda"))
+def _cross_entropy(grad: bool) -> Make:
+    def make(dtype: torch.dtype, rows: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+        return _loss, (_random(rows, 50304, dtype=dtype, grad=grad), torch.randint(50304, (rows,), device="cuda"))
 
     return make
 
@@ -135,9 +141,9 @@ def _linear_loss(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) ->
     return F.cross_entropy(F.linear(x, weight), target)
 
 
-def _linear_cross_entropy(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
-    x, weight = (_random(*shape, dtype=dtype, grad=True) for shape in ((8192, 768), (50304, 768)))
-    return _linear_loss, (x, weight, torch.randint(50304, (8192,), device="cuda"))
+def _linear_cross_entropy(dtype: torch.dtype, rows: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+    x, weight = (_random(*shape, dtype=dtype, grad=True) for shape in ((rows, 768), (50304, 768)))
+    return _linear_loss, (x, weight, torch.randint(50304, (rows,), device="cuda"))
 
 
 def _linear_products(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> None:
@@ -146,57 +152,61 @@ def _linear_products(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor
     torch.mm(logits.t(), x)
 
 
-def _matmul_gelu(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+def _matmul_gelu(dtype: torch.dtype, rows: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return F.gelu(F.linear(x, weight, bias))
 
-    return linear, tuple(_random(*shape, dtype=dtype) / 8 for shape in ((8192, 4096), (4096, 4096), (4096,)))
+    return linear, tuple(_random(*shape, dtype=dtype) / 8 for shape in ((rows, 4096), (4096, 4096), (4096,)))
 
 
-def _embedding_bag(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+def _embedding_bag(dtype: torch.dtype, rows: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     def bag(indices: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         return F.embedding_bag(indices, table, mode="sum")
 
-    return bag, (torch.randint(1_000_000, (16384, 32), device="cuda"), _random(1_000_000, 64, dtype=dtype))
+    return bag, (torch.randint(1_000_000, (rows, 32), device="cuda"), _random(1_000_000, 64, dtype=dtype))
 
 
-def _index_add(dtype: torch.dtype) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+def _index_add(dtype: torch.dtype, rows: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
     def add(base: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         return base.index_add(0, index, source)
 
     return add, (
-        _random(65536, 256, dtype=dtype),
-        torch.randint(65536, (131072,), device="cuda"),
-        _random(131072, 256, dtype=dtype),
+        _random(rows, 256, dtype=dtype),
+        torch.randint(rows, (2 * rows,), device="cuda"),
+        _random(2 * rows, 256, dtype=dtype),
     )
 
 
+def _square(function: Callable[..., Any], operands: int) -> Make:
+    return lambda dtype, rows: (function, tuple(_random(rows, 8192, dtype=dtype) for _ in range(operands)))
+
+
+def _transposed(dtype: torch.dtype, rows: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+    return lambda a, b: a.t() + b, (_random(8192, rows, dtype=dtype), _random(rows, 8192, dtype=dtype))
+
+
 MICROS = [
-    Micro("pointwise", lambda dtype: (_chain, tuple(_random(8192, 8192, dtype=dtype) for _ in range(3))), _all),
-    Micro("softmax", _unary(lambda x: x.softmax(-1), 16384, 4096), _all),
-    Micro("softmax_wide", _unary(lambda x: x.softmax(-1), 2048, 50304), _all),
-    Micro("layer_norm", _norm(_layer_norm, False, 2), _all),
-    Micro("layer_norm_training", _norm(_layer_norm, True, 2), _training, backward=True),
-    Micro("rms_norm", _norm(_rms_norm, False, 1), _all),
-    Micro("rms_norm_training", _norm(_rms_norm, True, 1), _rms_norm_training, backward=True),
-    Micro("cross_entropy", _cross_entropy(False), _all),
-    Micro("cross_entropy_training", _cross_entropy(True), _all, backward=True),
-    Micro("linear_cross_entropy_training", _linear_cross_entropy, _logits, backward=True, products=_linear_products),
-    Micro("gelu_bias", _norm(_gelu_bias, False, 1), _all),
-    Micro("gelu_bias_dropout", _norm(_gelu_bias_dropout, False, 1), _all),
-    Micro("gelu_bias_dropout_training", _norm(_gelu_bias_dropout, True, 1), _dropout_training, backward=True),
-    Micro(
-        "transpose_add",
-        lambda dtype: (lambda a, b: a.t() + b, (_random(8192, 8192, dtype=dtype), _random(8192, 8192, dtype=dtype))),
-        _all,
-    ),
-    Micro("sum_rows", _unary(lambda x: x.sum(1), 8192, 8192), _all),
-    Micro("sum_columns", _unary(lambda x: x.sum(0), 8192, 8192), _all),
-    Micro("sum_all", _unary(lambda x: x.sum(), 8192, 8192), _all),
-    Micro("cumsum", _unary(lambda x: x.cumsum(1), 8192, 8192), _all),
-    Micro("embedding_bag", _embedding_bag, _bag),
-    Micro("index_add", _index_add, _added),
-    Micro("matmul_gelu", _matmul_gelu, _nothing, products=lambda x, weight, bias: torch.mm(x, weight.t())),
+    Micro("pointwise", 8192, _square(_chain, 3), _all),
+    Micro("softmax", 16384, _unary(lambda x: x.softmax(-1), 4096), _all),
+    Micro("softmax_wide", 2048, _unary(lambda x: x.softmax(-1), 50304), _all),
+    Micro("layer_norm", 16384, _norm(_layer_norm, False, 2), _all),
+    Micro("layer_norm_training", 16384, _norm(_layer_norm, True, 2), _training, backward=True),
+    Micro("rms_norm", 16384, _norm(_rms_norm, False, 1), _all),
+    Micro("rms_norm_training", 16384, _norm(_rms_norm, True, 1), _rms_norm_training, backward=True),
+    Micro("cross_entropy", 8192, _cross_entropy(False), _all),
+    Micro("cross_entropy_training", 8192, _cross_entropy(True), _all, backward=True),
+    Micro("linear_cross_entropy_training", 8192, _linear_cross_entropy, _logits, backward=True, products=_linear_products),
+    Micro("gelu_bias", 16384, _norm(_gelu_bias, False, 1), _all),
+    Micro("gelu_bias_dropout", 16384, _norm(_gelu_bias_dropout, False, 1), _all),
+    Micro("gelu_bias_dropout_training", 16384, _norm(_gelu_bias_dropout, True, 1), _dropout_training, backward=True),
+    Micro("transpose_add", 8192, _transposed, _all),
+    Micro("sum_rows", 8192, _square(lambda x: x.sum(1), 1), _all),
+    Micro("sum_columns", 8192, _square(lambda x: x.sum(0), 1), _all),
+    Micro("sum_all", 8192, _square(lambda x: x.sum(), 1), _all),
+    Micro("cumsum", 8192, _square(lambda x: x.cumsum(1), 1), _all),
+    Micro("embedding_bag", 16384, _embedding_bag, _bag),
+    Micro("index_add", 65536, _index_add, _added),
+    Micro("matmul_gelu", 8192, _matmul_gelu, _nothing, products=lambda x, weight, bias: torch.mm(x, weight.t())),
 ]
 
 
@@ -213,7 +223,8 @@ class Timer:
     def flush(self, writes: bool) -> None:
         self.block.zero_() if writes else self.block.amax()
 
-    def samples(self, calls: dict[str, Callable[[], Any]], writes: bool = True) -> dict[str, float]:
+    def samples(self, calls: dict[str, Callable[[], Any]], writes: bool = True, repeats: int = 1) -> dict[str, float]:
+        """Of one call each, or of ``repeats`` in a row, before which nothing is flushed."""
         times: dict[str, list[float]] = {name: [] for name in calls}
         for call in calls.values():
             for _ in range(3):
@@ -222,13 +233,15 @@ class Timer:
             for name, call in calls.items():
                 start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                 torch.cuda.synchronize()
-                torch.cuda._sleep(2_000_000)  # 1 ms: the host runs ahead
-                self.flush(writes)
+                torch.cuda._sleep(2_000_000 * repeats)  # 1 ms for each: the host runs ahead
+                if repeats == 1:
+                    self.flush(writes)
                 start.record()
-                call()
+                for _ in range(repeats):
+                    call()
                 end.record()
                 end.synchronize()
-                times[name].append(start.elapsed_time(end) * 1e3)
+                times[name].append(start.elapsed_time(end) * 1e3 / repeats)
         return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -248,20 +261,37 @@ def _copies(moved: Sequence[int]) -> Callable[[], None]:
     return call
 
 
+def _step(micro: Micro, function: Callable[..., Any], call: Callable[..., Any], inputs: Any) -> Callable[[], Any]:
+    """``call``, which does what ``function`` does, with its backward where that is measured."""
+    if not micro.backward:
+        return lambda: call(*inputs)
+    tangent = torch.ones_like(function(*inputs))
+    return lambda: _training_step(call, inputs, tangent)
+
+
+def _in_cache(micro: Micro, dtype: torch.dtype, timer: Timer, moved: int) -> float | None:
+    """Microseconds that ours would take if all rows stayed in the cache; None where too few rows fit."""
+    few = micro.rows * IN_CACHE // max(moved, 1) // 2 // FEWEST_ROWS * FEWEST_ROWS
+    if few == 0:
+        return None
+    steps = {}
+    for rows in (few, 2 * few):
+        function, inputs = micro.make(dtype, rows)
+        if sum(map(_bytes, inputs)) > IN_CACHE:
+            return None
+        steps[str(rows)] = _step(micro, function, torchstrata.compile(function, dynamic=False), inputs)
+    times = timer.samples(steps, repeats=REPEATS)
+    return round((times[str(2 * few)] - times[str(few)]) / few * micro.rows, 1)
+
+
 def run(micro: Micro, dtype: torch.dtype, timer: Timer, alone: bool) -> dict[str, Any]:
     """One row: share of the speed of copies of as many bytes and of the library's products; times over ours."""
     torch.manual_seed(0)
-    function, inputs = micro.make(dtype)
+    function, inputs = micro.make(dtype, micro.rows)
     calls = {"eager": function, "ours": torchstrata.compile(function)}
     if not alone:
         calls["torch.compile"] = torch.compile(function)
-    steps: dict[str, Callable[[], Any]] = {}
-    for name, call in calls.items():
-        if micro.backward:
-            tangent = torch.ones_like(function(*inputs))
-            steps[name] = lambda call=call, tangent=tangent: _training_step(call, inputs, tangent)
-        else:
-            steps[name] = lambda call=call: call(*inputs)
+    steps = {name: _step(micro, function, call, inputs) for name, call in calls.items()}
     results = steps["ours"]()
     results = results if isinstance(results, tuple) else (results,)
     moved = micro.moved(inputs, results)
@@ -271,10 +301,14 @@ def run(micro: Micro, dtype: torch.dtype, timer: Timer, alone: bool) -> dict[str
         detached = [value.detach() for value in inputs]
         steps["products"] = lambda: micro.products(*detached)  # type: ignore[misc]
     times = timer.samples(steps, writes=sum(map(_bytes, results)) > CACHE)
+    measurable = not micro.backward and micro.products is None
+    in_cache = _in_cache(micro, dtype, timer, sum(moved)) if measurable else None
     return {
         "kernel": micro.name,
         "dtype": str(dtype).removeprefix("torch."),
         "us": round(times["ours"], 1),
+        "copies_us": round(times.get("copies", 0.0), 1),
+        "in_cache_us": in_cache if in_cache is not None and 0 < in_cache < times["ours"] else None,
         "of_copy": round((times.get("copies", 0.0) + times.get("products", 0.0)) / times["ours"], 2),
         "over_torch_compile": round(times.get("torch.compile", 0.0) / times["ours"], 2),
         "over_eager": round(times["eager"] / times["ours"], 2),

@@ -35,6 +35,12 @@ def with_ratios(row: Row) -> Row:
     return made
 
 
+def in_cache(row: Row) -> str:
+    """The time without memory's, where it was measured."""
+    found = row.get("in_cache_us")
+    return "" if found is None else f"{found}{' (arithmetic)' if found > 0.9 * row['copies_us'] else ''}"
+
+
 def host_times(launches: Row) -> list[str]:
     """What a call costs the host."""
     rows = [row | {"ours": row.get("ours_us", row.get("host_us", row.get("ours_host_us")))} for row in launches["rows"]]
@@ -87,12 +93,16 @@ def page(micro: Row, models: Row, launches: Row) -> str:
         "for matrix products, the library's time is added. Bytes are the least that eager mode's meaning takes:",
         "a caller may write to an input between forward and backward, so that `rms_norm_training` (bfloat16) keeps a copy, and",
         "`gelu_bias_dropout_training` a sum and a mask. `cross_entropy_training` reads the logits and writes their gradient in",
-        "forward; backward finds that its tangent is 1. Random numbers are bound by arithmetic: `gelu_bias` has none.",
+        "forward; backward finds that its tangent is 1.",
+        '"In cache" is what as many rows would take ours if they stayed in the L2 cache, measured',
+        "on a few rows done again and again (not for training, nor for rows so wide that too few of them fit). Where that is",
+        "longer than nine tenths of the copies' time, arithmetic is the bound: random numbers take ten rounds of Philox.",
         "",
     ]
     lines += ["![torch.compile's time over ours](gpu_micro.svg)", ""]
     lines += table(kernels, {
-        "kernel": field("kernel"), "dtype": field("dtype"), "us": field("us"), "of a copy": field("of_copy"),
+        "kernel": field("kernel"), "dtype": field("dtype"), "us": field("us"), "in cache": in_cache,
+        "of a copy": field("of_copy"),
         "over torch.compile": field("over_torch_compile"), "over eager": field("over_eager"),
     })  # fmt: skip
     return "\n".join([*lines, *host_times(launches)]) + "\n"

@@ -56,3 +56,4 @@ def test_configurations_shrink():
         steps = list(smaller(config))
         sizes = [c.x * c.y * c.r * c.num_stages for c in (config, *steps)]
         assert steps and sizes == sorted(sizes, reverse=True)
+    assert next(smaller(Config(x=1, r=4096, num_warps=16, grid=132))) == Config(x=1, r=4096, num_warps=16)

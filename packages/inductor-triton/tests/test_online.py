@@ -113,3 +113,60 @@ def rows(x: In('bfloat16', {5 * length}), out: Out('float32', {5 * length})):
     source = run(text, x, torch.zeros(5 * length), ulps=20, config=Config(x=1, r=16, num_warps=1), ptx=(90,))
     assert source.count("held") >= 4
     assert source.count("tl.load(x") < 3 * (-(-length // 16))
+
+
+KEPT = """
+@kernel(device='cuda')
+def loss(x: In('bfloat16', {size}), place: In('int64', {rows}), out: Out('float32', {rows}), g: Out('bfloat16', {size})):
+    for i in range({rows}):
+        p = load(place, [i], 'int64')
+        for r in reduce({columns}):
+            a0 = load(x, [{columns}*i + r], 'bfloat16')
+            a = cast(a0, 'float32')
+            m = reduce('max', a, 'float32')
+        for r in reduce({columns}):
+            b0 = load(x, [{columns}*i + r], 'bfloat16')
+            b = cast(b0, 'float32')
+            d = sub(b, m)
+            e = exp(d)
+            s = reduce('sum', e, 'float32')
+        store(out, [i], s)
+        l = log(s)
+        for r in reduce({columns}):
+            c0 = load(x, [{columns}*i + r], 'bfloat16')
+            c = cast(c0, 'float32')
+            f = sub(c, m)
+            h = sub(f, l)
+            q = exp(h)
+            k = index_expr(r, 'int64')
+            t = eq(k, p)
+            one = constant(1.0, 'float32')
+            zero = constant(0.0, 'float32')
+            w = where(t, one, zero)
+            v = sub(q, w)
+            u = cast(v, 'bfloat16')
+            store(g, [{columns}*i + r], u)
+"""
+
+
+@pytest.mark.parametrize("columns", [96, 104])
+@pytest.mark.parametrize("block", [1, 2])
+def test_kept_rows(run, columns: int, block: int):
+    x = torch.randn(7, columns).bfloat16()
+    x[0], x[1, 3], x[2, 30], x[3, :20], x[4, 5], x[5] = -torch.inf, torch.inf, torch.nan, -torch.inf, 90, -3.3895e38
+    x[6], x[6, ::9] = -3.3895e38, 2.5e38
+    places = torch.tensor([3, 0, -1, 90, columns, 7, 9])
+    tensors = x.flatten(), places, torch.zeros(7), torch.zeros(7 * columns).bfloat16()
+    config = Config(x=block, r=32, num_warps=1, grid=2)
+    found = run(KEPT.format(columns=columns, rows=7, size=7 * columns), *tensors, config=config, ulps=128, ptx=(80, 90))
+    assert "for rbase" not in found and found.count("tl.load(x") == -(-columns // 32)
+
+
+def test_wide_rows_of_16_bits_are_kept():
+    def chosen(columns: int, rows: int = 8192) -> Config:
+        kernel = parse_kernel(KEPT.format(columns=columns, rows=rows, size=rows * columns))
+        return tiling.choose_tiling(kernel).config
+
+    assert chosen(50304).grid and chosen(32768 + 8).grid
+    assert not chosen(50257).grid, "rows that begin anywhere can't be fetched ahead"
+    assert not chosen(65536).grid and not chosen(50304, 64).grid

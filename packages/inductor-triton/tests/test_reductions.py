@@ -237,4 +237,4 @@ def test_columns_of_many_operands_take_few_elements_per_program():
     """They wait for memory, so many small programs do; long arithmetic shares what it computes over wide ones."""
     work = Workload(256, 100352, 2, operations=LONG_COLUMNS + 1, inner_contiguous=False)
     assert reduction(work) == Config(x=64, r=16, num_warps=2)
-    assert reduction(replace(work, long_arithmetic=True)) == Config(x=256, r=8, num_warps=8)
+    assert reduction(replace(work, long_arithmetic=True)) == Config(x=256, r=4, num_warps=8)

@@ -155,8 +155,10 @@ def exp32(x):
 
 
 def exp16(x):
-    """e**x; relative error below 1e-5: enough where 16 bits are kept of the result."""
-    return exp2_32(x * 1.44269504)
+    """e**x; relative error below 1e-5: enough where 16 bits are kept of the result. A square is subnormal where its root,
+    which takes one instruction, is not."""
+    root = tl.exp2(x * 0.72134752)
+    return root * root
 
 
 def split_log32(x):

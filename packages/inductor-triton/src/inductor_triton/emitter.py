@@ -92,6 +92,7 @@ class Emitter:
         self.eviction: dict[str, str] = {}
         self.hold = 0
         self.rest: int | None = None
+        self.starts: dict[str, tuple[str, str]] = {}
         self.held: dict[int, dict[object, Term]] = {}
         self.position_of_block = 0
         self.at_least_one: set[str] = set()
@@ -139,8 +140,10 @@ class Emitter:
             self.symbols[size] = Term(self.name(size.name), NOTHING, torch.int64)
         reduction = self.tiling.reduction
         if self.tiling.config.grid:
-            if reduction is not None:
+            if reduction is not None and self.tiling.config.persistent:
                 self._emit_axis(reduction, "")
+            elif reduction is not None:
+                self._mark(reduction)
             self._start_walk()
             return
         self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
@@ -210,6 +213,9 @@ class Emitter:
             text = f"({text}){self.index_cast}" if offset else f"{text}{self.index_cast}"
         number = offset.removesuffix(f" * {axis.block_name} + ")
         blocks = (number, axis.block) if number != offset and axis.block > 1 else None
+        if len(axis.loops) == 1 and offset:
+            lanes = f"tl.arange(0, {axis.block_name}){expand}"
+            self.starts[axis.loops[0].symbol.name] = lanes, offset.removesuffix(" + ")
         self._emit_loops(axis.loops, text, f"{axis.name}index", frozenset(axis.name), blocks)
         if axis.masked and axis.name not in self.unmasked:
             self.line(f"{axis.name}mask = {self.position(axis)} < {self.index(axis.extent)[0]}")

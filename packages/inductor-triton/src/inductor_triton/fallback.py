@@ -63,7 +63,9 @@ def _regenerated(part: KernelSource, config: Config) -> KernelSource:
 def smaller(config: Config) -> Iterator[Config]:
     """Configurations of fewer registers and less shared memory, step by step."""
     for _ in range(ATTEMPTS):
-        if config.num_stages > 1:
+        if config.grid and not config.persistent and config.x == config.y == 1:
+            config = replace(config, grid=0)
+        elif config.num_stages > 1:
             config = replace(config, num_stages=config.num_stages - 1)
         elif config.y > 16 and config.y >= config.x:
             config = replace(config, y=config.y // 2)

@@ -16,6 +16,8 @@ PERSISTENT_BYTES = 32768
 STREAM_BYTES = 8192
 REREAD_BLOCK = 4096
 HELD_ROW = 40960
+KEPT_BYTES = 57344, 106496
+"""Of rows of which one stays in the registers of 16 warps while the next two come into shared memory."""
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
 SHORT_COLUMN = 1024
@@ -49,7 +51,7 @@ class Config:
 class Workload:
     """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type that is moved
     along the rows; ``scans`` along the rows; ``adds`` to sums over the rows; ``passes`` over a row beyond one block;
-    ``gathers`` rows at indices from memory."""
+    ``gathers`` rows at indices from memory; ``row_bytes`` what several passes read of a row, 0 where they could not keep it."""
 
     points: int
     reduction: int
@@ -62,6 +64,7 @@ class Workload:
     scans: bool = False
     adds: bool = False
     gathers: bool = False
+    row_bytes: int = 0
 
 
 def next_power_of_two(value: int) -> int:
@@ -98,6 +101,10 @@ def reduction(work: Workload) -> Config:
 def _row_reduction(work: Workload) -> Config:
     length = next_power_of_two(work.reduction)
     persistent = work.static and work.reduction > 0 and length * work.itemsize <= PERSISTENT_BYTES
+    is_long = work.operations > LONG_ROWS
+    is_kept = is_long and work.itemsize == 2 and KEPT_BYTES[0] <= work.row_bytes <= KEPT_BYTES[1]
+    if is_kept and work.points >= 2 * ROWS_PER_PROGRAM * MULTIPROCESSORS:
+        return Config(x=1, r=4096, num_warps=16, grid=MULTIPROCESSORS)
     # What is read once need not stay in registers: few warps with several blocks in flight are faster.
     is_stream = work.passes == 1 and not work.scans and not work.adds and length * work.itemsize >= STREAM_BYTES
     # Wide rows whose passes are cheap are read again rather than kept: the cache is told when it may drop them.
@@ -111,7 +118,7 @@ def _row_reduction(work: Workload) -> Config:
             warps, each = (4, 16 // work.itemsize) if work.long_arithmetic else (_clamp(length // 512, 4, 16), 8)
         else:  # more warps per row mean fewer rows at a time, which a second pass finds in the cache
             is_held = work.static and work.reduction >= HELD_ROW  # its end then stays in registers
-            half = 8 if is_held and work.operations > LONG_ROWS else 16
+            half = 8 if is_held and is_long else 16
             warps, each = 32 if work.itemsize > 2 else half, 8 if is_held else max(4, 16 // work.itemsize)
         block = max(min(length, warps * 32 * each), 16)
         if work.passes == 1 and work.static and work.reduction == 2 * block and warps == 16:
@@ -144,10 +151,10 @@ def _column_reduction(work: Workload) -> Config:
     if work.static and 0 < work.reduction <= TILE_ROWS and not (is_wide or work.gathers or work.scans):
         return _tile_of_columns(work, min(columns, 64), length)
     persistent = work.static and work.reduction > 0 and length <= 32
-    is_heavy = is_long and not is_wide  # of many operands: few elements per program leave room for others' loads
-    rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_heavy else 1))
+    # Of many operands or long arithmetic: few elements per program leave room for others' loads.
+    rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_long else 1))
     # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.
-    warps = columns * rows // (2048 if work.gathers else 512 if is_heavy else 256)
+    warps = columns * rows // (2048 if work.gathers else 128 if is_wide else 512 if is_long else 256)
     return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_wide else 4))
 
 

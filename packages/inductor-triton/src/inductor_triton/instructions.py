@@ -53,6 +53,7 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
     text = f"tl.load({', '.join(arguments)}{policy})"
     if (
         emitter.walk is not None
+        and emitter.tiling.config.persistent
         and wanted == {"r"}
         and buffer not in emitter.versions
         and not guards
@@ -187,8 +188,19 @@ def _equal(emitter: Emitter, step: Instruction) -> Term:
             narrowed = emitter.define(f"{other}_place", text, terms[1].dims, torch.int32, key=text)
             dims, place_text = terms[0].dims | terms[1].dims, emitter.index(expr)[0]
             place_text = place_text if place_text.isidentifier() else f"({place_text})"
+            if str(expr) in emitter.starts:  # the lanes of a thread are constants, its places are not
+                lanes, start = emitter.starts[str(expr)]
+                text = f"{lanes} == {_late(emitter, narrowed.text)} - ({start})"
+                return emitter.define(step.result, text, dims, torch.bool)
             return emitter.define(step.result, f"{place_text} == {narrowed.text}", dims, torch.bool)
     return _elementwise(emitter, step)
+
+
+def _late(emitter: Emitter, place: str) -> str:
+    """``place``, known no earlier than a sum of the row: what is compared before would take the registers of kept rows."""
+    sums = [emitter.values[name].text for name in sorted(emitter.at_least_one) if name in emitter.values]
+    is_kept = emitter.tiling.config.grid and not emitter.tiling.config.persistent
+    return f"({place} + ({sums[0]} < 0.0).to(tl.int32))" if is_kept and sums else place
 
 
 def _erf(emitter: Emitter, step: Instruction) -> Term:
@@ -227,6 +239,25 @@ def _only_multiplied(emitter: Emitter, step: Instruction) -> bool:
     return all(other.op == "mul" for other in steps(emitter.kernel) if result in other.args)
 
 
+def _exp(emitter: Emitter, step: Instruction) -> Term:
+    """exp(a - log b) as exp(a) / b where b is a sum of such exp(a) and 16 bits are kept."""
+    known = {str(other.result): other for other in steps(emitter.kernel)}
+    difference = known.get(str(step.args[0]))
+    log = known.get(str(difference.args[1])) if difference is not None and difference.op == "sub" else None
+    if difference is None or log is None or log.op != "log" or str(log.args[0]) not in emitter.at_least_one:
+        return _elementwise(emitter, step)
+    if step.result is None or step.result not in emitter.narrow:
+        return _elementwise(emitter, step)
+    power, inverse = emitter.operand(difference.args[0]), _inverse(emitter, log.args[0])
+    dims = power.dims | inverse.dims
+    return emitter.define(step.result, f"exp16({power.text}) * {inverse.text}", dims, torch.float32)
+
+
+def _inverse(emitter: Emitter, value: object) -> Term:
+    term = emitter.operand(value)
+    return emitter.define(f"{value}_inverse", f"1.0 / {term.text}", term.dims, torch.float32)
+
+
 def _elementwise(emitter: Emitter, step: Instruction) -> Term:
     assert step.dtype is not None and step.result is not None
     terms = [emitter.operand(arg) for arg in step.args]
@@ -234,9 +265,7 @@ def _elementwise(emitter: Emitter, step: Instruction) -> Term:
     inline = step.op in ops.INFIX and any(term.literal is None for term in terms)
     texts = [term.literal if inline and term.literal is not None else term.text for term in terms]
     if step.op == "div" and isinstance(step.args[1], Value) and step.args[1].name in emitter.at_least_one:
-        name = step.args[1].name
-        inverse = emitter.define(f"{name}_inverse", f"1.0 / {texts[1]}", terms[1].dims, torch.float32)
-        return emitter.define(step.result, f"{texts[0]} * {inverse.text}", dims, step.dtype)
+        return emitter.define(step.result, f"{texts[0]} * {_inverse(emitter, step.args[1]).text}", dims, step.dtype)
     op = _rounded(emitter, step)
     texts = texts if op == step.op else [term.text for term in terms]
     text = ops.elementwise(op, terms[-1].dtype, texts, step.result in emitter.narrow)
@@ -252,4 +281,5 @@ def _rounded(emitter: Emitter, step: Instruction) -> str:
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
     "uniform": _uniform, "lt": _less, "eq": _equal, "erf": _erf, "add": _add,
+    "exp": _exp,
 }  # fmt: skip

@@ -143,6 +143,7 @@ def describe(kernel: Kernel) -> Workload:
         adds=any(step.op == "store" and step.args[3] == "add" for step in steps(kernel)),
         scans=any(step.op == "scan" for step in steps(kernel)),
         gathers=any(step.op == "indirect" for step in steps(kernel)),
+        row_bytes=_kept_bytes(kernel),
     )
 
 
@@ -177,12 +178,37 @@ def _bytes_along(kernel: Kernel, loop: Range) -> int:
 def held_blocks(kernel: Kernel, tiling: Tiling) -> int:
     """Blocks at the end of a long row that stay in registers from its first pass to its last."""
     axis, work = tiling.reduction, describe(kernel)
+    if axis is not None and tiling.config.grid:
+        return work.reduction // axis.block
     if axis is None or not work.static or work.passes < 2 or work.scans or work.adds or not work.inner_contiguous:
         return 0
     first = next(body for body in kernel.bodies if body.inner)
     read = {step.args[0] for step in first.instructions if step.op == "load"}
     held = HELD_ELEMENTS * 32 * tiling.config.num_warps // (axis.block * tiling.config.x * max(1, len(read)))
     return held if 0 < held < work.reduction // axis.block else 0
+
+
+def _kept_bytes(kernel: Kernel) -> int:
+    """Bytes of a row that one pass after the other reads and none writes, by whole 16 bytes from aligned places; else 0."""
+    extent = integer(kernel.reduction[0].extent) if len(kernel.reduction) == 1 else None
+    others = any(step.op in ("scan", "indirect") or (step.op == "store" and step.args[3] == "add") for step in steps(kernel))
+    if extent is None or others or kernel.sizes or _passes(kernel) < 2:
+        return 0
+    row, sizes = kernel.reduction[0].symbol, {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers}
+    stored = {step.args[0] for step in steps(kernel) if step.op == "store"}
+    found: dict[str, int] = {}
+    for step in steps(kernel):
+        index = index_of(step) if step.op == "load" else None
+        if index is None or row not in index.free_symbols:
+            continue
+        name, lanes = str(step.args[0]), 16 // sizes[str(step.args[0])]
+        starts = [stride(index, item.symbol) for item in kernel.ranges]
+        first = index.subs(dict.fromkeys(index.free_symbols, 0))
+        aligned = all(start is not None and start % lanes == 0 for start in (*starts, first))
+        if name in stored or step.args[2] is not None or stride(index, row) != 1 or not any(starts) or not aligned:
+            return 0
+        found[f"{name} {index}"] = extent * sizes[name]
+    return sum(found.values()) if len(found) <= 2 else 0
 
 
 def bytes_per_thread(kernel: Kernel, tiling: Tiling) -> int:
