@@ -13,11 +13,13 @@ INLINE two<vf> raise(both_halves x) {
 }
 #endif
 INLINE f32 raise(bf16 x) { return __builtin_bit_cast(f32, (u32)x.bits << 16); }
-INLINE vbf round_bf16(vf x) {                                // to nearest even; a NaN stays one
+INLINE vu bf16_bits(vf x) {                                  // to nearest even; a NaN stays one
   vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
-  return {CONVERT((x != x) ? (vu)(vi{} + 0x7fc0) : r, vh)};
+  return (x != x) ? (vu)(vi{} + 0x7fc0) : r;
 }
+INLINE vbf round_bf16(vf x) { return {CONVERT(bf16_bits(x), vh)}; }
 #if HAVE_AVX512 && defined(__AVX512BF16__)
+#define HAVE_PACKED_BF16 1
 #if __has_builtin(__builtin_ia32_cvtne2ps2bf16_v32bf)        // gcc 13 has it by another name
 #define TWO_TO_BF16 __builtin_ia32_cvtne2ps2bf16_v32bf
 #else
@@ -43,6 +45,12 @@ INLINE two<vbf> to_bf16(two<vf> x) {
 }
 #else
 INLINE vbf to_bf16(vf x) { return round_bf16(x); }
+#if HAVE_AVX2
+#define HAVE_PACKED_BF16 1
+INLINE both_halves packed_bf16(two<vf> x) {                  // packing works on halves of registers, the permutation joins them
+  return (both_halves)__builtin_ia32_permdi256((vq)__builtin_ia32_packusdw256((vi)bf16_bits(x.a), (vi)bf16_bits(x.b)), 0xd8);
+}
+#endif
 #endif
 INLINE vf rounded(tag<bf16>, vf x) {                         // to bf16 and back
   vu u = (vu)x, r = (u + 0x7fffu + ((u >> 16) & 1)) & 0xffff0000u;

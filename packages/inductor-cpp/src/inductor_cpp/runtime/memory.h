@@ -136,7 +136,7 @@ template <int W> INLINE vec<f32, W> load_raised(const bf16* p, part n) { return 
 template <int W, class N> INLINE vec<f32, W> load_raised(const bf16* p, N n) { return cast<f32>(load<W>(p, n)); }
 #endif
 INLINE void put_rounded(bf16* p, vf v) { put(p, to_bf16(v).bits); }
-#if HAVE_AVX512 && defined(__AVX512BF16__)
+#if HAVE_PACKED_BF16
 INLINE void put_rounded(bf16* p, two<vf> v) { put(p, packed_bf16(v)); }   // one store, and no halves to take apart
 #endif
 template <class H> INLINE void put_rounded(bf16* p, two<H> v) { put_rounded(p, v.a); put_rounded(p + sizeof(H) / 4, v.b); }

@@ -98,9 +98,16 @@ INLINE vq widened(half_i x) { return __builtin_ia32_pmovsxdq512_mask(x, vq{}, -1
 INLINE vd widened(half_f x) { return __builtin_ia32_cvtps2pd512_mask(x, vd{}, -1, 4); }
 INLINE vq truncated(half_f x) { return __builtin_ia32_cvttps2qq512_mask(x, vq{}, -1, 4); }
 #else
-INLINE vu widened(vh x) { return CONVERT(x, vu); }
 #define WIDENED(V, from) INLINE V widened(from x) { return CONVERT(x, V); }
-WIDENED(vi, vs) WIDENED(vi, vb) WIDENED(vi, vub) WIDENED(vq, half_i) WIDENED(vd, half_f)
+#if HAVE_AVX2
+INLINE vu widened(vh x) { return (vu)__builtin_ia32_pmovzxwd256((vs)x); }
+INLINE vi widened(vs x) { return __builtin_ia32_pmovsxwd256(x); }
+INLINE vq widened(half_i x) { return __builtin_ia32_pmovsxdq256(x); }
+INLINE vd widened(half_f x) { return __builtin_ia32_cvtps2pd256(x); }
+#else
+WIDENED(vu, vh) WIDENED(vi, vs) WIDENED(vq, half_i) WIDENED(vd, half_f)
+#endif
+WIDENED(vi, vb) WIDENED(vi, vub)
 INLINE vq truncated(half_f x) { return CONVERT(x, vq); }
 #endif
 INLINE vqq widen(vi m) { return {widened(low_half(m)), widened(high_half(m))}; }
