@@ -122,8 +122,11 @@ def test_named_and_callable_backends() -> None:
     ("arguments", "message"),
     [
         ({"mode": "fastest"}, "unknown mode 'fastest'.*default"),
-        ({"backend": "no-such"}, "no-such"),
+        ({"mode": ["default"]}, "unknown mode"),
+        ({"dynamic": "yes"}, "dynamic must be True, False or None"),
+        ({"backend": "no-such"}, "no-such.*aot_eager.*torchstrata"),
         ({"backend": 3}, "backend must be a name or a callable"),
+        ({"options": ["fusion"]}, "mapping of names to values, not list"),
         ({"options": {"fusion": True}}, "unknown option 'fusion'.*fallback"),
         ({"options": {"fallback": "never"}}, "'fallback' is 'never'.*'eager' or 'error'"),
     ],
@@ -133,9 +136,55 @@ def test_bad_arguments_say_what_is_valid(arguments, message) -> None:
         torchstrata.compile(lambda x: x, **arguments)
 
 
-def test_not_callable() -> None:
-    with pytest.raises(torchstrata.UsageError, match="function or a torch.nn.Module, not int"):
-        torchstrata.compile(3)
+@pytest.mark.parametrize(("given", "message"), [(3, "a torch.nn.Module or a class, not int"), (int, "instances of int")])
+def test_not_callable(given, message) -> None:
+    with pytest.raises(torchstrata.UsageError, match=message):
+        torchstrata.compile(given)
+
+
+def test_compile_fx_refuses_what_is_no_graph() -> None:
+    with pytest.raises(torchstrata.UsageError, match="a torch.fx.GraphModule, not function"):
+        torchstrata.compile_fx(lambda x: x, [])
+
+
+def test_disabled_is_the_original() -> None:
+    model = Scale()
+    assert torchstrata.compile(model, disable=True) is model
+    assert torchstrata.compile(disable=True)(_fail) is _fail
+
+
+def test_every_listed_backend_compiles() -> None:
+    x = torch.randn(3)
+    for name in torchstrata.list_backends():
+        assert torch.equal(torchstrata.compile(lambda x: x + 2, backend=name)(x), x + 2), name
+
+
+def test_decorated_class_compiles_its_instances() -> None:
+    @torchstrata.compile
+    class Shift(Scale):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    @torchstrata.compile(fullgraph=True)
+    class Add:
+        def __call__(self, x):
+            return x + 1
+
+    x = torch.randn(3)
+    assert torch.equal(Shift()(x), x * 2 + 1)
+    assert torch.equal(Add()(x), x + 1)
+    assert torchstrata.counters["graphs"] == 2
+
+
+def test_compiled_method_is_part_of_the_graph_around_it() -> None:
+    class Twice(torch.nn.Module):
+        @torchstrata.compile
+        def forward(self, x):
+            return x * 2
+
+    model, x = Twice(), torch.randn(3)
+    assert torch.equal(torchstrata.compile(lambda x: model(x) + 1, fullgraph=True)(x), x * 2 + 1)
+    assert torchstrata.counters["graphs"] == 1
 
 
 def test_raising_backend_is_named() -> None:

@@ -42,13 +42,13 @@ class Optimizer:
         self.region = make_region(policy)
 
     def __call__(self, target: Any) -> Any:
-        """A callable that runs ``target`` with capture."""
+        """A callable that runs ``target`` with capture; a class is itself, and its instances run so."""
         if isinstance(target, _OptimizedModule):
             target = target._orig_mod
         if isinstance(target, torch.nn.Module):
             return _OptimizedModule(target, self)
         if isinstance(target, type):
-            raise UserError(f"optimize needs a function, method or module, not the class {target.__name__}")
+            return self._capture_calls_of_instances(target)
         if not callable(target):
             raise UserError(f"optimize needs something that can be called, not {type(target).__name__}")
         inner = innermost_function(target)
@@ -57,6 +57,16 @@ class Optimizer:
             target = inner = _caller_of(target)
         self.policy.roots.add(id(inner.__code__))
         return wrap_callable(target, self.region)
+
+    def _capture_calls_of_instances(self, cls: type) -> type:
+        name = "forward" if issubclass(cls, torch.nn.Module) else "__call__"
+        method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+        if not isinstance(method, types.FunctionType):
+            raise UserError(
+                f"optimize needs something that can be called; instances of {cls.__name__} have no {name} in Python"
+            )
+        setattr(cls, name, self(method))
+        return cls
 
 
 def _caller_of(target: Callable[..., Any]) -> types.FunctionType:

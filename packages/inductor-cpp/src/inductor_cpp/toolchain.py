@@ -124,10 +124,10 @@ def find_toolchain() -> Toolchain:
 
 
 def doctor() -> dict[str, str]:
-    """What a build would use, as text: compiler, version, instruction set, OpenMP runtime, threads, and the problem if any."""
-    report = {"isa": detect_isa(), "openmp": find_openmp(), "threads": str(torch.get_num_threads())}
+    """What a build would use, as text: compiler, version, instruction set, OpenMP runtime, threads; or the problem."""
+    found = {"openmp": find_openmp(), "threads": str(torch.get_num_threads())}
     try:
         toolchain = find_toolchain()
     except BuildError as error:
-        return {"compiler": "missing", "problem": str(error), **report}
-    return {"compiler": toolchain.compiler, "version": toolchain.version, **report}
+        return {"problem": str(error), **found}
+    return {"compiler": toolchain.compiler, "version": toolchain.version, "isa": toolchain.isa, **found}

@@ -1,14 +1,38 @@
-"""The PyTorch 2 compiler system as one call: ``torchstrata.compile(model)``."""
+"""The PyTorch 2 compiler system as one call: ``torchstrata.compile(model)``.
 
-from torchstrata.api import compile, compile_fx, reset
+What programs say about capture (``disable``, ``graph_break``, ``mark_dynamic``, ``explain``, ...) is ``bytecode_dynamo``'s.
+"""
+
+from bytecode_dynamo import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    error_on_graph_break,
+    explain,
+    graph_break,
+    is_compiling,
+    mark_dynamic,
+    mark_static,
+    mark_unbacked,
+    set_stance,
+    substitute_in_graph,
+)
+
+from torchstrata.api import compile, compile_fx, list_backends, reset
 from torchstrata.config import Config, config
 from torchstrata.counters import counters
 from torchstrata.errors import CompileError, FallbackWarning, UsageError
+from torchstrata.log import log_as_environment_says
 from torchstrata.stages import STAGES, Stage
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "UsageError", "compile", "compile_fx", "config",
-    "counters", "reset",
+    "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "UsageError", "allow_in_graph", "assume_constant_result",
+    "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph", "error_on_graph_break", "explain",
+    "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "mark_unbacked", "reset", "set_stance",
+    "substitute_in_graph",
 ]  # fmt: skip
+
+log_as_environment_says()

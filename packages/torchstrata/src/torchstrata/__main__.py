@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
+import platform
 import sys
 from pathlib import Path
 
 import inductor_cpp
+import loopir
+import torch
 
 _PREVIEW_LINES = 12
+_VARIABLES = ("STRATA_CACHE_DIR", "STRATA_CPU_ISA", "STRATA_CXX", "STRATA_DUMP", "STRATA_LOG", "STRATA_VERIFY")
 
 
 def explain(directory: Path) -> str:
@@ -24,14 +30,37 @@ def explain(directory: Path) -> str:
     return "\n\n".join(sections)
 
 
+def doctor() -> dict[str, str]:
+    """What a compilation here would use. ``problem`` and ``unknown`` are there only if there is something to mend."""
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    report = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        **inductor_cpp.doctor(),
+        "gpus": ", ".join(gpus) or "none",
+        "triton": "installed" if importlib.util.find_spec("triton") else "missing; needed for GPUs only",
+        "cache": str(loopir.ArtifactStore().root),
+    }
+    unknown = sorted(name for name in os.environ if name.startswith("STRATA_") and name not in _VARIABLES)
+    if unknown:
+        report["unknown"] = f"{', '.join(unknown)}: nothing reads this; known are {', '.join(_VARIABLES)}"
+    return report
+
+
 def main(arguments: list[str] | None = None) -> int:
+    """Exits with 1 where ``doctor`` finds a problem."""
     parser = argparse.ArgumentParser(prog="python -m torchstrata", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="compiler, instruction set, threads")
+    commands.add_parser("doctor", help="compiler, instruction set, threads, GPUs, variables of the environment")
     commands.add_parser("explain", help="list the stages of a dump").add_argument("directory", type=Path)
     chosen = parser.parse_args(arguments)
-    print(inductor_cpp.doctor() if chosen.command == "doctor" else explain(chosen.directory))
-    return 0
+    if chosen.command == "explain":
+        print(explain(chosen.directory))
+        return 0
+    report = doctor()
+    width = max(map(len, report))
+    print("\n".join(f"{name:<{width}}  {text}" for name, text in report.items()))
+    return int("problem" in report)
 
 
 if __name__ == "__main__":

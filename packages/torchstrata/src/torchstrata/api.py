@@ -30,6 +30,9 @@ MODES: dict[str, dict[str, object]] = {
 _OPTIONS = {"triton.cudagraphs": "cuda_graphs", "max_autotune": "tune", "freezing": "freeze"}
 """Names of torch.compile for our options."""
 
+_BACKENDS: dict[str, Backend] = {"aot_eager": aot_eager}
+_WHOLE_STACK = ("torchstrata", "inductor")
+
 
 def compile(
     model: Any = None,
@@ -39,38 +42,58 @@ def compile(
     backend: str | Backend | None = None,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
+    disable: bool = False,
 ) -> Any:
-    """Compiles a function or module; without ``model`` it returns a decorator.
+    """Compiles a function or module, or what instances of a class do when they are called; without ``model``: a decorator.
 
     ``fullgraph`` makes a graph break an error that shows the user's line. ``dynamic``: None specialises sizes first and makes
     those that change symbolic, True makes them symbolic at once, False never. ``backend`` is a graph backend (contract B), the
-    name of one, or None for the whole stack, which ``"inductor"`` is here, too. ``mode`` is one of MODES; ``options``
-    overrides fields of ``torchstrata.config``.
+    name of one (``list_backends``), or None for the whole stack, which ``"inductor"`` is here, too. ``mode`` is one of MODES;
+    ``options`` overrides fields of ``torchstrata.config``. ``disable`` returns ``model`` as it is.
     A compiled module shares the original's state; what is returned has ``__wrapped__``.
 
     Raises UsageError for arguments that can't be, CompileError when a layer fails and either ``fullgraph`` or
     ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with a FallbackWarning.
     """
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
+        given = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
+        return functools.partial(compile, **given)
     if not callable(model):
-        raise UsageError(f"compile() takes a function or a torch.nn.Module, not {type(model).__name__}")
-    if mode is not None and mode not in MODES:
-        raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
-    named = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
-    settings = config.with_options({**MODES[mode or "default"], **named})
+        raise UsageError(f"compile() takes a function, a torch.nn.Module or a class, not {type(model).__name__}")
+    if dynamic not in (None, True, False):
+        raise UsageError(f"dynamic must be True, False or None, not {dynamic!r}")
+    settings = _settings(mode, options)
     graph_backend = _graph_backend(backend, settings, fullgraph, options)
+    if disable:
+        return model
     optimize = capture(graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback)
     if isinstance(model, torch.nn.Module):
         return CompiledModule.wrap(model, optimize)
-    compiled = optimize(model)
-    compiled.__wrapped__ = model
+    try:
+        compiled = optimize(model)
+    except bytecode_dynamo.UserError as error:
+        raise UsageError(str(error)) from error
+    if not isinstance(model, type):
+        compiled.__wrapped__ = model
     return compiled
 
 
-def compile_fx(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Sequence[Any]]:
-    """The stack as a graph backend (contract B), without capture: for other front ends. Raises CompileError."""
-    return compile_captured(config, graph, example_inputs)
+def compile_fx(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Sequence[Any]]:
+    """The stack as a graph backend (contract B), without capture: for other front ends. Raises UsageError and CompileError."""
+    if not isinstance(graph, torch.fx.GraphModule):
+        raise UsageError(f"compile_fx() takes a torch.fx.GraphModule, not {type(graph).__name__}; compile() takes functions")
+    return compile_captured(_settings(mode, options), graph, example_inputs)
+
+
+def list_backends() -> list[str]:
+    """The names that ``compile(backend=...)`` takes, those of installed packages among them."""
+    return sorted({*_WHOLE_STACK, *_BACKENDS, *bytecode_dynamo.list_backends()})
 
 
 def reset() -> None:
@@ -79,21 +102,33 @@ def reset() -> None:
     counters.clear()
 
 
-def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: bool, options: object) -> str | Backend:
-    if backend in (None, "torchstrata", "inductor"):
+def _settings(mode: object, options: object) -> Config:
+    if mode is not None and (not isinstance(mode, str) or mode not in MODES):
+        raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"options must be a mapping of names to values, not {type(options).__name__}")
+    named = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
+    return config.with_options({**MODES[mode or "default"], **named})
+
+
+def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: bool, options: object) -> Backend:
+    if backend is None or backend in _WHOLE_STACK:
         return _stack(settings, fullgraph)
     if options:
         raise UsageError(f"options belong to the backend 'torchstrata', not to {backend!r}")
-    if backend == "aot_eager":
-        return aot_eager
-    if isinstance(backend, str):
-        try:
-            return bytecode_dynamo.lookup_backend(backend)
-        except bytecode_dynamo.UserError as error:
-            raise UsageError(str(error)) from error
-    if not callable(backend):
-        raise UsageError(f"backend must be a name or a callable, not {type(backend).__name__}")
-    return backend
+    if not isinstance(backend, str):
+        if not callable(backend):
+            raise UsageError(f"backend must be a name or a callable, not {type(backend).__name__}")
+        return backend
+    if backend not in list_backends():
+        known = ", ".join(list_backends())
+        raise UsageError(
+            f"no backend is called {backend!r}; known: {known}. Or pass a callable (gm, example_inputs) -> callable"
+        )
+    try:
+        return _BACKENDS.get(backend) or bytecode_dynamo.lookup_backend(backend)
+    except bytecode_dynamo.UserError as error:
+        raise UsageError(str(error)) from error
 
 
 def _stack(settings: Config, fullgraph: bool) -> Backend:

@@ -81,7 +81,7 @@ def _check_field(name: str, value: object) -> None:
     if _TYPES[name] is float:
         valid, expected = type(value) in (int, float) and 0 <= value <= 1, "a number from 0 to 1"  # type: ignore[operator]
     elif not choices:
-        valid, expected = isinstance(value, _TYPES[name]), _TYPES[name].__name__
+        valid, expected = type(value) is _TYPES[name], _TYPES[name].__name__
     elif str in choices:
         valid, expected = value is None or isinstance(value, str), "a string or None"
     else:

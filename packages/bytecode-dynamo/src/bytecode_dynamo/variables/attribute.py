@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.hook import Activated
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
 from .base import VariableTracker
@@ -142,6 +143,7 @@ def _bind_builtin_class(ctx: Context, owner: VariableTracker, cls: type, found: 
 _Binder = Callable[["Context", VariableTracker, type, Any, Source, str], VariableTracker]
 _BINDERS: dict[type, _Binder] = {
     types.FunctionType: _bind_function,
+    Activated: _bind_function,
     staticmethod: _bind_static,
     classmethod: _bind_class,
     property: _bind_property,
