@@ -56,6 +56,12 @@ def views(x, w, b):
     return y[0], y.t()[1:].exp(), b.expand(3, 4)
 
 
+def overwritten(x, w, b):
+    with torch.no_grad():
+        b.mul_(2)
+    return (x @ w) * b * b
+
+
 PROGRAMS = [
     frozen_dropout,
     frozen_mask,
@@ -66,6 +72,7 @@ PROGRAMS = [
     normalised,
     writes_buffer,
     views,
+    overwritten,
 ]
 
 

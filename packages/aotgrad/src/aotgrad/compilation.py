@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, SymbolicError
+from symshapes import FakeTensorMode, ShapeEnv, SymbolicError
 
 from .compile import Options, compile_joint, optimise_joint
 from .errors import CompilerError, Unsupported
 from .fallback import Fallback
 from .joint import Program
+from .placed import Layout, Overlapping
 from .plan import InputSpec
 from .recipe import Recipe
 from .runtime import Runtime
+from .trace import fresh_fake
 
 
 @dataclass(slots=True)
@@ -59,7 +62,36 @@ class Compilation:
         other = other_mode if depends_on_mode else None
         in_autocast = torch._C._is_any_autocast_enabled()
         run = Runtime(joint, self.lifted, self.eager, other, grad_enabled, in_autocast)
+        written = [m.target.index for m in joint.plan.mutations if m.target.index >= 0]
+        overlapping = Fallback(self.eager, "inputs that are written share memory")
+        place = partial(self._compile_placed, grad_enabled)
+        run.overlapping = Overlapping(written, self.lifted, place, overlapping)
         return compile_joint(joint, run, recipe, self.options)
+
+    def _compile_placed(self, grad_enabled: bool, inputs: Sequence[Any], layout: Layout) -> Callable[..., Any] | None:
+        """The program for inputs that lie in memory in this way, or None. Sizes are those of these inputs."""
+        fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
+        specs = [replace(s, value=_static(x, fake_mode)) for s, x in zip(self.make_inputs(), inputs, strict=True)]
+        for i, place in layout.places.items():
+            specs[i] = replace(specs[i], requires_grad=False, is_leaf=False, place=place)
+        for i, base in enumerate(layout.bases):
+            specs.append(InputSpec(f"base_{i}", _static(base, fake_mode), False, base.requires_grad, base.is_leaf))
+
+        def make_inputs() -> tuple[InputSpec, ...]:
+            fresh = (fresh_fake(s.value, s.requires_grad, fake_mode) if s.is_tensor else s.value for s in specs)
+            return tuple(replace(s, value=value) for s, value in zip(specs, fresh))
+
+        def program(values: Sequence[Any], *how: Any) -> Any:
+            return self.program(values[: len(inputs)], *how)
+
+        recipe = Recipe(program, make_inputs, fake_mode, grad_enabled)
+        try:
+            joint = recipe.trace()
+            optimise_joint(joint, self.options)
+            run = Runtime(joint, self.lifted, self.eager, None, grad_enabled, torch._C._is_any_autocast_enabled())
+            return compile_joint(joint, run, recipe, self.options)
+        except (Unsupported, SymbolicError):
+            return None
 
     def _variant_or_eager(self, grad_enabled: bool) -> Callable[..., Any]:
         """``variant`` for a caller that has taken its guards already and cannot run the program in another way."""
@@ -76,3 +108,7 @@ class Compilation:
             reason = f"grad mode {'on' if grad_enabled else 'off'} cannot be compiled"
             self._compiled[grad_enabled] = Fallback(self.eager, reason, str(refusal))
         return self._compiled[grad_enabled]
+
+
+def _static(value: Any, fake_mode: FakeTensorMode) -> Any:
+    return fresh_fake(value, False, fake_mode) if isinstance(value, torch.Tensor) else value

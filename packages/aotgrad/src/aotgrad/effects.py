@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ class TracedTensor:
         moved: whether the program changed its sizes or strides.
         filled: whether a call that wrote all of it did so (``out=``).
         line: the user's line that did so, or wrote to it.
+        is_placed: whether it is a view of another one of these, to which writes are counted.
     """
 
     target: Target
@@ -42,6 +44,7 @@ class TracedTensor:
     moved: bool = False
     filled: bool = False
     line: str = ""
+    is_placed: bool = False
 
     @property
     def became_leaf(self) -> bool:
@@ -80,6 +83,7 @@ class _Planner:
         self.values: list[Any] = []
         self.tracked: set[int] = set()  # slots that autograd must see if they require grad
         self._slot_of: dict[int, Slot] = {}
+        self._moved_in = Counter(storage_id(t.wrapper) for t in traced.tensors if t.is_placed and t.moved)
 
     def node(self, wrapper: torch.Tensor) -> torch.fx.Node:
         return self.tracer.node_of(current_value(wrapper))
@@ -100,16 +104,18 @@ class _Planner:
         if torch._functionalize_was_storage_changed(wrapper):  # type: ignore[attr-defined]
             raise Unsupported("AG020", "the program replaces the storage of an input (set_ or .data assignment)", line=t.line)
         root, _ = view_chain(self.node(wrapper))
-        written = root is not self.tracer.node_of(t.before)
+        written = not t.is_placed and root is not self.tracer.node_of(t.before)
         layout = _layout_change(t, written) if t.moved else None
         if (layout is not None and is_wrapper(t.before)) or not same_kind(t.before, current_value(wrapper)):
             raise Unsupported("AG034", "the program changes what an input of a wrapper subclass is made of", line=t.line)
         if t.became_leaf and written:
             raise Unsupported("AG021", "the program writes to an input and calls its requires_grad_()", line=t.line)
+        if t.is_placed and (wrapper.requires_grad != t.before.requires_grad or (layout is not None and wrapper.requires_grad)):
+            raise Unsupported("AG021", "the program changes an input that is a view of another one", line=t.line)
         detached = t.before.requires_grad and not wrapper.requires_grad
         if detached and (written or layout is not None):
             raise Unsupported("AG021", "the program changes an input and detaches it", line=t.line)
-        bumps = wrapper._version - t.version
+        bumps = 0 if t.is_placed else wrapper._version - t.version - self._moved_in.get(storage_id(wrapper), 0)
         if not written and layout is None and not bumps and not detached:
             return None
         differentiable = wrapper.requires_grad and (t.edge is None or gradient_edge(wrapper) != t.edge)
@@ -119,7 +125,9 @@ class _Planner:
     # -- outputs -------------------------------------------------------------------------------------------------
 
     def outputs(self) -> tuple[Output, ...]:
-        owners = {storage_id(t.wrapper): (t.target, t.wrapper) for t in self.traced.tensors}
+        owners: dict[int, list[TracedTensor]] = {}
+        for t in sorted(self.traced.tensors, key=lambda t: not t.is_placed):
+            owners.setdefault(storage_id(t.wrapper), []).append(t)
         groups: dict[int, list[torch.Tensor]] = {}
         for o in self.traced.outputs:
             if is_functional(o) and all(o is not other for other in groups.get(storage_id(o), ())):
@@ -135,23 +143,30 @@ class _Planner:
             found.append(self._output(o, owners, bases))
         return tuple(found)
 
-    def _output(self, o: Any, owners: dict[int, tuple[Target, torch.Tensor]], bases: dict[int, torch.Tensor | None]) -> Output:
+    def _output(self, o: Any, owners: dict[int, list[TracedTensor]], bases: dict[int, torch.Tensor | None]) -> Output:
         if is_symbolic(o):
             return self.slot(o)
         if not isinstance(o, torch.Tensor):
             return Constant(o)
         if not is_functional(o):
             return self.slot(self.tracer.lift(o))
-        owner = owners.get(storage_id(o))
-        if owner is not None:
-            target, wrapper = owner
-            return target if o is wrapper else self._view(o, target, wrapper)
+        if storage_id(o) in owners:
+            return self._of_owner(o, owners[storage_id(o)])
         base = bases.get(storage_id(o))
         if base is None or base is o:
             if o.requires_grad and _history(o) is None:
                 raise Unsupported("AG025", "an output is a new leaf that requires grad", node=self.node(o))
             return self.slot(o)
         return self._view(o, self.slot(base), base)
+
+    def _of_owner(self, o: torch.Tensor, owners: list[TracedTensor]) -> Output:
+        for t in owners:
+            if o is t.wrapper:
+                return t.target
+        for t in owners[:-1]:
+            if steps_between(self.node(t.wrapper), self.node(o)) is not None and _can_show(o, t.wrapper):
+                return self._view(o, t.target, t.wrapper)
+        return self._view(o, owners[-1].target, owners[-1].wrapper)
 
     def _view(self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor) -> View | Slot:
         if o.requires_grad and base_wrapper.requires_grad and _passes_function(_history(o), gradient_edge(base_wrapper).node):
@@ -204,7 +219,8 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
         if not o._is_view():
             raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)
         return ViewMode.NO_GRAD
-    if not (o._is_view() and o._base is base and _comes_from(history, gradient_edge(base).node)):
+    owner = base._base if base._is_view() else base
+    if not (o._is_view() and o._base is owner and _comes_from(history, gradient_edge(base).node)):
         raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history", node=node)
     return ViewMode.RECORDED
 

@@ -18,6 +18,7 @@ from .errors import Unsupported
 from .functional import below_functionalisation, current_value, functionalising, is_functional, size_hint, to_functional
 from .history import OuterPaths
 from .origin import Origins
+from .placed import placed
 from .plan import EffectPlan, InputSpec, Target
 from .tracer import Tracer
 from .writes import WriteRules
@@ -129,7 +130,18 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
             constants[id(real)] = wrap(fake, Target(constant=str(tracer.node_of(fake).target)))
         return constants[id(real)]
 
-    given = [wrap(s.value, Target(i), s.requires_grad, s.is_leaf) if s.is_tensor else s.value for i, s in enumerate(inputs)]
+    def wrap_input(i: int, spec: InputSpec) -> Any:
+        if not spec.is_tensor or spec.place is not None:
+            return spec.value
+        return wrap(spec.value, Target(i), spec.requires_grad, spec.is_leaf)
+
+    given = [wrap_input(i, s) for i, s in enumerate(inputs)]
+    tracer.position = 0
+    given = placed(given, inputs)
+    for i, s in enumerate(inputs):
+        if s.place is not None:
+            before = current_value(given[i]).requires_grad_(given[i].requires_grad)
+            tensors.append(TracedTensor(Target(i), before, given[i], given[i]._version, None, is_placed=True))
     tracer.origins = Origins()
     with WriteRules(tensors, tracer.user_line) as rules, AttentionMasks(tracer), checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)

@@ -10,6 +10,17 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where an input lies in the memory of input ``base``, in elements. ``detached``: outside of that one's history."""
+
+    base: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    detached: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InputSpec:
     """One input of a traced program.
 
@@ -20,6 +31,7 @@ class InputSpec:
         requires_grad: whether gradients with respect to it are wanted.
         is_leaf: whether it is known to be a leaf: autocast casts those once.
         becomes_leaf: the program calls its ``requires_grad_()``; ``requires_grad`` is True then.
+        place: of an input that the trace takes as a view of another one; gradients are those of the other one.
     """
 
     name: str
@@ -28,6 +40,7 @@ class InputSpec:
     requires_grad: bool = False
     is_leaf: bool = False
     becomes_leaf: bool = False
+    place: Place | None = None
 
     @property
     def is_tensor(self) -> bool:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .functional import current_value
 from .joint import Joint, Program, trace_joint
+from .placed import placed
 from .plan import InputSpec, Target
 from .trace import fresh_fake
 from .tracer import Tracer
@@ -108,10 +109,13 @@ class Recipe:
 
         def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             split = len(inputs) - len(tangents)
+            specs = joint.inputs[:split]
             tracer.position = -(1 << 40)  # copies are part of no other trace
             primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
+            edges = [gradient_edge(x) if s.place is None and _requires_grad(x) else None for x, s in zip(primals, specs)]
             tracer.position = 0
-            tensors = [_traced(i, x) for i, x in enumerate(primals) if isinstance(x, torch.Tensor)]
+            primals = placed(primals, specs)
+            tensors = [_traced(i, x, e, s) for i, (x, e, s) in enumerate(zip(primals, edges, specs)) if s.is_tensor]
             with torch.set_grad_enabled(self.grad_enabled):
                 result = self.program(primals, tracer, wrap_constant)
             outputs, out_spec = pytree.tree_flatten(result)
@@ -130,9 +134,15 @@ class Recipe:
         return Recipe(program, make_inputs, self.fake_mode, True, self.autocast)
 
 
-def _traced(i: int, wrapper: torch.Tensor) -> TracedTensor:
-    edge = gradient_edge(wrapper) if wrapper.requires_grad else None
-    return TracedTensor(Target(i), current_value(wrapper), wrapper, wrapper._version, edge)
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _traced(i: int, wrapper: torch.Tensor, edge: Any, spec: InputSpec) -> TracedTensor:
+    before = current_value(wrapper)
+    if spec.place is not None:
+        before.requires_grad_(wrapper.requires_grad)
+    return TracedTensor(Target(i), before, wrapper, wrapper._version, edge, is_placed=spec.place is not None)
 
 
 def _leaf_like(value: Any, requires_grad: bool) -> torch.Tensor:

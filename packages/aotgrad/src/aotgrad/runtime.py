@@ -34,11 +34,12 @@ class Runtime:
     Attributes:
         joint: the traced program.
         lifted: real tensors of the leading inputs, which the caller does not pass.
-        eager: runs the original program on (caller's) inputs; used when inputs that are written share memory.
+        eager: runs the original program on (caller's) inputs.
         other_mode: called instead when the grad mode is not the one that was traced; None when it makes no difference.
         grad_enabled: the grad mode that was traced.
         in_autocast: whether the trace ran under autocast.
         double: makes backward differentiable.
+        overlapping: called instead when inputs that are written share memory with others; None when they are known not to.
     """
 
     joint: Joint
@@ -48,6 +49,7 @@ class Runtime:
     grad_enabled: bool
     in_autocast: bool
     double: DoubleBackward | None = None
+    overlapping: Callable[..., Any] | None = None
 
     @property
     def parameters(self) -> tuple[InputSpec, ...]:
@@ -212,7 +214,7 @@ def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[to
     """
     written = [run.joint.inputs[m.target.index].name for m in run.joint.plan.mutations if m.target.index >= 0]
     others = [s for s in run.joint.inputs if s.is_tensor and s.name not in written]
-    if not written or len(written) + len(others) < 2:
+    if run.overlapping is None or not written or len(written) + len(others) < 2:
         return
     returned = {run.joint.inputs[t.index].name for t in _targets(run.joint.plan.outputs) if t.index >= 0}
     names = {n.name for n in saved}
@@ -225,7 +227,7 @@ def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[to
     if strict:
         tests.append(f"share_storage({texts[0]}, {held + tuple_text(strict)})")
     out.enter(f"if {' or '.join(tests)}:")
-    out(f"return {out.name('fallback', Fallback(run.eager, 'inputs that are written share memory'))}({arguments})")
+    out(f"return {out.name('overlapping', run.overlapping)}({arguments})")
     out.leave()
     for name in apart:
         out(f"{name} = {name}.data")

@@ -51,7 +51,7 @@ class Tracer(TorchDispatchMode):
         origin: the captured node being run; recorded nodes inherit its source line.
         origins: tells it of programs that are not captured.
         in_backward: whether autograd's backward is running; recorded nodes then name their forward node.
-        position: counts the nodes recorded forward; a trace of the same program counts the same.
+        position: counts the nodes recorded forward; a trace of the same program counts the same from its start, which is 0.
         assertions: what has to be true: the value, with a message and whether to wait for it.
         region: the checkpointed region being run, which recorded nodes belong to; ``num_regions`` counts them.
     """
@@ -65,7 +65,7 @@ class Tracer(TorchDispatchMode):
         self.origin: torch.fx.Node | None = None
         self.origins: Origins | None = None
         self.in_backward = False
-        self.position = 0
+        self.position = -(1 << 41)
         self.region: int | None = None
         self.num_regions = 0
         self.assertions: list[tuple[Any, tuple[str | None, bool]]] = []

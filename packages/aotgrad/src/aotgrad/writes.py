@@ -51,6 +51,7 @@ class WriteRules(TorchFunctionMode):
         self._user_line = user_line
         self._backward_line = ""
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
+        self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
         self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` gave and views of it, by id
         self._dense: dict[int, torch.Tensor] = {}  # lost their gaps, by id
 
@@ -72,6 +73,9 @@ class WriteRules(TorchFunctionMode):
         if name == "backward":
             self._backward_line = self._user_line()
         given = self._given.get(id(target))
+        if given is not None and name in _MOVES and storage_id(target) in self._bases:
+            if not given.is_placed or name.startswith(("resize_", "set_")):
+                self._refuse("AG026", f"{name} of an input that shares memory with another one")
         if given is None or given.wrapper._version != given.version:
             return
         if name in _GRADIENT_STATE or getattr(func, "__self__", None) is torch.Tensor.grad:
