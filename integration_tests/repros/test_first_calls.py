@@ -40,3 +40,15 @@ def test_modes_of_the_program_do_not_see_what_is_traced(backend):
     with Listing():
         compiled(x)
     assert seen == [torch.ops.aten.mm.default]
+
+
+def test_precision_set_by_backend(monkeypatch):
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        compiled = torchstrata.compile(lambda x: x.relu() @ x)
+        assert torch.equal(compiled(torch.ones(2, 2)), torch.full((2, 2), 2.0))
+    finally:
+        matmul.fp32_precision = before

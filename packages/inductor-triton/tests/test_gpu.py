@@ -110,6 +110,39 @@ def test_matrix_products_with_loops(size, dtype):
         torch.testing.assert_close(result, function(x.float(), w.float(), b.float()).to(dtype), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("size", [(70, 100, 90), (1024, 2048, 512)])
+@pytest.mark.parametrize("precise", ["ieee", "tf32"])
+def test_products_of_float32(size, precise):
+    m, k, n = size
+    x, w, b = (torch.randn(*s, device="cuda") for s in ((m, k), (n, k), (n,)))
+    function = lambda x, w, b: F.linear(x, w / k**0.5, b).relu()  # noqa: E731
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = precise
+    try:
+        graph = primops.decompose(trace(function, x, w, b))
+        host = compile_graph(graph, (x, w, b), codegens={"cuda": TritonCodeGenerator(templates="always")})
+        assert host.extern_count == 0
+        exact = function(x.double(), w.double(), b.double())
+        ours, eager = ((result - exact).abs().max() for result in (host(x, w, b)[0], function(x, w, b)))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert ours <= 2 * eager + 4e-7 * exact.abs().max()
+
+
+@pytest.mark.parametrize("size", [(2, 24, 40, 7, 5), (4, 256, 64, 28, 28)])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_convolutions_of_single_points(size, layout):
+    n, c, o, h, w = size
+    x = torch.randn(n, c, h, w, device="cuda").to(torch.bfloat16, memory_format=layout)
+    weight, bias = (torch.randn(*s, device="cuda").to(torch.bfloat16) for s in ((o, c, 1, 1), (o,)))
+    function = lambda x, w, b: F.conv2d(x, w / c**0.5, b).relu() + 1  # noqa: E731
+    graph = primops.decompose(trace(function, x, weight, bias))
+    host = compile_graph(graph, (x, weight, bias), codegens={"cuda": TritonCodeGenerator(templates="always")})
+    assert host.extern_count == 0
+    expected = function(x.float(), weight.float(), bias.float()).to(torch.bfloat16)
+    torch.testing.assert_close(host(x, weight, bias)[0], expected, rtol=2e-2, atol=2e-2)
+
+
 def test_tuning_measures_keeps_and_replays(tmp_path):
     x = torch.randn(4096, 4096, device="cuda")
     lock = tmp_path / "choices.lock"

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from inductor_triton import Config, TritonCodeGenerator, autotune, compile_ptx
+from inductor_triton.candidates import candidates
 from inductor_triton.compile import compile_variant, usual_variant
 from inductor_triton.spec import launch_spec, sequence_of
 from inductor_triton.tuning import format_config, parse_config
@@ -136,6 +137,71 @@ def test_the_sum_in_parts(monkeypatch, parts):
     assert parse_config(format_config(config)) == config
 
 
+@pytest.fixture
+def tf32():
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    yield
+    matmul.fp32_precision = before
+
+
+def test_float32_is_exact_by_default():
+    x, w, b = torch.randn(70, 100), torch.randn(90, 100), torch.randn(90)
+    (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, b, tolerance=1e-5)
+    assert "input_precision='ieee'" in source.text
+    for capability in (80, 90):
+        assert "tf32" not in compile_ptx(source, capability)
+    check(lambda a, b: torch.bmm(a, b).sigmoid() * 2, torch.randn(3, 20, 24), torch.randn(3, 24, 40), tolerance=1e-5)
+    check(lambda x, w: torch.mm(x.float(), w.t()).relu(), random(20, 100), w, tolerance=1e-5)
+
+
+def test_float32_in_fewer_bits(tf32):
+    x, w, b = torch.randn(256, 512), torch.randn(256, 512), torch.randn(256)
+    (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :256], x, w, b)
+    assert "m16n8k8.row.col.f32.tf32.tf32.f32" in compile_ptx(source, 80)
+    assert "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32" in compile_ptx(source, 90)
+    assert all(config.tf32 for config in candidates(source.kernel))
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    assert not any(config.tf32 for config in candidates(source.kernel))
+
+
+def convolution(x, w, b=None, r=None):
+    y = F.conv2d(x, w, b).relu()
+    return y if r is None else y + r
+
+
+@DTYPES
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_convolution_of_single_points(dtype, layout):
+    x, w, r = (random(*s, dtype=dtype) for s in ((2, 24, 7, 5), (40, 24, 1, 1), (2, 40, 7, 5)))
+    x = x.to(memory_format=layout)
+    (source,) = check(convolution, x, w, random(40, dtype=dtype), r.to(memory_format=layout))
+    assert source.kernel.op is (aten.addmm.default if layout is torch.channels_last else aten.baddbmm.default)
+    assert "//" not in source.text.split("tl.dot")[1]
+    assert "mma" in compile_ptx(source, 90)
+    check(convolution, x, w, None, r)
+    check(convolution, x, w, None, r.to(memory_format=torch.channels_last))
+    check(lambda x, w: F.conv2d(x * 2, (w.float() * 0.5).to(dtype)).sigmoid(), x, w)
+    check(lambda x, w: F.conv1d(x[..., 0], w[..., 0]).relu(), x, w)
+
+
+def test_convolution_of_float32(tf32):
+    x, w = torch.randn(2, 16, 6, 6), torch.randn(16, 16, 1, 1)
+    check(convolution, x, w)
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    check(convolution, x, w, templates=0)
+
+
+def test_convolutions_that_are_no_products():
+    x, w = random(2, 16, 6, 6), random(16, 16, 1, 1)
+    for options in ({"stride": 2}, {"padding": 1}):
+        check(lambda x, w, options=options: F.conv2d(x, w, **options).relu(), x, w, templates=0)
+    check(lambda x, w: F.conv2d(x, w, groups=2).relu(), x, w[:, :8], templates=0)
+    check(lambda x, w: F.conv2d(x, w).relu(), x, random(16, 16, 3, 3), templates=0)
+    check(lambda x, w: F.conv_transpose2d(x, w).relu(), x, w, templates=0)
+
+
 def test_machine_code():
     x, w, b = random(256, 512), random(256, 512), random(256)
     (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, b)
@@ -151,12 +217,24 @@ def test_what_is_refused():
     assert host.extern_count == 1
     assert "measured to gain" in format_schedule(host.program)
     assert generator.templates == "model"
-    check(lambda x, w: (x @ w).relu(), x.float(), w.float(), templates=0)
+    check(lambda x, w: (x @ w).relu(), x.double(), w.double(), templates=0)
 
 
 def test_source(golden):
     x, w, b = random(256, 512), random(256, 512), random(256)
     (source,) = check(lambda x, w, b: F.gelu(F.linear(x, w, b)) + x[:, :256], x, w, b)
+    golden(source.text)
+
+
+def test_source_of_a_convolution(golden):
+    x, w, b = random(4, 64, 14, 14), random(96, 64, 1, 1), random(96)
+    (source,) = check(convolution, x.to(memory_format=torch.channels_last), w, b, random(4, 96, 14, 14))
+    golden(source.text)
+
+
+def test_source_of_float32(golden, tf32):
+    x, w, b = torch.randn(256, 512), torch.randn(256, 512), torch.randn(256)
+    (source,) = check(lambda x, w, b: F.linear(x, w, b).relu(), x, w, b)
     golden(source.text)
 
 

@@ -69,6 +69,7 @@ from .hook import NULL, RUN_ONCE, SKIP, STEP_ASIDE, Continuation, Entry, FrameVi
 from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .policy import Captured, Policy
+from .precision import guard_products
 from .rerun import plan_rerun
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
@@ -424,6 +425,7 @@ class Compilation:
                 raise InvariantError("an empty graph has outputs")
             self._report(None, stop)
             return []
+        guard_products(ctx)
         ctx.modes.close_graph(ctx)
         module, inputs = ctx.graph.finish(gen.outputs)
         if config.verify:

@@ -12,6 +12,7 @@ from loopir import ArtifactStore, Kernel, KernelSource, Symbolic, Template, View
 
 from inductor_triton.bench import DeviceBench
 from inductor_triton.codegen import generate_sequence
+from inductor_triton.convolution import as_product
 from inductor_triton.heuristics import Config
 from inductor_triton.matmul import generate_matmul
 from inductor_triton.product import matmul_config
@@ -36,7 +37,7 @@ def tuned_sources(sources: Sequence[KernelSource], store: ArtifactStore, lock: s
 def slower_than_library(template: Template, store: ArtifactStore, lock: str | None) -> str:
     """Why the library's product and kernels around it are better; empty where one launch was measured to be faster."""
     bench = DeviceBench(store)
-    return _tuner(store, lock, bench).against_library(template, lambda: _library_time(template, bench))
+    return _tuner(store, lock, bench).against_library(as_product(template), lambda: _library_time(template, bench))
 
 
 def _library_time(template: Template, bench: DeviceBench) -> float:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
 from loopir import Kernel, Template
 
 from inductor_triton.heuristics import MULTIPROCESSORS, Config, next_power_of_two
 from inductor_triton.indexing import merge_loops
-from inductor_triton.product import even_grid, has_descriptors, matmul_config, product_of, sizes_of
+from inductor_triton.product import ROW_BYTES, even_grid, has_descriptors, matmul_config, product_of, sizes_of
 from inductor_triton.rewrite import simplified
 from inductor_triton.tiling import choose_tiling, describe
 
@@ -25,6 +26,8 @@ TILES = (
     (128, 64, 4, 4),
 )
 """Rows, columns, warps and stages of matrix products."""
+LARGEST_EXACT = 64 * 128
+"""Elements of a tile of float32 products without tensor cores, which take a register each and unrolled arithmetic."""
 SPLITS, SHORTEST_SUM = (2, 4, 8), 512
 """Parts of a long sum, where the tiles of a product are too few for the device."""
 
@@ -68,11 +71,14 @@ def _of_template(template: Template) -> Iterator[Config]:
     found = product_of(template)
     assert found is not None
     batch, m, n, k = sizes_of(template, found)
-    by_engine = has_descriptors(template, found)
+    exact = found.dtype is torch.float32 and not found.tf32
+    by_engine = has_descriptors(template, found) and not exact
     for rows, columns, warps, stages in TILES:
         if rows > 2 * next_power_of_two(m) or columns > 2 * next_power_of_two(n):
             continue
-        plain = Config(x=columns, y=rows, r=base.r, num_warps=warps, num_stages=stages)
+        if exact and rows * columns > LARGEST_EXACT:
+            continue
+        plain = replace(base, x=columns, y=rows, num_warps=warps, num_stages=stages, grid=0, tma=False)
         yield plain
         yield replace(plain, num_stages=stages - 1)
         if batch == 1 and not template.sizes and -(-m // rows) * -(-n // columns) < MULTIPROCESSORS:
@@ -81,4 +87,5 @@ def _of_template(template: Template) -> Iterator[Config]:
             )
         if by_engine:
             tiles = -(-m // rows) * -(-n // columns)
-            yield from (replace(plain, r=64, grid=grid, tma=True) for grid in {MULTIPROCESSORS, even_grid(tiles)})
+            step = ROW_BYTES // found.dtype.itemsize
+            yield from (replace(plain, r=step, grid=grid, tma=True) for grid in {MULTIPROCESSORS, even_grid(tiles)})

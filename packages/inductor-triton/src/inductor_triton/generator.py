@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import loopir
 import torch
@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 
 from inductor_triton.autotune import generate_any, slower_than_library, tuned_sources
 from inductor_triton.codegen import generate_sequence
+from inductor_triton.convolution import CONVOLUTION, as_product
 from inductor_triton.fallback import compilable
 from inductor_triton.launch import Launcher, UnsupportedDeviceError, build_launchers
 from inductor_triton.plan import link_runs, run_calls
@@ -30,11 +31,11 @@ class TritonCodeGenerator:
     """Turns kernels into Triton kernels (contract G).
 
     With ``interpret`` they run in Triton's interpreter on CPU tensors (``device="cpu"`` then), slowly and without a GPU.
-    ``templates``: whether matrix products become Triton kernels where loops stand before or after them: where a model of the
-    device says that it pays, always where it can be, or never. With ``tune``, configurations and templates are chosen by
-    measurement on the current device; ``lock`` is a file that keeps and replays the choices. ``synchronous_errors`` makes a
-    launch wait for the device where an index may be out of range, so that the IndexError comes from the launch that caused it
-    and not from a later one.
+    ``templates``: whether matrix products and convolutions of single points become Triton kernels where loops stand before or
+    after them: where a model of the device says that it pays, always where it can be, or never. With ``tune``, configurations
+    and templates are chosen by measurement on the current device; ``lock`` is a file that keeps and replays the choices.
+    ``synchronous_errors`` makes a launch wait for the device where an index may be out of range, so that the IndexError comes
+    from the launch that caused it and not from a later one.
     """
 
     device: str = "cuda"
@@ -45,8 +46,6 @@ class TritonCodeGenerator:
     tune: bool = False
     lock: str | None = None
 
-    template_ops: ClassVar[tuple[OpOverload, ...]] = MATMULS
-
     def identity(self) -> tuple[str, ...] | None:
         """Settings and the current device; None while answers come from measuring it."""
         if self._measures:
@@ -54,17 +53,22 @@ class TritonCodeGenerator:
         known = (torch.cuda.get_device_name(), str(torch.cuda.get_device_capability())) if torch.cuda.is_available() else ()
         return (str(self.interpret), self.templates, *known)
 
+    @property
+    def template_ops(self) -> tuple[OpOverload, ...]:
+        """Matrix products, and convolutions where something else than the model decides: that knows of none that gains."""
+        return (*MATMULS, CONVOLUTION) if self._measures or self.templates == "always" else MATMULS
+
     def generate(self, kernel: Kernel) -> KernelSource:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
         return generate_sequence(kernel)
 
     def refuses(self, template: Template) -> str:
-        """Why a matrix product stays a library call (contract T5)."""
+        """Why a matrix product or convolution stays a library call (contract T5)."""
         if self.templates == "never":
             return "templates are off"
-        found = product_of(template)
+        found = product_of(as_product(template))
         if found is None:
-            return "operands that are no float16 or bfloat16 matrices of one type"
+            return "no product of float16, bfloat16 or float32 matrices of one type"
         if self._measures:
             return slower_than_library(template, ArtifactStore(), self.lock)
         if self.templates != "model":
@@ -73,8 +77,8 @@ class TritonCodeGenerator:
         return unprofitable(template, found) if known else "the model is one of Hopper and later"
 
     def generate_template(self, template: Template) -> KernelSource:
-        """The Triton source of a matrix product with its loops; pure and deterministic."""
-        return generate_any(template)
+        """The Triton source of a matrix product or convolution with its loops; pure and deterministic."""
+        return generate_any(as_product(template))
 
     def build(self, sources: Sequence[KernelSource], store: ArtifactStore) -> list[Callable[..., None]]:
         """One callable per source. Raises BuildError where Triton, the driver or a device is missing, or Triton fails."""

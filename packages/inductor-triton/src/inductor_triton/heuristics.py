@@ -33,7 +33,7 @@ class Config:
 
     ``persistent`` means that one block holds the whole reduction, so that inner values stay in registers between bodies;
     ``grid`` programs then walk over all points (0: a program per block); ``tma``: tiles are fetched by Hopper's copy engine;
-    ``split``: into how many parts the sum of a matrix product is split.
+    ``split``: into how many parts the sum of a matrix product is split; ``tf32``: its operands of float32 keep 10 bits.
     """
 
     x: int
@@ -45,6 +45,7 @@ class Config:
     grid: int = 0
     tma: bool = False
     split: int = 1
+    tf32: bool = False
 
 
 @dataclass(frozen=True, slots=True)

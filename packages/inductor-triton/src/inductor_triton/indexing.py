@@ -55,7 +55,7 @@ def merge_loops(kernel: Kernel) -> Kernel:
         for loops in (kernel.ranges, kernel.reduction):
             pair = _mergeable(loops, list(indices(kernel)))
             if pair is not None:
-                kernel = _merged(kernel, *pair)
+                kernel = joined(kernel, *pair)
                 changed = True
                 break
     return kernel
@@ -79,8 +79,10 @@ def _is_flat(expr: sympy.Expr, outer: Range, inner: Range) -> bool:
     return sympy.expand(outer_stride - inner_stride * inner.extent) == 0
 
 
-def _merged(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
+def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
+    """``kernel`` with two adjacent loops as one, which has the inner one's symbol and place."""
     flat = Range(inner.symbol, sympy.expand(outer.extent * inner.extent))
+    parts = {outer.symbol: FloorDiv(inner.symbol, inner.extent), inner.symbol: Mod(inner.symbol, inner.extent)}
 
     def loops(items: tuple[Range, ...]) -> tuple[Range, ...]:
         return tuple(flat if item is inner else item for item in items if item is not outer)
@@ -90,7 +92,8 @@ def _merged(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
         if position is None:
             return instruction
         args = list(instruction.args)
-        args[position] = sympy.sympify(args[position]).subs(outer.symbol, 0)  # type: ignore[call-overload]
+        expr = sympy.sympify(args[position])  # type: ignore[call-overload]
+        args[position] = expr.subs(outer.symbol, 0) if _is_flat(expr, outer, inner) else expr.xreplace(parts)
         return replace(instruction, args=tuple(args))
 
     bodies = tuple(replace(body, instructions=tuple(map(step, body.instructions))) for body in kernel.bodies)

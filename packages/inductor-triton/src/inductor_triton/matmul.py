@@ -21,7 +21,7 @@ from inductor_triton.indexing import flat_position, integer, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.parts import PARTIALS, placed, sum_of_parts
 from inductor_triton.precision import fused_gelu
-from inductor_triton.product import Product, product_of
+from inductor_triton.product import HALVES, Product, product_of
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence, launch_spec
 from inductor_triton.tiling import Axis, Tiling
 
@@ -149,7 +149,8 @@ class _Source:
             self._sum_axes()
         left = self._operand(self.product.left, (M, K))
         right = self._operand(self.product.right, (J, N))
-        whole.line(f"acc = tl.dot({left}, {right}, acc)")
+        precision = "" if self.product.dtype in HALVES else f", input_precision='{'tf32' if self.config.tf32 else 'ieee'}'"
+        whole.line(f"acc = tl.dot({left}, {right}, acc{precision})")
         whole.indent -= 1
         self._end()
         names = [whole.name(buffer.name) for buffer in self.template.buffers]

@@ -21,6 +21,7 @@ from loopir import ArtifactStore, BuildError, Kernel, KernelSource, Template, fo
 
 from inductor_triton.candidates import candidates
 from inductor_triton.heuristics import Config, next_power_of_two
+from inductor_triton.product import product_of
 from inductor_triton.tiling import hint
 
 FORMAT = "tuning 1"
@@ -166,10 +167,12 @@ class Tuner:
 
 
 def shape_class(kernel: Kernel | Template) -> str:
-    """Kernels of one class share a choice: the same text, run-time sizes rounded up to powers of two."""
+    """Kernels of one class share a choice: the same text and precision, run-time sizes rounded up to powers of two."""
     sizes = ", ".join(f"{name}={next_power_of_two(hint(kernel, name))}" for name in kernel.sizes)
     text = format_any(replace(kernel, name="kernel", origins=(), hints=()))
-    return f"{sha256(text.encode()).hexdigest()[:16]}" + (f" ({sizes})" if sizes else "")
+    found = product_of(kernel) if isinstance(kernel, Template) else None
+    tf32 = " tf32" if found is not None and found.tf32 else ""
+    return f"{sha256(text.encode()).hexdigest()[:16]}{tf32}" + (f" ({sizes})" if sizes else "")
 
 
 def format_config(config: Config) -> str:

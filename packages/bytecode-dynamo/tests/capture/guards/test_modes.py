@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from bytecode_dynamo import optimize, precision
 
 from .changing import Doubling, M, States, changed, check_state, rows_of, setting
 
@@ -107,3 +108,30 @@ for mode_name, (mode_program, mode) in MODES.items():
 @pytest.mark.parametrize("name", STATES)
 def test_state(name, alike):
     check_state(*STATES[name](), alike)
+
+
+def test_precision_of_products_in_the_graph(monkeypatch):
+    monkeypatch.setattr(precision, "DEVICES", ("cpu",))
+    matmul, compiled = torch.backends.cuda.matmul, []
+
+    def backend(gm, inputs):
+        compiled.append(matmul.fp32_precision)
+        return gm
+
+    def calls(function, *args):
+        compiled.clear()
+        optimized = optimize(backend)(function)
+        before = matmul.fp32_precision
+        try:
+            for precise in ("ieee", "tf32", "tf32", "ieee"):
+                matmul.fp32_precision = precise
+                optimized(*args)
+        finally:
+            matmul.fp32_precision = before
+        return compiled
+
+    x = torch.randn(4, 4)
+    for product in (torch.mm, torch.nn.functional.linear, lambda a, b: a @ b, lambda a, b: a.matmul(b)):
+        assert calls(product, x, x) == ["ieee", "tf32"]
+        assert calls(product, x.double(), x.double()) == ["ieee"]
+    assert calls(torch.add, x, x) == ["ieee"]
