@@ -73,7 +73,7 @@ class WriteRules(TorchFunctionMode):
         if name == "backward":
             self._backward_line = self._user_line()
         given = self._given.get(id(target))
-        if given is not None and name in _MOVES and storage_id(target) in self._bases:
+        if given is not None and name in _MOVES and self._bases and storage_id(target) in self._bases:
             if not given.is_placed or name.startswith(("resize_", "set_")):
                 self._refuse("AG026", f"{name} of an input that shares memory with another one")
         if given is None or given.wrapper._version != given.version:
