@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from inductor_triton import Config, TritonCodeGenerator, autotune, compile_ptx
 from inductor_triton.candidates import candidates
 from inductor_triton.compile import compile_variant, usual_variant
+from inductor_triton.matmul import generate_matmul
 from inductor_triton.spec import launch_spec, sequence_of
 from inductor_triton.tuning import format_config, parse_config
 from loopir import Options, Template, compile_graph, format_schedule
@@ -200,6 +201,17 @@ def test_convolutions_that_are_no_products():
     check(lambda x, w: F.conv2d(x, w, groups=2).relu(), x, w[:, :8], templates=0)
     check(lambda x, w: F.conv2d(x, w).relu(), x, random(16, 16, 3, 3), templates=0)
     check(lambda x, w: F.conv_transpose2d(x, w).relu(), x, w, templates=0)
+
+
+@pytest.mark.parametrize("size", [(500, 12, 16, 20), (1, 1, 2048, 64), (1, 300, 64, 9)])
+def test_tiles_of_small_products(size):
+    batch, m, k, n = size
+    (source,) = check(lambda a, b: torch.bmm(a, b).relu(), random(batch, m, k), random(batch, k, n), tolerance=3e-2)
+    options = candidates(source.kernel)
+    assert any(config.y * config.x <= 1024 for config in options)
+    assert len(options) <= 40
+    for config in (config for config in options if min(config.x, config.y) == 16 and config.split == 1):
+        assert "mma" in compile_ptx(generate_matmul(source.kernel, config), 90)
 
 
 def test_machine_code():

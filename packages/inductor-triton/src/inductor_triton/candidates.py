@@ -26,6 +26,19 @@ TILES = (
     (128, 64, 4, 4),
 )
 """Rows, columns, warps and stages of matrix products."""
+SMALL_TILES = (
+    (16, 16, 1, 3),
+    (16, 32, 2, 3),
+    (32, 16, 2, 3),
+    (32, 32, 2, 3),
+    (16, 64, 2, 5),
+    (64, 16, 2, 5),
+    (16, 128, 4, 5),
+    (32, 128, 4, 4),
+    (128, 32, 4, 4),
+)
+"""Those of products of few rows or columns, as of small matrices in batches."""
+FEW = 32
 LARGEST_EXACT = 64 * 128
 """Elements of a tile of float32 products without tensor cores, which take a register each and unrolled arithmetic."""
 SPLITS, SHORTEST_SUM = (2, 4, 8), 512
@@ -65,6 +78,11 @@ def _fitting(config: Config) -> Iterator[Config]:
         yield config
 
 
+def _widest(extent: int) -> int:
+    """The longest side of a tile that is worth measuring; tensor cores take 16."""
+    return max(16, 2 * next_power_of_two(extent))
+
+
 def _of_template(template: Template) -> Iterator[Config]:
     base = matmul_config(template)
     yield base
@@ -73,8 +91,8 @@ def _of_template(template: Template) -> Iterator[Config]:
     batch, m, n, k = sizes_of(template, found)
     exact = found.dtype is torch.float32 and not found.tf32
     by_engine = has_descriptors(template, found) and not exact
-    for rows, columns, warps, stages in TILES:
-        if rows > 2 * next_power_of_two(m) or columns > 2 * next_power_of_two(n):
+    for rows, columns, warps, stages in (*SMALL_TILES, *TILES) if min(m, n) <= FEW else TILES:
+        if rows > _widest(m) or columns > _widest(n):
             continue
         if exact and rows * columns > LARGEST_EXACT:
             continue

@@ -291,7 +291,7 @@ class _Source:
         text = accumulator if found.alpha == 1 else f"{accumulator} * {float(found.alpha)!r}"
         if found.bias is not None and found.beta != 0:
             view = found.bias
-            names = [None, M, N][-len(view.shape) :] if found.batch == 1 or len(view.shape) < 3 else ["batch", M, N]
+            names = ["batch" if found.batch != 1 else None, M, N][-len(view.shape) :]
             index = self._position(view, [name if size != 1 else None for name, size in zip(names, view.shape)])
             bias = self._load(view.buffer, index, [name for name, size in zip(names, view.shape) if size != 1])
             scale = "" if found.beta == 1 else f" * {float(found.beta)!r}"
@@ -309,7 +309,7 @@ class _Source:
             self.whole.line(f"{name} = {self._fetched(view, dims)}")
             return name
         if stage is None:
-            places = [*([] if len(view.shape) == 2 else ["batch"]), *dims]
+            places = ["batch" if self.product.batch != 1 else None, *dims][-len(view.shape) :]
             self.whole.line(
                 f"{name} = {self._load(view.buffer, self._position(view, places), dims, zero=self._masked(summed))}"
             )
