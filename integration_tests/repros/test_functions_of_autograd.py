@@ -94,3 +94,18 @@ def test_tangents_that_are_negated_lazily(shape):
     compiled, x, tangent = torchstrata.compile(call, fullgraph=True), torch.randn(shape).requires_grad_(), torch.randn(shape)
     results = [grad(f(x)[0], x, torch._neg_view(tangent)) for f in (call, compiled)]
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "torchstrata"])
+def test_what_autograd_runs_within_a_compiled_function_is_not_captured(backend):
+    def slope(x):  # by a result, so that autograd runs outside of graphs
+        return grad((x * x * x).sum(), x, create_graph=True)[0]
+
+    compiled = torchstrata.compile(slope, backend=backend)
+    results = []
+    for call in (slope, compiled):
+        leaf = torch.linspace(-1, 1, 5, requires_grad=True)
+        first = call(leaf * 2)
+        results.append((first, *grad(first.sum(), leaf)))
+    torch.testing.assert_close(*results)
+    assert torchstrata.counters["graph_breaks"] == 1

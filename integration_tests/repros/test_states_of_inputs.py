@@ -45,12 +45,26 @@ def test_a_view_of_a_leaf_is_not_written_to():
         assert torch.equal(leaf, torch.ones(4, 6))
 
 
-def test_inputs_that_are_negated_lazily(monkeypatch):
-    monkeypatch.setattr(torchstrata.config, "fallback", "eager")
-    compiled, x = torchstrata.compile(lambda x: x * 2), torch.randn(3, 4)
-    assert torch.equal(compiled(x), x * 2)
-    with pytest.warns(torchstrata.FallbackWarning, match="AG032"):
-        assert torch.equal(compiled(torch._neg_view(x)), x * -2)
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("lazy", [torch._neg_view, torch.conj, lambda x: x.conj().imag])
+def test_inputs_that_are_negated_or_conjugated_lazily(lazy, write):
+    def f(x, w):
+        if write:
+            x.mul_(2)
+        return (x * w).abs(), x, x.t()
+
+    compiled = torchstrata.compile(f, fullgraph=True)
+    results = []
+    for call in (f, compiled, compiled):
+        leaf, w = torch.linspace(-1, 2, 6).reshape(2, 3).requires_grad_(), torch.tensor(1.5, requires_grad=True)
+        base = torch.complex(leaf * 1, leaf * 2)
+        x = lazy(base)
+        outs = call(x, w)
+        assert outs[1] is x and outs[2].is_conj() == x.is_conj() and outs[2].is_neg() == x.is_neg()
+        results.append((outs, base, *torch.autograd.grad(outs[0].sum() + base.abs().sum(), (leaf, w))))
+    for found in results[1:]:
+        torch.testing.assert_close(found, results[0])
+    assert not torchstrata.counters["fallbacks"]
 
 
 @pytest.mark.parametrize("scan", [torch.cumsum, torch.cumprod])
@@ -134,3 +148,37 @@ def test_values_that_are_negated_lazily(lazy):
         sum(v.square().sum() for v in values).backward()
         results.append((values, x.grad))
     torch.testing.assert_close(*results)
+
+
+def test_derivatives_twice_after_writes():
+    def f(x, w):
+        x.mul_(2)
+        with torch.no_grad():
+            w.mul_(3)
+        return x * w.square().sum()
+
+    results = []
+    for call in (f, torchstrata.compile(f, fullgraph=True)):
+        x, w = torch.arange(1.0, 4), torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+        (first,) = torch.autograd.grad(call(x, w).square().sum(), w, create_graph=True)
+        results.append((first, *torch.autograd.grad(first.sum(), w)))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_written_inputs_that_share_elements_stay_in_one_graph(dynamic):
+    def f(x, y, w):
+        x.mul_(2)
+        y[0] += x.sum() * w.detach()
+        return (x + 1) * w, y[1:]
+
+    compiled = torchstrata.compile(f, fullgraph=True, dynamic=dynamic)
+    for n in (4, 5):
+        results = []
+        for call in (f, compiled):
+            base = torch.arange(24.0).requires_grad_() * 1
+            w = torch.tensor(0.5, requires_grad=True)
+            outs = call(base[: 2 * n], base.view(4, 6)[1:], w)
+            results.append((outs, base, *torch.autograd.grad(outs[0].sum() + base.square().sum(), w)))
+        torch.testing.assert_close(*results)
+    assert not torchstrata.counters["fallbacks"]

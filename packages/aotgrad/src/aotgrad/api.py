@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 import torch
 
 from .budget import check_budget, partition_within
-from .capture import captured_compilation, captured_program
+from .capture import captured_program, compile_captured
 from .compile import Options
 from .eager import run_eager as run_eager
 from .errors import UserError
@@ -34,6 +34,8 @@ class Choices(TypedDict, total=False):
         fallback_random: keeps every random op, used or not, so that eager's random sequence is reproduced exactly.
         unit_gradients: whether forward may compute the gradients of a loss, which backward then multiplies by its tangent:
             that rounds once more than eager.
+        around_backward: what backward functions are wrapped in: autograd calls them wherever the caller does, so that one who
+            watches what runs there can leave them out.
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs and the runtime code.
     """
 
@@ -43,6 +45,7 @@ class Choices(TypedDict, total=False):
     activation_memory_budget: float
     fallback_random: bool
     unit_gradients: bool
+    around_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None
     on_artifact: Callable[[str, str], None] | None
 
 
@@ -62,7 +65,7 @@ def aot_backend(
     options = _options(forward_compiler, backward_compiler, **choices)
 
     def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return captured_compilation(gm, example_inputs, options).variant(torch.is_grad_enabled())
+        return compile_captured(gm, example_inputs, options)
 
     backend.host_effects = False  # type: ignore[attr-defined]  # calls are traced: what they do beside computing is not repeated
     return backend
@@ -115,6 +118,7 @@ def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Cho
         choices.get("on_artifact"),
         budget < 1,
         choices.get("unit_gradients", False),
+        choices.get("around_backward"),
     )
 
 

@@ -14,16 +14,17 @@ from torch.utils import _pytree as pytree
 from .compilation import Compilation
 from .compile import Options
 from .desugar import check_inner_tensors
-from .errors import Unsupported
 from .interpret import run_captured
 from .joint import Program
-from .plan import InputSpec
+from .placed import as_stored
+from .plan import InputSpec, Lazy
 from .trace import fresh_fake
 from .tracer import Tracer
 
 
-def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compilation:
-    """How to compile a graph. Its own parameters and buffers become inputs that the caller does not pass."""
+def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
+    """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs that the caller does not
+    pass; beside an input that is conjugated or negated lazily the graph gets that one as it is stored."""
     check_inner_tensors(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
     fakes = [v for v in (*(n.meta.get("val") for n in placeholders), *example_inputs) if is_fake(v)]
@@ -31,6 +32,12 @@ def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
     given = [_input(node, example, fake_mode) for node, example in zip(placeholders, example_inputs)]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}
+    lazy = [i for i, x in enumerate(example_inputs) if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())]
+    for i in lazy:
+        x, spec = example_inputs[i], given[i]
+        place = Lazy(len(distinct) + len(given), x.is_conj(), x.is_neg())
+        given.append(replace(spec, name=f"{spec.name}_stored", is_leaf=spec.is_leaf and not spec.requires_grad))
+        given[i] = replace(spec, requires_grad=False, is_leaf=False, place=place)
 
     def make_inputs() -> tuple[InputSpec, ...]:
         own = [
@@ -42,20 +49,23 @@ def captured_compilation(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
         return (*own, *(replace(s, value=fresh_fake(s.value, s.requires_grad, fake_mode)) if s.is_tensor else s for s in given))
 
     def eager(*inputs: Any) -> tuple[Any, ...]:
-        return tuple(pytree.tree_leaves(run_captured(gm, inputs)))
+        return tuple(pytree.tree_leaves(run_captured(gm, inputs[: len(placeholders)])))
 
     place = {key: i for i, key in enumerate(distinct)}
     program = captured_program(gm, {name: place[id(t)] for name, t in lifted.items()})
-    return Compilation(program, make_inputs, tuple(t for _, t in distinct.values()), eager, fake_mode, options)
+    lifted_tensors = tuple(t for _, t in distinct.values())
+    compilation = Compilation(program, make_inputs, lifted_tensors, eager, fake_mode, options)
+    call = compilation.variant(torch.is_grad_enabled())
+    return call if not lazy else lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
 
 
 def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None = None) -> Program:
     """A program that runs a captured graph. ``lifted``: names of the module's tensors that leading inputs stand for."""
     lifted = lifted or {}
-    num_lifted = len(set(lifted.values()))
+    num_lifted, num_given = len(set(lifted.values())), len(gm.graph.find_nodes(op="placeholder"))
 
     def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        own, given = inputs[:num_lifted], inputs[num_lifted:]
+        own, given = inputs[:num_lifted], inputs[num_lifted : num_lifted + num_given]
         substitutes = {id(t) for t in own}
 
         def enter(node: torch.fx.Node) -> None:
@@ -75,10 +85,6 @@ def _input(node: torch.fx.Node, example: Any, fake_mode: FakeTensorMode) -> Inpu
     value = node.meta.get("val", example)
     if not isinstance(value, torch.Tensor):
         return InputSpec(node.name, value)
-    if isinstance(example, torch.Tensor) and (example.is_neg() or example.is_conj()):
-        raise Unsupported(
-            "AG032", f"input {node.name} is negated or conjugated lazily; resolve_neg() or resolve_conj() it first"
-        )
     requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad
     static = bool(node.meta.get("static")) or isinstance(example, torch.nn.Parameter)
     is_leaf = static or (isinstance(example, torch.Tensor) and not is_fake(example) and example.is_leaf)

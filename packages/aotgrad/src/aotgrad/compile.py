@@ -43,6 +43,7 @@ class Options:
     on_artifact: Callable[[str, str], None] | None
     repeats_random: bool = False
     unit_gradients: bool = False
+    around_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     def report(self, name: str, text: Callable[[], str]) -> None:
         """Hands an artifact to the listener; texts nobody listens to are not made."""
@@ -96,7 +97,7 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
             run.double = DoubleBackward(
                 joint, recipe, split, lambda again, its_recipe: _compile_gradient(again, its_recipe, options)
             )
-        call, text = build_training(run, split, forward, backward)
+        call, text = build_training(run, split, forward, backward, options.around_backward)
     options.report("runtime", lambda: text)
     return call
 

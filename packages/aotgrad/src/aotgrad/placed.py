@@ -1,6 +1,6 @@
-"""Inputs that lie in one storage and are written: each is a view of one base, which a graph takes and writes to.
+"""Inputs that are views of others, which a graph takes and writes to: those of one storage, and lazily negated ones.
 
-One graph is compiled for each way in which the inputs of a program lie in memory.
+Where inputs share elements and are written, one graph is compiled for each way in which they lie in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from symshapes import is_wrapper
 
 from .errors import Unsupported
-from .plan import InputSpec, Place
+from .plan import InputSpec, Lazy, Place
 
 _autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 
@@ -24,7 +24,17 @@ def placed(values: Sequence[Any], specs: Sequence[InputSpec]) -> list[Any]:
     return [v if s.place is None else _view(values[s.place.base], s.place) for v, s in zip(values, specs, strict=True)]
 
 
-def _view(base: torch.Tensor, place: Place) -> torch.Tensor:
+def as_stored(t: torch.Tensor) -> torch.Tensor:
+    """The tensor whose conjugate or negative, taken when it is read, is ``t``."""
+    with torch.enable_grad():
+        t = torch._conj(t) if t.is_conj() else t
+        return torch._neg_view(t) if t.is_neg() else t
+
+
+def _view(base: torch.Tensor, place: Place | Lazy) -> torch.Tensor:
+    if isinstance(place, Lazy):
+        base = torch._conj(base) if place.conj else base
+        return torch._neg_view(base) if place.neg else base
     base = base.detach() if place.detached and base.requires_grad else base
     flat = base.permute(_nesting(base.shape, base.stride())).view(-1)
     sizes, strides = place.sizes, place.strides

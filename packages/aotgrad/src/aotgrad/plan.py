@@ -21,6 +21,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Lazy:
+    """An input that is input ``base``, conjugated or negated when it is read."""
+
+    base: int
+    conj: bool
+    neg: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InputSpec:
     """One input of a traced program.
 
@@ -40,7 +49,7 @@ class InputSpec:
     requires_grad: bool = False
     is_leaf: bool = False
     becomes_leaf: bool = False
-    place: Place | None = None
+    place: Place | Lazy | None = None
 
     @property
     def is_tensor(self) -> bool:

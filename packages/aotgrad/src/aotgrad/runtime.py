@@ -77,7 +77,9 @@ def build_inference(run: Runtime, results: Sequence[torch.fx.Node], forward: Com
     return out.load("call")
 
 
-def build_training(run: Runtime, split: Split, forward: Compiled, backward: Compiled) -> tuple[Callable[..., Any], str]:
+def build_training(
+    run: Runtime, split: Split, forward: Compiled, backward: Compiled, around_backward: Callable[..., Any] | None
+) -> tuple[Callable[..., Any], str]:
     """The callable of a program with differentiable outputs, as a torch.autograd.Function, and its source."""
     out = _start(run)
     joint, plan = run.joint, run.joint.plan
@@ -128,7 +130,10 @@ def build_training(run: Runtime, split: Split, forward: Compiled, backward: Comp
     _write_training_call(out, run, split, boxed, taken, carried, values, done)
     call, text = out.load("call")
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
-    functions["apply"] = _function_apply(functions["function_forward"], functions["function_backward"])
+    function_backward = functions["function_backward"]
+    if around_backward is not None:
+        function_backward = around_backward(function_backward)
+    functions["apply"] = _function_apply(functions["function_forward"], function_backward)
     return call, text
 
 
@@ -213,7 +218,7 @@ def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[to
     Tensors of one storage count versions together. What is saved must not take the write for one to itself.
     """
     written = [run.joint.inputs[m.target.index].name for m in run.joint.plan.mutations if m.target.index >= 0]
-    others = [s for s in run.joint.inputs if s.is_tensor and s.name not in written]
+    others = [s for s in run.joint.inputs if s.is_tensor and s.name not in written and s.place is None]
     if run.overlapping is None or not written or len(written) + len(others) < 2:
         return
     returned = {run.joint.inputs[t.index].name for t in _targets(run.joint.plan.outputs) if t.index >= 0}

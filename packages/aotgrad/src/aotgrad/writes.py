@@ -73,10 +73,12 @@ class WriteRules(TorchFunctionMode):
         if name == "backward":
             self._backward_line = self._user_line()
         given = self._given.get(id(target))
-        if given is not None and name in _MOVES and self._bases and storage_id(target) in self._bases:
-            if not given.is_placed or name.startswith(("resize_", "set_")):
-                self._refuse("AG026", f"{name} of an input that shares memory with another one")
-        if given is None or given.wrapper._version != given.version:
+        if given is None:
+            return
+        moves = name in _MOVES and (not given.is_placed or name.startswith(("resize_", "set_")))
+        if moves and self._bases and storage_id(target) in self._bases:  # in this order: who asks for a storage makes a view
+            self._refuse("AG026", f"{name} of an input that shares memory with another one")
+        if given.wrapper._version != given.version:
             return
         if name in _GRADIENT_STATE or getattr(func, "__self__", None) is torch.Tensor.grad:
             what = name if name in _GRADIENT_STATE else ".grad"

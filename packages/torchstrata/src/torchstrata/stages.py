@@ -167,6 +167,7 @@ def compile_captured(
         on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
+        around_backward=bytecode_dynamo.disable,
     )
     try:
         return backend(graph, example_inputs)
@@ -183,7 +184,8 @@ def aot_eager(graph: torch.fx.GraphModule, example_inputs: Sequence[object]) -> 
     """The stages up to functional graphs, which run as they are."""
     if not has_host_calls(graph):
         try:
-            return aotgrad.aot_backend(lambda functional, _: functional)(graph, example_inputs)
+            backend = aotgrad.aot_backend(lambda functional, _: functional, around_backward=bytecode_dynamo.disable)
+            return backend(graph, example_inputs)
         except aotgrad.Unsupported as error:
             if not _needs_pieces(error, graph):
                 raise
