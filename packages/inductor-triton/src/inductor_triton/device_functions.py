@@ -28,6 +28,11 @@ def round32(x):
     return tl.inline_asm_elementwise("cvt.rni.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
+def round_tf32(x):
+    """Primitive; to 10 bits after the point, as operands of a product: tensor cores cut the others off."""
+    return tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+
+
 def floor64(x):
     """Primitive."""
     return tl.inline_asm_elementwise("cvt.rmi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)

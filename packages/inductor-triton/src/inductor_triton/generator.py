@@ -68,7 +68,7 @@ class TritonCodeGenerator:
             return "templates are off"
         found = product_of(as_product(template))
         if found is None:
-            return "no product of float16, bfloat16 or float32 matrices of one type"
+            return "no product of float16, bfloat16 or float32 matrices of one type, or a very long one of float32"
         if self._measures:
             return slower_than_library(template, ArtifactStore(), self.lock)
         if self.templates != "model":

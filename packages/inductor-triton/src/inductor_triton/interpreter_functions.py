@@ -33,6 +33,7 @@ def device_functions() -> dict[str, object]:
         "exp2_32": _elementwise(numpy.exp2),
         "rsqrt32": _elementwise(lambda x: 1.0 / numpy.sqrt(x)),
         "rcp32": _elementwise(lambda x: 1.0 / x),
+        "round_tf32": _elementwise(_round_tf32),
         "fma32": _fma32,
         "interleave": _interleave,
         "wide_product": _wide_product,
@@ -73,6 +74,12 @@ def _fma32(x: Any, y: Any, z: Any) -> Any:
     """One rounding: a product of float32 is exact in float64. The interpreter's own rounds twice."""
     factor = y.handle.data if hasattr(y, "handle") else numpy.float32(y)
     return _tensor((x.handle.data.astype(numpy.float64) * factor + z.handle.data).astype(numpy.float32), x)
+
+
+def _round_tf32(x: Any) -> Any:
+    bits = numpy.ascontiguousarray(x).view(numpy.uint32)
+    rounded = (bits + numpy.uint32(1 << 12)) & numpy.uint32(0xFFFFE000)
+    return numpy.where(numpy.isfinite(x), rounded.view(numpy.float32), x)
 
 
 def _to_bfloat16(x: Any) -> Any:

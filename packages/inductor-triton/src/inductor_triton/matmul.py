@@ -149,7 +149,9 @@ class _Source:
             self._sum_axes()
         left = self._operand(self.product.left, (M, K))
         right = self._operand(self.product.right, (J, N))
-        precision = "" if self.product.dtype in HALVES else f", input_precision='{'tf32' if self.config.tf32 else 'ieee'}'"
+        precision = "" if self.product.dtype in HALVES else ", input_precision='ieee'"
+        if self.config.tf32:
+            left, right, precision = f"round_tf32({left})", f"round_tf32({right})", ", input_precision='tf32'"
         whole.line(f"acc = tl.dot({left}, {right}, acc{precision})")
         whole.indent -= 1
         self._end()

@@ -22,6 +22,7 @@ from inductor_triton.tiling import hint
 aten = torch.ops.aten
 ADDING = (aten.addmm.default, aten.baddbmm.default)
 MATMULS = (aten.mm.default, aten.bmm.default, *ADDING)
+LONGEST_EXACT = 4096
 HALVES = (torch.float16, torch.bfloat16)
 DTYPES = (*HALVES, torch.float32)
 
@@ -45,7 +46,8 @@ class Product:
 
 
 def product_of(template: Template) -> Product | None:
-    """The product; None where the template is of another kind or its operands are no floats of 16 or 32 bits."""
+    """The product; None where the template is of another kind or its operands are no floats of 16 or 32 bits, or where a
+    sum of all bits is so long that one after the other is less precise than the library's parts."""
     if template.op not in MATMULS or not all(isinstance(arg, View) for arg in template.args):
         return None
     args: list[View] = list(template.args)  # type: ignore[arg-type]
@@ -59,9 +61,12 @@ def product_of(template: Template) -> Product | None:
         return None
     *batch, m, k = left.shape
     dtype = dtypes.pop()
+    tf32 = dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    if dtype is torch.float32 and not tf32 and hint(template, k) > LONGEST_EXACT:
+        return None
     return Product(
         left, right, bias, scale.get("alpha", 1), scale.get("beta", 1), batch[0] if batch else sympy.Integer(1),  # type: ignore[arg-type]
-        m, right.shape[-1], k, dtype, dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32",
+        m, right.shape[-1], k, dtype, tf32,
     )  # fmt: skip
 
 
