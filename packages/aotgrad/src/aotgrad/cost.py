@@ -51,7 +51,7 @@ def recompute_class(node: torch.fx.Node) -> Recompute:
     if torch.Tag.pointwise in node.target.tags or node.target.overloadpacket in _CHEAP_OPS or is_seeded(node):
         return Recompute.CHEAP
     is_pure = node.target.namespace == "aten" and not _UNREPEATABLE.intersection(node.target.tags)
-    return Recompute.HEAVY if is_pure and node.op != "get_attr" else Recompute.NEVER
+    return Recompute.HEAVY if is_pure else Recompute.NEVER
 
 
 def _class_of_producer(node: torch.fx.Node) -> Recompute:

@@ -197,7 +197,7 @@ def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor
     """A fake with the layout in which a gradient of ``value`` is handed to the backward graph: dense, dimensions nested
     as in ``value``."""
     if is_wrapper(value) and hasattr(value, "__coerce_tangent_metadata__"):
-        value = value.__coerce_tangent_metadata__()
+        value = value.__coerce_tangent_metadata__()  # type: ignore[attr-defined]
     return map_inner(lambda t: fake_mode.empty(t.shape, dense_strides(t), dtype=t.dtype, device=t.device), value)
 
 

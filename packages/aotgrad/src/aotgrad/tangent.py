@@ -49,8 +49,7 @@ def like_wrapper(tangent: torch.Tensor, like: Any) -> torch.Tensor:
 
 def _coerced(tangent: Any, context: Any, cls: type) -> torch.Tensor:
     coerce = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
-    result = coerce(context, cls) if coerce is not None else None
-    if type(result) is not cls:
+    if coerce is None or type(result := coerce(context, cls)) is not cls:
         raise RuntimeError(f"{_mismatch(tangent, cls)}; __coerce_same_metadata_as_tangent__ of its class may convert it")
     return result
 

@@ -122,7 +122,7 @@ class Tracer(TorchDispatchMode):
         if is_fake(value):
             if id(value) not in self._nodes:
                 raise Unsupported("AG011", "a fake tensor of another trace is used in this one", line=self.user_line())
-            return value
+            return value  # type: ignore[return-value]
         if is_wrapper(value):
             raise Unsupported("AG034", f"a {type(value).__name__} that is no input and no result", line=self.user_line())
         known = self._constants.get(id(value))

@@ -104,7 +104,8 @@ def flex_attention(
     if return_aux is not None:
         sums = scores.logsumexp(-1) if return_aux.lse else None
         highest = scores.amax(-1) if return_aux.max_scores else None
-        return out, torch.nn.attention.flex_attention.AuxOutput(lse=sums, max_scores=highest)
+        aux_output = torch.nn.attention.flex_attention.AuxOutput  # type: ignore[attr-defined]
+        return out, aux_output(lse=sums, max_scores=highest)
     return (out, scores.logsumexp(-1)) if return_lse else out
 
 

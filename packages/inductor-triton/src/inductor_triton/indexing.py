@@ -42,7 +42,7 @@ def stride(expr: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
     expanded = sympy.expand(expr)
     coefficient = expanded.coeff(symbol, 1)
     rest = expanded - coefficient * symbol
-    if symbol in rest.free_symbols or symbol in coefficient.free_symbols:
+    if symbol in rest.free_symbols or symbol in coefficient.free_symbols:  # type: ignore[union-attr]
         return None
     return coefficient
 

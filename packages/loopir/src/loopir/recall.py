@@ -114,7 +114,8 @@ class _Dumper(pickle.Pickler):
         kind = type(obj)
         if kind in (sympy.Add, sympy.Mul):
             return kind._from_args, (obj.args,)  # type: ignore[attr-defined]
-        if is_dataclass(kind) and kind.__dataclass_params__.frozen and "__slots__" in kind.__dict__:
+        parameters = getattr(kind, "__dataclass_params__", None)
+        if parameters is not None and parameters.frozen and "__slots__" in kind.__dict__:
             return _put_together, (kind, *(getattr(obj, name) for name in _field_names(kind)))
         return NotImplemented
 

@@ -107,7 +107,7 @@ def _settings(mode: object, options: object) -> Config:
         raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"options must be a mapping of names to values, not {type(options).__name__}")
-    named = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
+    named: dict[str, Any] = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
     return config.with_options({**MODES[mode or "default"], **named})
 
 

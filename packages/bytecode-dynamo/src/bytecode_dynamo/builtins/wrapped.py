@@ -10,6 +10,7 @@ import torch
 from symshapes import is_wrapper
 from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage]
 from torch.distributions.utils import lazy_property
+from torch.fx import traceback as fx_traceback
 
 from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
@@ -37,7 +38,7 @@ def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs)
     return ctx.get_attr(function, "__original_fn").call(ctx, args, kwargs)
 
 
-@evaluates_call(torch.fx.traceback.annotate)
+@evaluates_call(fx_traceback.annotate)
 def annotated(ctx: Context, notes: VariableTracker) -> VariableTracker:
     """Notes for the nodes of torch's own tracer, which is not there."""
     return ctx.construct(contextlib.nullcontext, [], {})

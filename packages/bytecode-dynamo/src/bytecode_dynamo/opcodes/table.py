@@ -12,6 +12,6 @@ if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
     from bytecode_dynamo.frame import Frame
 
-Handler = Callable[["Context", "Frame", Instruction], None]
+Handler = Callable[["Context", "Frame", Instruction], object]
 HANDLERS: RuleTable[Op, Handler] = RuleTable()
 evaluates = HANDLERS.register

@@ -77,7 +77,7 @@ class LoweringContext:
                 self._learn(known, free, env)  # type: ignore[arg-type]
             if known in self._signed and raw.has(*INDEX_FUNCTIONS[2:]):
                 renamed[free] = self._difference(known)
-        return raw.xreplace(renamed)
+        return raw.xreplace(renamed)  # type: ignore[return-value]
 
     def _indexable(self, expr: sympy.Expr) -> sympy.Expr:
         """``expr`` with symbols for the parts that are no index expressions, like ``int(1.5 * n)``: the host computes them."""
