@@ -58,7 +58,7 @@ def as_product(template: Template) -> Template:
 
 def _alike_precise() -> bool:
     """Whether convolutions of float32 take as many bits as products do."""
-    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     return len({setting.fp32_precision == "tf32" for setting in settings}) == 1
 
 

@@ -21,7 +21,7 @@ from inductor_triton.plan import link_runs, run_calls
 from inductor_triton.product import MATMULS, product_of, unprofitable
 from inductor_triton.replay import accelerate
 from inductor_triton.spec import sequence_of
-from inductor_triton.toolchain import load_triton
+from inductor_triton.toolchain import load_interpreter
 
 HOPPER = (9, 0)
 
@@ -85,7 +85,7 @@ class TritonCodeGenerator:
         sources = self._tuned(sources, store)
         parts = [part for source in sources for part in sequence_of(source).parts]
         if self.interpret:
-            load_triton()
+            load_interpreter()
             from inductor_triton.interpret import build_interpreted  # noqa: PLC0415 - needs numpy, which is optional
 
             built = iter(build_interpreted(parts))

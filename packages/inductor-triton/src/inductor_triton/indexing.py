@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import sympy
 from loopir import FloorDiv, Instruction, Kernel, Mod, Range
@@ -92,7 +93,7 @@ def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
         if position is None:
             return instruction
         args = list(instruction.args)
-        expr = sympy.sympify(args[position])  # type: ignore[call-overload]
+        expr: Any = sympy.sympify(args[position])  # type: ignore[call-overload]
         args[position] = expr.subs(outer.symbol, 0) if _is_flat(expr, outer, inner) else expr.xreplace(parts)
         return replace(instruction, args=tuple(args))
 

@@ -28,6 +28,13 @@ def load_triton() -> ModuleType:
     return triton
 
 
+def load_interpreter() -> None:
+    """Raises :class:`BuildError` where Triton, or NumPy, which its interpreter computes with, is not installed."""
+    load_triton()
+    if load_optional("numpy") is None:
+        raise BuildError("Triton's interpreter computes with NumPy; install it with 'pip install numpy'")
+
+
 def load_part(name: str) -> ModuleType:
     """A submodule of Triton, such as ``runtime.interpreter``."""
     load_triton()

@@ -233,7 +233,9 @@ def _machine() -> tuple[object, ...]:
         torch.get_default_device(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
-        *(backend.fp32_precision for backend in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.mkldnn)),
+        torch.backends.cuda.matmul.fp32_precision,
+        torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.fp32_precision,  # type: ignore[attr-defined]
         torch.backends.cudnn.enabled,
         torch.backends.mkldnn.enabled,
         torch.backends.cpu.get_cpu_capability(),

@@ -102,12 +102,12 @@ def reset() -> None:
     counters.clear()
 
 
-def _settings(mode: object, options: object) -> Config:
+def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
     if mode is not None and (not isinstance(mode, str) or mode not in MODES):
         raise UsageError(f"unknown mode {mode!r}; the modes are {', '.join(MODES)}")
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"options must be a mapping of names to values, not {type(options).__name__}")
-    named: dict[str, Any] = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
+    named = {_OPTIONS.get(name, name): value for name, value in (options or {}).items()}
     return config.with_options({**MODES[mode or "default"], **named})
 
 
