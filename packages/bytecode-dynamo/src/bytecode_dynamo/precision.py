@@ -19,7 +19,7 @@ _MATRICES = """
     scaled_dot_product_attention multi_head_attention_forward
 """
 _CONVOLUTIONS = "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
-OPERATORS: dict[str, str] = dict.fromkeys(_MATRICES.split(), "matmul") | dict.fromkeys(_CONVOLUTIONS.split(), "conv")
+OPERATORS: dict[str, str] = {**dict.fromkeys(_MATRICES.split(), "matmul"), **dict.fromkeys(_CONVOLUTIONS.split(), "conv")}
 
 
 def guard_products(ctx: Context) -> None:
