@@ -404,6 +404,8 @@ class Codegen:
             raise GraphBreak("BD020", f"a changed {key.cls.__name__}")
         if issubclass(key.cls, dict):
             self.emitter.build_dict(self._push_entries(now))
+        elif type(now) is int:
+            self.load_const(now)
         else:
             self.emitter.build_list(self.push_all(now.values() if isinstance(now, dict) else now))
         return self._writer(writer, key)

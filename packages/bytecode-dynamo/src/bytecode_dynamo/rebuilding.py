@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import operator
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -89,6 +90,14 @@ def delete_attribute(target: Any, name: str) -> None:
         (type if isinstance(target, type) else object).__delattr__(target, name)
 
 
+def move_iterator(target: Any, position: int) -> None:
+    """Let an iterator stand at a place; one over a list that has ended stays so when the list grows."""
+    target.__setstate__(position)
+    if position == EXHAUSTED:
+        next(target, None)
+
+
+EXHAUSTED = sys.maxsize
 CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     list: replace_list,
     collections.deque: replace_deque,
@@ -96,6 +105,7 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     collections.OrderedDict: replace_dict,
     collections.defaultdict: replace_dict,
     set: replace_set,
+    **{type(iter(held)): move_iterator for held in ([], (), "", "\u00e9", b"", range(0))},
 }
 
 

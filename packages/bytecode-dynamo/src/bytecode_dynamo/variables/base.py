@@ -125,7 +125,12 @@ class VariableTracker:
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         """``item in value``."""
-        return any(ctx.alike(element, item) for element in self.unpack(ctx))
+        iterator = self.iterate(ctx)
+        while (element := iterator.next(ctx)) is not None:
+            ctx.count_instruction()
+            if ctx.alike(element, item):
+                return True
+        return False
 
     def length(self, ctx: Context) -> VariableTracker:
         """``len(value)``."""

@@ -17,7 +17,7 @@ from bytecode_dynamo import polyfills
 from bytecode_dynamo.bytecode import UNBOUND
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.guards import ABSENT, GuardKind, same_constant
+from bytecode_dynamo.guards import ABSENT, GuardKind
 from bytecode_dynamo.source import AttrSource, ClassDictSource, ConstSource, Source
 
 from .attribute import IMMUTABLE, bind, class_source, find_in_class, find_special
@@ -268,33 +268,18 @@ def wrap_unbound(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 
 _TYPING: Any = typing
-PURE = (re.Pattern, re.Match, types.MappingProxyType)
+PURE = (re.Pattern, re.Match)
 
 
 @tracker_for(
     torch._ops._OpNamespace, torch._ops._Ops, torch.finfo, torch.iinfo, types.GenericAlias, type(int | str),
-    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar, types.MappingProxyType,
+    _TYPING._BaseGenericAlias, typing._SpecialForm, typing.TypeVar,
     inspect.Signature, inspect.Parameter, torch._C._SDPBackend,
     property, staticmethod, classmethod, re.Pattern, re.Match,
 )  # fmt: skip  # pyright: ignore
 def wrap_known_object(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
-    if isinstance(value, types.MappingProxyType):
-        ctx.guards.require(source, GuardKind.CUSTOM, _SameItems(value))
     return NamespaceVariable(value, source=source)
-
-
-class _SameItems:
-    """Whether a view of a dict shows what it showed."""
-
-    def __init__(self, view: types.MappingProxyType[Any, Any]) -> None:
-        self.items = tuple(view.items())
-
-    def __call__(self, view: types.MappingProxyType[Any, Any]) -> bool:
-        return len(view) == len(self.items) and all(
-            key is old and (held is was or same_constant(held, was))
-            for (key, held), (old, was) in zip(view.items(), self.items, strict=True)
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

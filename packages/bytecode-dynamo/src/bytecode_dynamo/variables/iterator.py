@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.rebuilding import EXHAUSTED, move_iterator
 
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable
@@ -127,6 +128,8 @@ class ListIterator(IteratorVariable):
         if self.base.key.cls is collections.deque and ctx.effects.read(self.base.moves()) is not self.moves:
             return ctx.raise_error(RuntimeError, "deque mutated during iteration")
         if at >= len(items):
+            if at != EXHAUSTED:
+                self.advance(ctx, EXHAUSTED)
             return None
         self.advance(ctx, at + 1)
         return ctx.real(items[at])
@@ -141,7 +144,7 @@ def list_iterator_at(items: Any, position: int) -> Any:
     """An iterator over a list or deque that was advanced; called by generated code."""
     made = iter(items)
     if isinstance(items, list):
-        made.__setstate__(position)
+        move_iterator(made, position)
     else:
         collections.deque(itertools.islice(made, position), maxlen=0)
     return made

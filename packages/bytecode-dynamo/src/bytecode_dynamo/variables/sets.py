@@ -6,9 +6,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import torch
+
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import Source
+from bytecode_dynamo.source import AppliedSource, ItemSource, Source
 
 from .base import Args, KeyedVariable, Kwargs, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
@@ -89,9 +91,9 @@ class SetVariable(KeyedVariable):
 
 @tracker_for(set, frozenset)
 def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
-    if not all(is_constant_value(item) or isinstance(item, LASTING) for item in value):
-        return wrap_opaque(ctx, value, source, "a set of objects")
     base = set if isinstance(value, set) else frozenset
+    if not all(is_constant_value(item) or isinstance(item, LASTING) for item in base.__iter__(value)):
+        return _wrap_objects(ctx, value, source, base)
     if type(value) is base and all(map(is_constant_value, value)):
         ctx.guards.require(source, GuardKind.EQUALS, base(value))
     else:
@@ -101,6 +103,31 @@ def wrap_set(ctx: Context, value: set[Any], source: Source) -> VariableTracker:
     members = [wrap_key(ctx, item) for item in value]
     ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
     return ctx.derived(value, source, SetVariable(key), base)
+
+
+class MembersSource(AppliedSource):
+    """The elements of a set, in its order."""
+
+    function = tuple
+    text = "tuple({})"
+
+
+def _wrap_objects(ctx: Context, value: Any, source: Source, base: type) -> VariableTracker:
+    """A set of objects that are equal to themselves only."""
+    items = tuple(value)
+    if type(value) is not base or not all(is_constant_value(item) or _is_itself(item) for item in items):
+        return wrap_opaque(ctx, value, source, "a set of objects")
+    ctx.guards.require(source, GuardKind.TYPE_IS, base)
+    ctx.guards.require(source, GuardKind.LENGTH, len(items))
+    members = [ctx.wrap(item, ItemSource(MembersSource(source), at)) for at, item in enumerate(items)]
+    key = Identity(base, value, source)
+    ctx.effects.set_initial(key, {item.hash_key(ctx): item for item in members})
+    return ctx.effects.remember(value, SetVariable(key, source=source))
+
+
+def _is_itself(item: object) -> bool:
+    plain = type(item).__hash__ is object.__hash__ and type(item).__eq__ is object.__eq__
+    return plain or isinstance(item, (torch.Tensor, torch.nn.Module, *LASTING))
 
 
 def members_of(ctx: Context, items: VariableTracker) -> dict[Hashable, VariableTracker]:

@@ -623,3 +623,17 @@ def containers_that_change_while_they_are_iterated(x, log):
     d[2] = 2
     log.append(next(done, "end"))
     return x + len(log)
+
+
+def membership_stops_where_it_finds(x):
+    items, mapped, generated = iter([1, 2, 3]), map(abs, [1, -2, 3]), (v for v in [1, 2, 3])
+    found = 2 in items, 2 in mapped, 1 in generated
+    return x + 1, found, list(items), list(mapped), list(generated)
+
+
+def an_ended_list_iterator_stays_so(x):
+    items = [1, 2]
+    iterator = iter(items)
+    taken = list(iterator)
+    items.append(3)
+    return x + 1, taken, list(iterator), next(iterator, None), iterator

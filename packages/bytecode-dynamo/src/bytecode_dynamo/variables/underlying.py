@@ -1,0 +1,105 @@
+"""Existing iterators, and views of mappings, by what lies under them: the container and the place in it."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import types
+from typing import TYPE_CHECKING, Any
+
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AppliedSource, ItemSource, Source
+
+from .iterator import FilterIterator, ItemsIterator, ListIterator, RangeIterator, ZipIterator
+from .mapping import DictViewVariable
+from .proxy import ProxyVariable
+from .userobject import wrap_opaque
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+    from .base import VariableTracker
+
+
+class ReducedSource(AppliedSource):
+    """How an iterator would be built again: ``(iter, (container,), place)``, ``(zip, (iterators...))``."""
+
+    function = staticmethod(lambda iterator: iterator.__reduce__())
+    text = "{}.__reduce__()"
+
+
+class ViewedSource(AppliedSource):
+    """The mapping that a view shows."""
+
+    function = staticmethod(lambda view: gc.get_referents(view)[0])
+    text = "viewed({})"
+
+
+def _reduced(ctx: Context, value: Any, source: Source) -> tuple[Source, Any]:
+    found = value.__reduce__()
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    ctx.guards.require(ReducedSource(source), GuardKind.LENGTH, len(found))
+    ctx.guards.require(ItemSource(ReducedSource(source), 0), GuardKind.IDENTITY, found[0])
+    return ItemSource(ReducedSource(source), 1), found
+
+
+@tracker_for(*(type(iter(held)) for held in ([], (), "", "\u00e9", b"", range(0))))
+def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """An iterator over a list, tuple, text or range."""
+    given, (_, (held,), *place) = _reduced(ctx, value, source)
+    if place:
+        ctx.guards.require(ItemSource(ReducedSource(source), 2), GuardKind.EQUALS, place[0])
+    key = Identity(type(value), value, source)
+    base: Any = ctx.wrap(held, ItemSource(given, 0))
+    made: VariableTracker
+    if type(value) is type(iter([])):
+        made = ListIterator(key, base=base, moves=ctx.effects.read(base.moves()), source=source)
+    elif isinstance(held, range):
+        made = RangeIterator(key, value=held, source=source)
+    else:
+        made = ItemsIterator(key, items=tuple(base.unpack(ctx)), source=source)
+    ctx.effects.set_initial(key, (place and place[0]) or 0)
+    return ctx.effects.remember(value, made)
+
+
+@tracker_for(zip, map, filter)
+def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """An iterator over other iterators."""
+    given, (_, parts, *strict) = _reduced(ctx, value, source)
+    ctx.guards.require(given, GuardKind.LENGTH, len(parts))
+    held = [ctx.wrap(part, ItemSource(given, at)) for at, part in enumerate(parts)]
+    key = Identity(type(value), value, source)
+    if type(value) is zip:
+        made: VariableTracker = ZipIterator(key, parts=tuple(held), strict=bool(strict), source=source)
+    elif type(value) is map:
+        made = ZipIterator(key, parts=tuple(held[1:]), function=held[0], source=source)
+    elif type(value) is filter:
+        made = FilterIterator(key, base=held[1], function=None if held[0].is_none else held[0], source=source)
+    else:
+        return wrap_opaque(ctx, value, source, "an iterator of a class of its own")
+    return ctx.effects.remember(value, made)
+
+
+def _wrap_view(kind: str) -> Any:
+    def rule(ctx: Context, value: Any, source: Source) -> VariableTracker:
+        ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+        base: Any = ctx.wrap(gc.get_referents(value)[0], ViewedSource(source))
+        base = getattr(base, "contents", base)
+        return ctx.effects.remember(value, DictViewVariable(base, kind, source=source))
+
+    return rule
+
+
+for _kind in ("keys", "values", "items"):
+    for _cls in (dict, collections.OrderedDict):
+        tracker_for(type(getattr(_cls(), _kind)()))(_wrap_view(_kind))
+
+
+@tracker_for(types.MappingProxyType)
+def wrap_proxy(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A read-only view of a mapping."""
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    base = ctx.wrap(gc.get_referents(value)[0], ViewedSource(source))
+    return ctx.effects.remember(value, ProxyVariable(base, source=source))
