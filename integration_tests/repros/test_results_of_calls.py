@@ -55,3 +55,24 @@ def test_branches_for_aot_eager(take):
     result, leaf = torchstrata.compile(chosen, backend="aot_eager", fullgraph=True)(x, torch.tensor(take))
     torch.testing.assert_close(result, torch.sin(x) if take else torch.exp(x))
     assert leaf.is_leaf and leaf.requires_grad
+
+
+def test_special_methods_of_the_tensor_class():
+    """``torch.Tensor.__lt__(x, 1)`` answers for numbers as ``x < 1`` does."""
+
+    def f(x):
+        kind = torch.Tensor
+        return kind.__lt__(x, 1), kind.__radd__(x, 2), kind.__and__(x > 0, True), kind.__matmul__(x, x)
+
+    x = torch.randn(3, 3)
+    torch.testing.assert_close(torchstrata.compile(f, fullgraph=True)(x), f(x))
+
+
+@pytest.mark.parametrize("eps", [-1.0, 0.0, 0.3, 0.6, float("nan")])
+def test_limits_of_logit(eps):
+    """A limit above a half, below zero or not a number."""
+    x = torch.tensor([-1.0, 0.0, 0.2, 0.5, 0.9, 1.0, 2.0, float("nan")], requires_grad=True)
+    result, expected = (f(x, eps) for f in (torchstrata.compile(torch.logit, fullgraph=True), torch.logit))
+    torch.testing.assert_close(result, expected, equal_nan=True)
+    grads = [torch.autograd.grad(y.sum(), x)[0] for y in (result, expected)]
+    torch.testing.assert_close(*grads, equal_nan=True)

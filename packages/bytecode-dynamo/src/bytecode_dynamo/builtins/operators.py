@@ -405,11 +405,13 @@ def index(ctx: Context, value: VariableTracker) -> VariableTracker:
 
 
 def _matching(rule: Any, name: str) -> Any:
-    """A binary special method: NotImplemented for an operand that the built-in type does not know."""
+    """A binary special method: NotImplemented for an operand that the built-in type does not know; a tensor decides."""
 
     def special(ctx: Context, left: VariableTracker, right: VariableTracker) -> VariableTracker:
         if isinstance(left, ConstantVariable):
             return ctx.fold(getattr(left.python_type(), name), [left, right], {})
+        if isinstance(left, TensorVariable):
+            return left.call_method(ctx, name, [right], {})
         if _family(left) is not _family(right) and not (isinstance(left, SequenceVariable) and name.endswith("mul__")):
             return ConstantVariable(NotImplemented)
         return rule(ctx, left, native(right))

@@ -115,11 +115,11 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
 
 @rules.register("logit")
 def logit(self: Tensor, eps: float | None = None) -> Tensor:
-    """``log(p / (1 - p))``, p clamped to ``[eps, 1 - eps]`` when eps is given."""
+    """``log(p / (1 - p))``, p clamped to ``[eps, 1 - eps]``, from below first, when eps is given."""
     dtype = to_float_dtype(self.dtype)
 
     def body(a: Tensor) -> Tensor:
-        p = a if eps is None else prims.minimum(prims.maximum(a, eps), 1 - eps)
+        p = a if eps is None else prims.where(prims.lt(a, eps), eps, prims.where(prims.gt(a, 1 - eps), 1 - eps, a))
         return prims.log(rounded(prims.div(p, rounded(prims.sub(1, p), dtype)), dtype))
 
     return elementwise(body, self, to_float=True)
