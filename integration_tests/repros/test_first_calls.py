@@ -15,12 +15,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 def test_inputs_of_the_first_call_are_not_kept(backend):
     layer = torch.nn.Linear(3, 2)
     compiled = torchstrata.compile(layer, backend=backend)
-    x = torch.ones(4, 3, requires_grad=True)
-    compiled(x).sum().backward()
-    kept = weakref.ref(x)
-    del x
-    gc.collect()
-    assert kept() is None
+    gc.disable()
+    try:
+        x = torch.ones(4, 3, requires_grad=True)
+        compiled(x).sum().backward()
+        kept = weakref.ref(x)
+        del x
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "torchstrata"])
@@ -52,3 +55,10 @@ def test_precision_set_by_backend(monkeypatch):
         assert torch.equal(compiled(torch.ones(2, 2)), torch.full((2, 2), 2.0))
     finally:
         matmul.fp32_precision = before
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torchstrata.FallbackWarning")
+def test_a_first_call_within_jit_trace_is_traced():
+    traced = torch.jit.trace(torchstrata.compile(lambda x: x.sin() * 2), (torch.ones(3),))
+    x = torch.arange(3.0)
+    assert torch.allclose(traced(x), x.sin() * 2)

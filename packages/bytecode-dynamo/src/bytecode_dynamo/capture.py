@@ -437,6 +437,9 @@ class Compilation:
         counters["captured_calls"] += ctx.graph.calls
         self._report(module, stop)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
+        for item in inputs:
+            if isinstance(item.example, torch.Tensor):
+                item.example = None  # the graph is full of cycles: it must not keep memory of the caller's alive
         sources = [item.source for item in inputs]
         with within(self.function_modes):
             self.loads = input_loader(sources, self.view.code, self.scope)

@@ -31,8 +31,8 @@ def under_selective_checkpoint() -> bool:
 
 
 def under_transform() -> bool:
-    """Whether a transform of ``torch.func`` wraps the tensors, which no graph is captured for."""
-    active: bool = torch._C._are_functorch_transforms_active()  # type: ignore[attr-defined]
+    """Whether a transform of ``torch.func`` wraps the tensors or ``torch.jit`` traces them, which no graph is captured for."""
+    active: bool = torch._C._are_functorch_transforms_active() or torch._C._is_tracing()  # type: ignore[attr-defined]
     counters["fallbacks"] += active
     return active
 
