@@ -323,7 +323,7 @@ SET_DATA = OpaqueCall(_set_data, "set_data_")
 
 def _is_data_of(node: Node, tensor: Node) -> bool:
     """Whether a node is ``tensor.data``, unchanged."""
-    return node is tensor or (node.op == "call_method" and node.target == "detach" and node.args == (tensor,))
+    return node is tensor or (node.target is getattr and node.args == (tensor, "data"))
 
 
 def _keeps_requires_grad(ctx: Context, x: TensorVariable, args: Args) -> bool:
@@ -365,7 +365,7 @@ def adjoint(ctx: Context, x: TensorVariable) -> VariableTracker:
 
 TENSOR_ATTRIBUTES.register("real")(lambda ctx, x: ctx.torch_call("call_function", torch.real, [x], {}))
 TENSOR_ATTRIBUTES.register("imag")(lambda ctx, x: ctx.torch_call("call_function", torch.imag, [x], {}))
-TENSOR_ATTRIBUTES.register("data")(lambda ctx, x: x.call_method(ctx, "detach", [], {}))
+TENSOR_ATTRIBUTES.register("data")(lambda ctx, x: ctx.torch_call("call_function", getattr, [x, ConstantVariable("data")], {}))
 
 
 @TENSOR_ATTRIBUTES.register("grad")
