@@ -428,6 +428,7 @@ def test_same_tensor_twice():
         (lambda x, w: x.resize_(7), "AG026"),
         (lambda x, w: x.add_(1).requires_grad_(), "AG021"),
         (lambda x, w: x[1:].copy_(x[:-1]), "AG029"),
+        (lambda x, w: torch.unsafe_split(x, 1)[0].mul_(2), "AG029"),
         (lambda x, w: w.register_hook(print), "AG028"),
         (lambda x, w: w.grad, "AG028"),
         (lambda x, w: (x * w).sum().backward(), "AG028"),

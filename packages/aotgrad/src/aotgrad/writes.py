@@ -23,7 +23,8 @@ class WriteRules(TorchFunctionMode):
     - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
     - A write through strides with gaps gives a dense value: the tensor still has its own strides. ``moved`` has the ids
       of tensors whose strides the program changed itself.
-    - Windows that leave out elements of what they are taken from, or share them, are not written to.
+    - Windows that leave out elements of what they are taken from, or share them, are not written to, nor what
+      ``unsafe_split`` gives.
     - Versions count each tensor that a foreach op writes to.
     - A custom op that writes to its operands runs in its functional form.
     - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
@@ -52,7 +53,7 @@ class WriteRules(TorchFunctionMode):
         self._backward_line = ""
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
-        self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` gave and views of it, by id
+        self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
         self._dense: dict[int, torch.Tensor] = {}  # lost their gaps, by id
 
     def check_gradients(self) -> None:
@@ -86,7 +87,7 @@ class WriteRules(TorchFunctionMode):
 
     def _check_overlap(self, name: str, target: torch.Tensor, read: Sequence[Any]) -> None:
         if id(target) in self._windows:
-            self._refuse("AG029", f"{name} writes to windows that leave out elements or share them")
+            self._refuse("AG029", f"{name} writes to windows that leave out elements or share them, or to unsafe pieces")
         if name != "__setitem__" and any(_overlaps_partly(target, t) for t in read if is_functional(t)):
             self._refuse("AG029", f"{name} reads memory that it writes to")
 
@@ -127,7 +128,7 @@ class WriteRules(TorchFunctionMode):
         if func is torch.Tensor.unfold and is_functional(target):
             return self._unfold(target, *args[1:], **kwargs)
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
-        if id(target) in self._windows:
+        if id(target) in self._windows or func in _UNSAFE:
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
         return out
 
@@ -227,6 +228,10 @@ def _is_write(name: str) -> bool:
 _MOVES = frozenset(
     ["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_", "resize_as_", "set_"]
 )
+_UNSAFE = frozenset([  # views that autograd and functionalisation take for copies
+    torch.unsafe_split, torch.unsafe_chunk, torch.unsafe_split_with_sizes,
+    torch.Tensor.unsafe_split, torch.Tensor.unsafe_chunk, torch.Tensor.unsafe_split_with_sizes,
+])  # fmt: skip
 _GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
 _IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
 
