@@ -53,6 +53,17 @@ def test_rows_that_need_the_sums_stay_apart(run):
     run(function, torch.randn(ROWS, COLUMNS), tolerance=1e-3)
 
 
+def test_sums_that_need_what_follows_other_sums_stay_apart(run):
+    """Squares about the columns' means are summed when all rows have given their share to the means."""
+
+    def function(x):
+        rows = x.softmax(1)
+        mean = rows.mean(0)
+        return mean, (rows - mean).square().sum(0)
+
+    run(function, torch.randn(ROWS, COLUMNS), tolerance=1e-3)
+
+
 def test_transposed_reads_stay_apart(run):
     def function(x, y):
         return x.softmax(1), (x * y.t()).sum(0)

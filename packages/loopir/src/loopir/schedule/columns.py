@@ -68,11 +68,10 @@ def _are_column_sums(group: Group, graph: LoweredGraph) -> bool:
     if graph.facts.hint(columns) > LONGEST_ROW or graph.facts.hint(rows) < LEAST_ROWS[device]:
         return False
     buffers = [graph.buffers[node.buffer] for node in reduced]
-    written = {node.buffer for node in reduced}
     return (
         all(map(_is_plain_sum, reduced))
         and all(b.dtype is torch.float32 for b in buffers)
-        and not written & _inner_reads(group)
+        and _inner_reads(group).isdisjoint(group.writes)
     )
 
 
