@@ -69,7 +69,7 @@ from .hook import NULL, RUN_ONCE, SKIP, STEP_ASIDE, Continuation, Entry, FrameVi
 from .input_loader import input_loader
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .policy import Captured, Policy
-from .precision import guard_products
+from .precision import has_float32_products
 from .rerun import plan_rerun
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
@@ -425,7 +425,6 @@ class Compilation:
                 raise InvariantError("an empty graph has outputs")
             self._report(None, stop)
             return []
-        guard_products(ctx)
         ctx.modes.close_graph(ctx)
         module, inputs = ctx.graph.finish(gen.outputs)
         if config.verify:
@@ -458,7 +457,7 @@ class Compilation:
     def _entry(self, code: CodeType, continues: bool) -> Entry:
         ctx = self.ctx
         ctx.require_distinct()
-        ctx.guards.require_global_state(self.state)
+        ctx.guards.require_global_state(self.state if has_float32_products(ctx.graph.graph) else replace(self.state, tf32=None))
         shapes = ctx.shape_guards()
         with within(self.function_modes):
             guard = compile_guards(ctx.guards, shapes, self.view.code, self.scope, self.loads)

@@ -39,7 +39,8 @@ class GlobalState:
     """Grad and inference mode, autocast, default dtype, deterministic algorithms, and the stacks of modes.
 
     The default device is a torch function mode; of others the class stands here: what is read of them has guards of its own.
-    ``autocast`` is empty when no autocast is on.
+    ``autocast`` is empty when no autocast is on. ``tf32``: whether products of float32 on CUDA devices may take fewer bits, for
+    which kernels and recordings are made; None where there are none.
     """
 
     grad_mode: bool
@@ -52,6 +53,7 @@ class GlobalState:
     torch_function_enabled: bool
     dispatch_modes: int
     functorch_active: bool
+    tf32: bool | None
     words: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -68,6 +70,7 @@ class GlobalState:
             torch._C._is_torch_function_enabled(),
             torch._C._len_torch_dispatch_stack(),
             torch._C._are_functorch_transforms_active(),
+            torch.backends.cuda.matmul.fp32_precision == "tf32",
             _hook.read_state() if state_masks() is not None else None,
         )
 
@@ -75,7 +78,7 @@ class GlobalState:
         """The first thing that differs, as one line."""
         for item in fields(self)[:-1]:
             old, new = getattr(self, item.name), getattr(now, item.name)
-            if old != new:
+            if old != new and old is not None:
                 return f"{item.name.replace('_', ' ')} was {old}, now {new}"
         if self.words is not None and now.words is not None:
             for k, ((old, mask), new) in enumerate(zip(self.masked_words(), now.words, strict=True)):
@@ -86,10 +89,12 @@ class GlobalState:
     def probes(self) -> list[tuple[Callable[[], Any], Any]]:
         """Built-in functions without arguments and what each has to return: together with the words they say that the state is
         this one, except for the details of an autocast or a function mode that is on (``needs_python``)."""
-        deterministic = [
+        deterministic: list[tuple[Callable[[], Any], Any]] = [
             (torch._C._get_deterministic_algorithms, self.deterministic),
             (torch._C._get_deterministic_algorithms_warn_only, self.deterministic_warn_only),
         ]
+        if self._has_tf32_probe:
+            deterministic.append((torch._C._get_cublas_allow_tf32, self.tf32))
         if self.words is not None:
             return deterministic
         return [
@@ -107,7 +112,15 @@ class GlobalState:
     @property
     def needs_python(self) -> bool:
         """Whether the probes do not say everything."""
-        return bool(self.autocast or self.function_modes)
+        return bool(self.autocast or self.function_modes) or (self.tf32 is not None and not self._has_tf32_probe)
+
+    @property
+    def _has_tf32_probe(self) -> bool:
+        """Whether a built-in function tells: it raises once the precision was set by backend."""
+        try:
+            return self.tf32 is not None and torch._C._get_cublas_allow_tf32() == self.tf32
+        except RuntimeError:
+            return False
 
     def masked_words(self) -> tuple[tuple[int, int], ...]:
         """The words that C compares, each with the bits that count; empty when they cannot be read."""

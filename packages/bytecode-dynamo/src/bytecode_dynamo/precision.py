@@ -1,39 +1,26 @@
-"""How many bits of float32 go into products on CUDA devices: a setting of torch, for which kernels and recordings are made."""
+"""Which graphs have products of float32 on CUDA devices, where torch's setting says how many bits count."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-
-from .builtins.settings import guard_precision
-
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from .context import Context
+from torch.fx import Graph, Node
 
 DEVICES = ("cuda",)
-_MATRICES = """
+_NAMES = """
     linear matmul mm bmm addmm baddbmm addbmm einsum bilinear tensordot mv addmv chain_matmul multi_dot cdist
     scaled_dot_product_attention multi_head_attention_forward
 """
-_CONVOLUTIONS = "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"
-OPERATORS: dict[str, str] = {**dict.fromkeys(_MATRICES.split(), "matmul"), **dict.fromkeys(_CONVOLUTIONS.split(), "conv")}
+PRODUCTS = frozenset(_NAMES.split())
 
 
-def guard_products(ctx: Context) -> None:
-    """Guards the precision of each kind of product that the graph has."""
-    for operator in sorted({OPERATORS[_name(node)] for node in ctx.graph.graph.nodes if _is_product(node)}):
-        guard_precision(ctx, "cuda", operator)
+def has_float32_products(graph: Graph) -> bool:
+    """Whether a captured graph has one by the name of its function."""
+    return any(_is_float32_product(node) for node in graph.nodes)
 
 
-def _is_product(node: Node) -> bool:
+def _is_float32_product(node: Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name not in PRODUCTS:
+        return False
     val = node.meta.get("val")
-    return (
-        _name(node) in OPERATORS and isinstance(val, torch.Tensor) and val.dtype is torch.float32 and val.device.type in DEVICES
-    )
-
-
-def _name(node: Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return isinstance(val, torch.Tensor) and val.dtype is torch.float32 and val.device.type in DEVICES

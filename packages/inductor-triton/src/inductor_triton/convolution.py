@@ -15,7 +15,7 @@ import torch
 from loopir import Stage, Template, View
 
 from inductor_triton.indexing import joined, product
-from inductor_triton.product import dtype_of
+from inductor_triton.product import HALVES, dtype_of
 
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
@@ -30,7 +30,7 @@ def as_product(template: Template) -> Template:
         return template
     if transposed or groups != 1 or {*stride} != {1} or {*padding} != {0} or {*weight.shape[2:]} != {sympy.Integer(1)}:  # type: ignore[misc]
         return template
-    if dtype_of(template, weight) is torch.float32 and not _alike_precise():
+    if dtype_of(template, weight) not in HALVES:  # how precise one of float32 is another setting says than that of products
         return template
     views = image, template.result
     batched = not all(_follow(view, (0, *range(2, len(view.shape)))) for view in views)
@@ -54,12 +54,6 @@ def as_product(template: Template) -> Template:
         prologues=prologues,
         epilogue=_of_images(template.epilogue, batched),
     )
-
-
-def _alike_precise() -> bool:
-    """Whether convolutions of float32 take as many bits as products do."""
-    settings = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    return len({setting.fp32_precision == "tf32" for setting in settings}) == 1
 
 
 def _follow(view: View, dims: Sequence[int]) -> bool:

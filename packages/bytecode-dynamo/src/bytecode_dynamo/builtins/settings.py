@@ -126,11 +126,6 @@ def _precision(*where: str) -> Setting:
     return Setting(functools.partial(_C._get_fp32_precision_getter, *where), put)
 
 
-def guard_precision(ctx: Context, *where: str) -> None:
-    """Guards the precision of a backend's operator."""
-    _reading(_precision(*where))(ctx)
-
-
 def _read_precision(ctx: Context, *where: VariableTracker) -> VariableTracker:
     return _reading(_precision(*(part.as_constant(ctx) for part in where)))(ctx)
 

@@ -135,3 +135,12 @@ def test_precision_of_products_in_the_graph(monkeypatch):
         assert calls(product, x, x) == ["ieee", "tf32"]
         assert calls(product, x.double(), x.double()) == ["ieee"]
     assert calls(torch.add, x, x) == ["ieee"]
+    for precise in ("high", "highest"):
+        torch.set_float32_matmul_precision(precise)
+    assert calls(torch.mm, x, x) == ["ieee", "tf32"]
+    compiled.clear()
+    optimized = optimize(backend)(torch.mm)
+    for allowed in (False, True, True, False):
+        matmul.allow_tf32 = allowed
+        optimized(x, x)
+    assert compiled == ["ieee", "tf32"]
