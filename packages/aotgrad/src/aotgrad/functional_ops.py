@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from .errors import Unsupported
+from .overlap import overlap
 
 _LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
 _ANNOTATION = re.compile(r"\([a-z]\w*!?\)")
@@ -37,6 +40,13 @@ _LIBRARY.define("factored(Tensor result, Tensor info, str name, bool is_matrix) 
 _LIBRARY.impl("factored", _factored, "CompositeExplicitAutograd")
 
 
+def overload_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The overload that a call of a custom ``torch.ops.<namespace>.<name>`` takes; ``func`` itself if it is anything else."""
+    if not isinstance(func, torch._ops.OpOverloadPacket) or func._qualified_op_name.startswith("aten::"):
+        return func
+    return getattr(func, torch._C._jit_resolve_packet(func._qualified_op_name, *args, **kwargs))  # type: ignore[attr-defined]
+
+
 def is_mutable_custom(func: Any) -> bool:
     """Whether ``func`` is a custom overload that writes to operands and returns none of them."""
     return (
@@ -57,11 +67,10 @@ def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     schema = func._schema
     values = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     values |= dict(zip((a.name for a in schema.arguments), args)) | kwargs
-    written = [values[name] for name in _written(func)]
-    storages = [t.untyped_storage()._cdata for v in values.values() for t in _tensors(v)]
-    if any(storages.count(t.untyped_storage()._cdata) > 1 for v in written for t in _tensors(v)):
+    targets = [t for name in _written(func) for t in _tensors(values[name])]
+    operands = {id(t): t for v in values.values() for t in _tensors(v)}.values()
+    if any(_may_share(target, other) for target in targets for other in operands):
         raise Unsupported("AG013", f"{func} writes to an operand that shares memory with another one")
-    targets = [t for v in written for t in _tensors(v)]
     out = functional_overload(func, len(targets))(*args, **kwargs)
     results = _as_tuple(out)
     with torch.no_grad():
@@ -91,22 +100,28 @@ def _fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 @cache
 def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.OpOverload:
     """``aotgrad::<namespace>_<name>_<copies>``: works on copies of the tensors that ``base`` writes to, of which there are
-    ``copies`` in lists and alone, and returns them behind its results."""
+    ``copies`` in lists and alone, and returns them behind its results. Its overload ``consuming`` works in the operands' own
+    memory and returns that: for callers that need them no more."""
     written, schema = _written(base), base._schema
     arguments, _, _ = _signature(base).rpartition(") ->")
     name = "_".join([*schema.name.split("::"), *schema.overload_name.split(), str(copies)])
     results = ", ".join([str(r.type) for r in schema.returns] + ["Tensor"] * copies)
-    _LIBRARY.define(f"{name}({_ANNOTATION.sub('', arguments)}) -> ({results})")
     names = [a.name for a in schema.arguments]
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        values = dict(zip(names, args)) | kwargs
-        values |= {w: _copy(values[w]) for w in written if w in values}
-        own = base(*(values[n] for n in names[: len(args)]), **{n: values[n] for n in kwargs})
-        results = (*_as_tuple(own), *(t for w in written for t in _tensors(values.get(w))))
-        return results[0] if len(results) == 1 else results
+    def runs(copy: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            values = dict(zip(names, args)) | kwargs
+            copies = {id(t): copy(t) for w in written for t in _tensors(values.get(w))}
+            values = pytree.tree_map_only(torch.Tensor, lambda t: copies.get(id(t), t), values)
+            own = base(*(values[n] for n in names[: len(args)]), **{n: values[n] for n in kwargs})
+            results = (*_as_tuple(own), *_distinct(t for w in written for t in _tensors(values.get(w))))
+            return results[0] if len(results) == 1 else results
 
-    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+        return run
+
+    for overload, given, copy in ((name, _ANNOTATION.sub("", arguments), _copy), (f"{name}.consuming", arguments, lambda t: t)):
+        _LIBRARY.define(f"{overload}({given}) -> ({results})")
+        _LIBRARY.impl(overload, runs(copy), "CompositeExplicitAutograd")
     return getattr(torch.ops.aotgrad, name).default
 
 
@@ -122,5 +137,43 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [t for t in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(t, torch.Tensor)]
 
 
-def _copy(value: Any) -> Any:
-    return [t.clone() for t in value] if isinstance(value, (list, tuple)) else None if value is None else value.clone()
+def _copy(t: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, which an operator may have been told."""
+    return t.new_empty_strided(t.shape, t.stride()).copy_(t)
+
+
+def _distinct(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    seen: set[int] = set()
+    for t in tensors:
+        yield t.clone() if id(t) in seen else t
+        seen.add(id(t))
+
+
+def _may_share(target: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a tensor that is written has elements in common with another one, or with itself."""
+    if target is other:
+        return any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(target.shape, target.stride()))
+    layout = (*target.shape, *target.stride(), *other.shape, *other.stride(), target.storage_offset(), other.storage_offset())
+    is_known = all(type(n) is int for n in layout)
+    return overlap(target, other) if is_known else target.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def give_functional_kernels(graph: torch.fx.Graph) -> None:
+    """Let custom operators in a graph that write to operands be functional also where no mode sees the call."""
+    for node in graph.nodes:
+        packet = node.target if isinstance(node.target, torch._ops.OpOverloadPacket) else None
+        for func in [getattr(packet, o) for o in packet.overloads()] if packet else [node.target]:
+            if is_mutable_custom(func):
+                _give_functional_kernel(func)
+
+
+@cache
+def _give_functional_kernel(func: torch._ops.OpOverload) -> None:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call_functional(func, args, kwargs)
+
+    _libraries[func.namespace] = _libraries.get(func.namespace) or torch.library.Library(func.namespace, "FRAGMENT")
+    _libraries[func.namespace].impl(func, run, "Functionalize")
+
+
+_libraries: dict[str, torch.library.Library] = {}

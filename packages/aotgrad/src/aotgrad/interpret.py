@@ -10,6 +10,7 @@ import torch
 from torch.fx.node import map_arg
 
 from .errors import AotError
+from .functional_ops import give_functional_kernels
 
 
 def run_captured(
@@ -54,6 +55,8 @@ def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.
         case "call_function" if kwargs.get("out") is not None:
             return _call_with_out(node.target, args, kwargs)
         case "call_function":
+            for inner in getattr(node.target, "graphs", ()):
+                give_functional_kernels(inner.graph)
             return node.target(*args, **kwargs)  # type: ignore[operator]
         case "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)

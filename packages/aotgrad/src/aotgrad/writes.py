@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from .effects import TracedTensor
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
-from .functional_ops import call_functional, is_fused_step, is_mutable_custom
+from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
 from .history import OuterPaths, history_of
 
 
@@ -155,7 +155,7 @@ class WriteRules(TorchFunctionMode):
         return out
 
     def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        target = args[0] if args else None
+        func, target = overload_called(func, args, kwargs), args[0] if args else None
         if is_mutable_custom(func) or is_fused_step(name, args):
             return call_functional(func, args, kwargs)
         self._check(func, name, target)

@@ -19,7 +19,7 @@ from .builtins import construct, operators, other_compiler, overrides, torch_fun
 from .builtins import (  # noqa: F401 (modules that register rules)  # isort: skip
     arrays, autograd, autograd_function, branching, class_statement, class_tests, construct_iterators, copying,
     generators, getters, module_hooks, objects, optimizers, python_random, references, reflection, saved_tensors,
-    settings, transforms, values,
+    settings, transforms, triton_kernels, values,
 )  # fmt: skip
 from .builtins.registry import CODE_RULES, FUNCTIONS, apply_rule
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Wrapper = Callable[["Context", Any, Source], VariableTracker]
 
 
-class TrackerTable(RuleTable[type, Wrapper]):
-    """What wraps values, by type."""
+class TrackerTable(RuleTable[type | str, Wrapper]):
+    """What wraps values, by type; by the full name of a type of a library that need not be there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,8 @@ class TrackerTable(RuleTable[type, Wrapper]):
         """The rule for a type: its own, or that of the first base class that has one (``object`` always has)."""
         rule = self._found.get(cls)
         if rule is None:
-            rule = self._found[cls] = next(self[base] for base in type.mro(cls) if base in self)
+            keys = (key for base in type.mro(cls) for key in (base, f"{base.__module__}.{base.__qualname__}"))
+            rule = self._found[cls] = next(self[key] for key in keys if key in self)
         return rule
 
 

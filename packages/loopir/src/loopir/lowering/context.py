@@ -186,15 +186,20 @@ class LoweringContext:
         """New memory with the elements of ``tensor``, contiguous unless ``stride`` is given; an extern call for dtypes that
         loops don't have."""
         wanted = stride if stride is not None and self.is_dense(tensor.shape, stride) else contiguous_strides(tensor.shape)
+        if tensor.dtype not in LOOP_DTYPES:
+            return self.restride(tensor, wanted)
         buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, wanted)
         result = self.whole(buffer)
-        if tensor.dtype in LOOP_DTYPES:
-            self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
-            return result
-        view = View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
-        sizes = [tuple(map(Symbolic, each)) for each in (tensor.shape, wanted)]
-        self.add_extern(ExternNode(restride, (view, *sizes), (), (buffer.name,), True, (), (self.origin,)))
+        self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
         return result
+
+    def restride(self, tensor: Strided, stride: Shape) -> Strided:
+        """A copy with any strides, by an extern call."""
+        buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, stride)
+        view = View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
+        sizes = [tuple(map(Symbolic, each)) for each in (tensor.shape, stride)]
+        self.add_extern(ExternNode(restride, (view, *sizes), (), (buffer.name,), True, (), (self.origin,)))
+        return self.whole(buffer)
 
     def layout_like(self, tensor: Tensor, shape: Shape) -> Shape | None:
         """Dense strides of ``shape`` with the dims in the order in which ``tensor`` has them in memory."""

@@ -10,23 +10,22 @@ import torch
 from primops import Prim, TensorMeta
 from torch._ops import OpOverload
 
-from loopir.lowering.context import LoweringContext
+from loopir.lowering.context import LoweringContext, same_strides
 from loopir.lowering.elementwise import is_tensor
 from loopir.lowering.scalar import symbolic
 from loopir.lowering.tensor import Strided
-from loopir.node import Bind, ExternNode, Shape, Symbolic, View
+from loopir.node import Bind, ExternNode, Symbolic, View
 
-# What these return depends on the strides of their operand, which must be as the graph says.
+# What these return depends on the strides of their operand, which must be as the graph says; so must those of every operand of
+# an operator from outside of torch, which may hand them to a kernel as numbers.
 STRIDE_SENSITIVE = {"aten::as_strided", "aten::view", "aten::_unsafe_view", "aten::view_as_complex", "aten::view_as_real"}
 
 
 def lower_extern(ctx: LoweringContext, node: torch.fx.Node, op: Callable[..., Any], args: Sequence, kwargs: dict) -> Any:
     """Adds a call of ``op``; returns tensors, sizes or None in the nest of ``node.meta["val"]``."""
-    exact = isinstance(op, OpOverload) and op.name().split(".")[0] in STRIDE_SENSITIVE
-    given = node.args[0].meta.get("val") if exact and isinstance(node.args[0], torch.fx.Node) else None
-    first = ctx.shape(given.stride()) if isinstance(given, TensorMeta) else None
-    read = tuple(_argument(ctx, arg, first if i == 0 else None) for i, arg in enumerate(args))
-    named = tuple((name, _argument(ctx, arg)) for name, arg in kwargs.items())
+    exact = isinstance(op, OpOverload) and _reads_strides(op)
+    read = tuple(_argument(ctx, arg, given if exact else None) for arg, given in zip(args, node.args, strict=True))
+    named = tuple((name, _argument(ctx, arg, node.kwargs[name] if exact else None)) for name, arg in kwargs.items())
     value = node.meta.get("val")
     single = not isinstance(value, tuple | list)
     metas = [value] if single else list(value)
@@ -56,15 +55,24 @@ def may_alias(op: Callable[..., Any]) -> bool:
     return aliased or op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
-def _argument(ctx: LoweringContext, arg: Any, stride: Shape | None = None) -> Any:
-    """``arg`` as a call takes it; a tensor in memory, with these strides if they are given."""
+def _reads_strides(op: OpOverload) -> bool:
+    return op.namespace not in ("aten", "prims", "mkldnn", "mkl") or op.name().split(".")[0] in STRIDE_SENSITIVE
+
+
+def _argument(ctx: LoweringContext, arg: Any, given: Any = None) -> Any:
+    """``arg`` as a call takes it; a tensor in memory, with the strides that the graph has for it if that is given."""
     if is_tensor(arg):
+        meta = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
+        stride = ctx.shape(meta.stride()) if isinstance(meta, TensorMeta) else None
         tensor = ctx.realize(arg, stride)
+        if stride is not None and not same_strides(tensor.shape, tensor.stride, stride):
+            tensor = ctx.restride(tensor, stride)
         if not _is_passable(ctx, tensor):
             tensor = ctx.copy(tensor)
         return View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)
     if isinstance(arg, tuple | list):
-        return type(arg)(_argument(ctx, item) for item in arg)
+        several = given if isinstance(given, tuple | list) else [None] * len(arg)
+        return type(arg)(_argument(ctx, item, own) for item, own in zip(arg, several, strict=True))
     if isinstance(arg, dict):
         return {key: _argument(ctx, item) for key, item in arg.items()}
     if isinstance(arg, torch.SymFloat | torch.SymBool):

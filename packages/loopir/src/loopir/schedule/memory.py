@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import sympy
 from torch._ops import OpOverload
 
 from loopir.kernel import Kernel
-from loopir.node import LoweredGraph, View, views_in
+from loopir.node import ExternNode, LoweredGraph, View, views_in
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Step
 from loopir.simplify import product
 from loopir.template import Template
@@ -56,12 +57,29 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
             placed.append(Allocate(name, before or (waiting.pop() if waiting else None), before is not None))
             owned.add(name)
             taken |= {before} if before is not None else set()
+        if isinstance(step, ExternCall) and (consumed := _consumed(step.node)) and consumed <= {*dead}:
+            step = ExternCall(replace(step.node, op=step.node.op.overloadpacket.consuming))  # type: ignore[union-attr]
+            taken |= consumed
         placed.append(step)
         for name in dying.get(position, ()):
             if name in dead and name not in taken and (name in graph.donated or graph.buffers[name].device.type == "cpu"):
                 pool.setdefault(_memory_kind(graph, name), []).append(name)
             placed.append(Free(name))
     return _without_moved(placed)
+
+
+def _consumed(node: ExternNode) -> set[str]:
+    """The buffers in whose memory the overload ``consuming`` of an operator would work; none where it has no such overload or
+    reads one of them twice."""
+    consuming = getattr(getattr(node.op, "overloadpacket", None), "consuming", None)
+    if consuming is None:
+        return set()
+    names = [argument.name for argument in consuming._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    written = [a.name for a in consuming._schema.arguments if a.alias_info is not None]
+    read = [view.buffer for view in views_in(list(given.values()))]
+    found = [view.buffer for name in written for view in views_in(given.get(name))]
+    return {*found} if all(read.count(name) == 1 for name in found) else set()
 
 
 def _fresh_results(steps: Sequence[Step]) -> set[str]:

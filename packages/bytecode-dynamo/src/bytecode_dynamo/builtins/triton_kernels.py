@@ -1,0 +1,159 @@
+"""Launches of the program's own Triton kernels: each is an operator in the graph, with its grid as sizes."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.kernel_operators import Launch, layers
+from bytecode_dynamo.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.callable import KnownObjectVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.wrap import tracker_for
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+_TYPES = {int: "SymInt", bool: "bool", float: "float"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelVariable(KnownObjectVariable):
+    """A Triton kernel: a decorated function, or an autotuner or heuristics around one."""
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return GridVariable(self, key)
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "run":
+            return ctx.bound_rule(self, name)
+        if self.source is None or not hasattr(self.value, name):
+            return KnownObjectVariable.get_attr(self, ctx, name)
+        return ctx.wrap(getattr(self.value, name), AttrSource(self.source, name))
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name != "run" or "grid" not in kwargs:
+            return VariableTracker.call_method(self, ctx, name, args, kwargs)
+        if kwargs.pop("warmup", ctx.constant(False)).truth(ctx):
+            raise GraphBreak("BD007", f"a warm-up of {self.describe()}")
+        return _launch(ctx, self.value, kwargs.pop("grid"), args, kwargs)
+
+
+@tracker_for("triton.runtime.jit.KernelInterface")
+def wrap_kernel(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return KernelVariable(value, source=source)
+
+
+evaluates_call(torch.library.wrap_triton)(lambda ctx, kernel: kernel)
+
+
+@tracker_for("triton.language.core.dtype", "triton.language.core.constexpr")
+def wrap_constant(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return KnownObjectVariable(value, source=source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostFunctionVariable(KnownObjectVariable):
+    """A function of Triton that kernels and programs call alike, such as ``triton.cdiv``."""
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return ctx.polyfill(self.value.fn, args, kwargs)
+
+
+@tracker_for("triton.runtime.jit.ConstexprFunction")
+def wrap_host_function(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return HostFunctionVariable(value, source=source)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridVariable(VariableTracker):
+    """``kernel[grid]``."""
+
+    kernel: KernelVariable
+    grid: VariableTracker
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return _launch(ctx, self.kernel.value, self.grid, args, kwargs)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.call_const(operator.getitem, self.kernel, self.grid)
+
+
+def _launch(ctx: Context, kernel: Any, grid: VariableTracker, args: Args, kwargs: Kwargs) -> VariableTracker:
+    *outer, base = layers(kernel)
+    parameters = inspect.signature(base.fn).parameters
+    if len(args) > len(parameters):
+        raise GraphBreak("BD007", f"a launch of {base.fn.__qualname__} with {len(args)} arguments")
+    positional = tuple(parameters)[: len(args)]
+    given = dict(zip(positional, args)) | kwargs
+    types, constants = {}, {}
+    for name, value in given.items():
+        kind = _type_of(ctx, value) if name in parameters and not _is_constexpr(parameters[name]) else None
+        if kind is None:
+            constants[name] = ctx.constant_of(value, f"argument {name!r} of a launch of {base.fn.__qualname__}")
+        else:
+            types[name] = kind
+    tuners = [layer for layer in outer if hasattr(layer, "configs")]
+    configs = [config.all_kwargs() for config in tuners[0].configs] if tuners else [{}]
+    extents = [extent for config in configs for extent in _extents(ctx, outer, parameters, grid, given, config)]
+    launch = Launch(kernel, types, constants, positional, tuple(configs)).operator()
+    values = [given[name] for name in types]
+    return ctx.torch_call("call_function", launch, [*values, ctx.create_list(extents)], {})
+
+
+def _type_of(ctx: Context, value: VariableTracker) -> str | None:
+    """The type of an argument of an operator; None for what must be a constant."""
+    if isinstance(value, TensorVariable):
+        return "Tensor"
+    if isinstance(value, (ConstantVariable, SymbolicVariable)):
+        return _TYPES.get(value.python_type())
+    return None
+
+
+def _is_constexpr(parameter: inspect.Parameter) -> bool:
+    return "constexpr" in str(parameter.annotation)
+
+
+def _extents(
+    ctx: Context,
+    outer: list[Any],
+    parameters: Mapping[str, inspect.Parameter],
+    grid: VariableTracker,
+    given: Mapping[str, VariableTracker],
+    config: Mapping[str, Any],
+) -> list[VariableTracker]:
+    """The three extents of the grid where the autotuner chooses a configuration."""
+    if grid.python_type() not in (tuple, list, int, torch.Size):
+        defaults = {p.name: p.default for p in parameters.values() if p.default is not p.empty}
+        meta = {name: ctx.create(value) for name, value in {**defaults, **config}.items() if name in parameters} | dict(given)
+        pairs = {name: value for name, value in meta.items() if name in parameters}
+        for layer in outer:
+            for name, heuristic in _heuristics(ctx, layer):
+                pairs[name] = heuristic.call(ctx, [_dict(ctx, pairs)], {})
+        grid = grid.call(ctx, [_dict(ctx, pairs)], {})
+    extents = [grid] if grid.python_type() is int else grid.unpack(ctx)
+    return [*extents, *[ctx.constant(1)] * (3 - len(extents))]
+
+
+def _heuristics(ctx: Context, layer: Any) -> list[tuple[str, VariableTracker]]:
+    values = getattr(layer, "values", None)
+    return [(name, ctx.wrap(rule, ConstSource(rule))) for name, rule in values.items()] if isinstance(values, dict) else []
+
+
+def _dict(ctx: Context, values: Mapping[str, VariableTracker]) -> VariableTracker:
+    return ctx.create_dict([(ctx.constant(name), value) for name, value in values.items()])
