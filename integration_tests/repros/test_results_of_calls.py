@@ -76,3 +76,19 @@ def test_limits_of_logit(eps):
     torch.testing.assert_close(result, expected, equal_nan=True)
     grads = [torch.autograd.grad(y.sum(), x)[0] for y in (result, expected)]
     torch.testing.assert_close(*grads, equal_nan=True)
+
+
+def test_complex_numbers_beside_real_tensors(monkeypatch):
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+
+    def f(x):
+        return x == 1 + 0j, x != 1j, x * 2j
+
+    x = torch.tensor([0.0, 1.0, -1.0])
+    torch.testing.assert_close(torchstrata.compile(f, fullgraph=True)(x), f(x))
+
+
+def test_elu_of_zero_with_an_infinite_slope():
+    x = torch.tensor([0.0, -0.0, -1.0, 2.0])
+    elu = torch.nn.functional.elu
+    torch.testing.assert_close(torchstrata.compile(lambda x: elu(x, float("inf")))(x), elu(x, float("inf")))

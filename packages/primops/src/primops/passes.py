@@ -323,12 +323,12 @@ def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 def _is_exotic(tree: Any, stored: bool = False) -> bool:
-    """Whether a complex, quantized or 8-bit float tensor takes part; no prim computes on those, only conversions take the
-    8-bit floats that are ``stored``."""
+    """Whether a complex number or a complex, quantized or 8-bit float tensor takes part; no prim computes on those, only
+    conversions take the 8-bit floats that are ``stored``."""
     if isinstance(tree, (tuple, list, dict)):
         return any(_is_exotic(item, stored) for item in (tree.values() if isinstance(tree, dict) else tree))
     if not isinstance(tree, (GraphValue, TensorMeta)):
-        return False
+        return isinstance(tree, complex)
     dtype = _dtype_of(tree)
     return dtype not in PRIM_DTYPES and not (stored and dtype in STORED_DTYPES)
 

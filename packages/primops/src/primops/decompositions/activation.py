@@ -107,9 +107,9 @@ def prelu_kernel_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> 
 
 @pointwise(rules, "elu")
 def elu(self: Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Tensor:
-    """``scale * x`` for positive x, else ``alpha * scale * expm1(input_scale * x)``."""
+    """``alpha * scale * expm1(input_scale * x)`` for negative x, else ``scale * x``."""
     negative = prims.mul(prims.expm1(prims.mul(self, input_scale)), alpha * scale)
-    return prims.where(prims.gt(self, 0), prims.mul(self, scale), negative)
+    return prims.where(prims.lt(self, 0), negative, prims.mul(self, scale))
 
 
 @rules.register("elu_backward")
