@@ -11,7 +11,7 @@ import pytest
 import torch
 from primops import OPSET, OPSET_VERSION, MetaReading, PrimError, TensorMeta, prims, reading_with
 from primops.opset import GROUPS
-from primops.prims.random import philox
+from primops.prims.random import philox, seeds_of_calls
 from primops.testing.strategies import GENERATED
 from torch import fx
 
@@ -69,6 +69,42 @@ def test_random_seed_follows_the_default_generator():
     torch.manual_seed(3)
     assert torch.equal(first, prims.random_seed(device=CPU))
     assert not torch.equal(first, second)
+
+
+def test_seeds_of_calls_continue_and_differ():
+    numbers = seeds_of_calls(2**64 - 1, 5, 300)
+    assert numbers.is_contiguous() and torch.equal(numbers[:, 0], numbers[:, 1])
+    assert torch.equal(numbers[200:], seeds_of_calls(2**64 - 1, 205, 100))
+    assert len(set(numbers[:, 0].tolist())) == 300
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_seeds_of_a_cuda_device_are_what_randint_draws():
+    device, other = torch.device("cuda"), torch.cuda.Stream()
+
+    def drawn(draw):
+        torch.cuda.manual_seed(2**63 + 9)
+        torch.rand(1000, device=device)
+        return [int(draw()) for _ in range(600)]
+
+    def randint():
+        return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device)
+
+    ours, theirs = drawn(lambda: prims.random_seed(device=device)), drawn(randint)
+    assert ours == theirs and len(set(ours)) == 600
+    torch.cuda.manual_seed(2**63 + 9)
+    torch.rand(1000, device=device)
+    with torch.cuda.stream(other):
+        assert int(prims.random_seed(device=device)) == ours[0]
+    assert int(randint()) == ours[1] and int(prims.random_seed(device=device)) == ours[2]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = prims.random_seed(device=device)
+    for number in ours[3:5]:
+        graph.replay()
+        assert int(captured) == number
+    assert int(prims.random_seed(device=device)) == ours[5]
 
 
 ONES = torch.ones(2, 3)

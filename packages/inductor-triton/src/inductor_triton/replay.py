@@ -397,13 +397,18 @@ def _nbytes(tensor: object) -> int:
 
 
 def recordable(host: HostProgram) -> torch.device | None:
-    """The device of a program that may be recorded and calls a library, or None: launches alone are a graph already."""
+    """The device of a program that may be recorded and calls a library, or None: launches alone are a graph already, and
+    seeds take no launch."""
     program = host.program
     devices = {buffer.device for buffer in program.buffers.values()}
     pure = all(name.startswith(("aten.", "prims.")) for name in host.extern_ops)
     known = all(not step.node.binds for step in program.steps if isinstance(step, ExternCall))
     device = devices.pop() if len(devices) == 1 else None
-    return device if device is not None and device.type == "cuda" and pure and known and host.extern_count else None
+    return device if device is not None and device.type == "cuda" and pure and known and _library_calls(host) else None
+
+
+def _library_calls(host: HostProgram) -> int:
+    return sum(name != "prims.random_seed" for name in host.extern_ops)
 
 
 def accelerate(host: HostProgram, copy_limit: int = LARGEST_COPY, meta: Mapping[str, Any] | None = None) -> HostProgram:
@@ -411,7 +416,7 @@ def accelerate(host: HostProgram, copy_limit: int = LARGEST_COPY, meta: Mapping[
     inputs, and of results, that a replay may copy; ``meta``: that of the graph, which says what it may do besides."""
     device = recordable(host)
     on_cuda = any(buffer.device.type == "cuda" for buffer in host.program.buffers.values())
-    counters["unrecordable"] += device is None and on_cuda and host.extern_count > 0
+    counters["unrecordable"] += device is None and on_cuda and _library_calls(host) > 0
     if device is not None:
         host.function = Replay(host, device, copy_limit, Offer.of(meta or {}))
     return host

@@ -5,6 +5,7 @@ Generator: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import torch
@@ -17,6 +18,12 @@ _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
+_CALL = 4
+"""How far a call of ``randint`` for one number moves the offset of a CUDA generator."""
+_AHEAD_COUNT, _STREAMS = 256, 16
+_AHEAD: dict[tuple[int, int], tuple[int, int, tuple[torch.Tensor, ...]]] = {}
+"""Of each device and stream: a generator's seed, the number of a call, and the numbers that it and the next calls draw."""
+_DRAWING = threading.Lock()
 
 
 def _random_seed_rule(*, device: torch.device) -> TensorMeta:
@@ -24,7 +31,35 @@ def _random_seed_rule(*, device: torch.device) -> TensorMeta:
 
 
 def _random_seed(*, device: torch.device) -> torch.Tensor:
+    if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+        return _drawn_ahead(device)
     return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device)
+
+
+def _drawn_ahead(device: torch.device) -> torch.Tensor:
+    """What ``randint`` would draw on the device, without a launch of its own: many of its next numbers are there already."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator, stream = torch.cuda.default_generators[index], torch._C._cuda_getCurrentRawStream(index)
+    with _DRAWING:
+        key, call = generator.initial_seed(), generator.get_offset() // _CALL
+        generator.set_offset((call + 1) * _CALL)
+        known = _AHEAD.get((index, stream))
+        if known is None or known[0] != key or not 0 <= call - known[1] < _AHEAD_COUNT:
+            if len(_AHEAD) >= _STREAMS:
+                _AHEAD.clear()
+            numbers = seeds_of_calls(key, call, _AHEAD_COUNT).to(torch.device("cuda", index), non_blocking=True)
+            known = _AHEAD[index, stream] = key, call, numbers[:, 0].unbind()
+        return known[2][call - known[1]]
+
+
+def seeds_of_calls(key: int, first: int, count: int) -> torch.Tensor:
+    """The int64 numbers that a CUDA generator with the seed ``key`` gives calls of ``randint`` for one number: ``count`` calls
+    from number ``first`` on. Each stands twice, so that it begins where kernels expect memory to: at a multiple of 16 bytes."""
+    signed = torch.tensor((key + 2**63) % 2**64 - 2**63)
+    high, low, *_ = philox(signed, torch.arange(first, first + count)).unbind(-1)
+    bits = (high << 32) | low
+    bits = torch.where(bits == -1, 0, bits) ^ -(2**63)  # the remainder by 2**64 - 1, from -2**63 on
+    return torch.stack((bits, bits), dim=1)
 
 
 def _uniform_rule(seed: TensorMeta, *, shape: Sequence[Size], offset: Size) -> TensorMeta:
