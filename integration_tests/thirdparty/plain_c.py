@@ -35,16 +35,24 @@ static int64_t floor_mod(int64_t a, int64_t b) { int64_t m = a % b; return m && 
 static double float_mod(double a, double b) { double m = fmod(a, b); return m && (m < 0) != (b < 0) ? m + b : m; }
 static int64_t index_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t index_max(int64_t a, int64_t b) { return a > b ? a : b; }
-static float uniform(uint64_t seed, uint64_t counter) {
-    uint64_t block = counter >> 2;
-    uint32_t c[4] = { (uint32_t)block, (uint32_t)(block >> 32), 0, 0 }, k[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
-    for (int i = 0; i < 10; ++i) {
+static const uint32_t *philox(uint64_t seed, uint64_t block, uint32_t stream, int rounds) {
+    static uint32_t c[4];
+    uint32_t k[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    c[0] = (uint32_t)block; c[1] = (uint32_t)(block >> 32); c[2] = stream; c[3] = 0;
+    for (int i = 0; i < rounds; ++i) {
         uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
         uint32_t n[4] = { (uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1], (uint32_t)a };
         memcpy(c, n, 16);
         k[0] += 0x9E3779B9u; k[1] += 0xBB67AE85u;
     }
-    return (c[counter & 3] >> 8) * 0x1p-24f;
+    return c;
+}
+static float uniform(uint64_t seed, uint64_t counter) {
+    return (philox(seed, counter >> 2, 0, 10)[counter & 3] >> 8) * 0x1p-24f;
+}
+static float uniform16(uint64_t seed, uint64_t counter) {
+    uint32_t word = philox(seed, counter >> 3, 1, 7)[(counter >> 1) & 3];
+    return ((counter & 1 ? word >> 16 | word << 16 : word) >> 8) * 0x1p-24f;
 }
 """
 
@@ -215,8 +223,8 @@ class Writer:
             return f"{step.result}_all"
         if op == "where":
             return f"{names[0]} ? {names[1]} : {names[2]}"
-        if op == "uniform":
-            return f"uniform({names[0]}, {names[1]})"
+        if op in ("uniform", "uniform16"):
+            return f"{op}({names[0]}, {names[1]})"
         return self.arithmetic(op, names, self.dtypes[names[0]])
 
     def arithmetic(self, op: str, names: list[str], dtype: torch.dtype) -> str:

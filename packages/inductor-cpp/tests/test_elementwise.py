@@ -33,6 +33,7 @@ NOT_ELEMENTWISE = {
     "bitcast",
     "where",
     "uniform",
+    "uniform16",
     "reduce",
     "scan",
 }

@@ -177,19 +177,20 @@ def exact(in0: In('float64', 8), out: Out('float64', 8)):
     run(text, torch.randn(8, dtype=torch.float64), torch.zeros(8, dtype=torch.float64), ulps=1)
 
 
-@pytest.mark.parametrize("start", [4294967290, 4294967288, 0])
-def test_uniform(run, start: int):
+@pytest.mark.parametrize("start", [4294967290, 8589934588, 8589934584, 0])
+@pytest.mark.parametrize(("op", "each"), [("uniform", 4), ("uniform16", 8)])
+def test_uniform(run, op: str, each: int, start: int):
     text = f"""
 @kernel(device='cuda')
 def draw(in0: In('int64', 1), out: Out('float32', 1000)):
     for i in range(1000):
         s = load(in0, [0], 'int64')
         c = index_expr(i + {start}, 'int64')
-        u = uniform(s, c)
+        u = {op}(s, c)
         store(out, [i], u)
 """
     source = run(text, torch.tensor([-(2**40) + 12345]), torch.zeros(1000), ulps=0)
-    assert ("uniform4(s" in source) == (start % 4 == 0)
+    assert (f"uniform{each}(s" in source) == (start % each == 0)
 
 
 def test_gelu_in_one_function(run):

@@ -149,17 +149,18 @@ def loss(x: In('bfloat16', {size}), place: In('int64', {rows}), out: Out('float3
 """
 
 
-@pytest.mark.parametrize("columns", [96, 104])
+@pytest.mark.parametrize(("columns", "size"), [(96, 32), (104, 32), (552, 256)])
 @pytest.mark.parametrize("block", [1, 2])
-def test_kept_rows(run, columns: int, block: int):
+def test_kept_rows(run, columns: int, size: int, block: int):
     x = torch.randn(7, columns).bfloat16()
     x[0], x[1, 3], x[2, 30], x[3, :20], x[4, 5], x[5] = -torch.inf, torch.inf, torch.nan, -torch.inf, 90, -3.3895e38
     x[6], x[6, ::9] = -3.3895e38, 2.5e38
     places = torch.tensor([3, 0, -1, 90, columns, 7, 9])
     tensors = x.flatten(), places, torch.zeros(7), torch.zeros(7 * columns).bfloat16()
-    config = Config(x=block, r=32, num_warps=1, grid=2)
+    config = Config(x=block, r=size, num_warps=1, grid=2)
     found = run(KEPT.format(columns=columns, rows=7, size=7 * columns), *tensors, config=config, ulps=128, ptx=(80, 90))
-    assert "for rbase" not in found and found.count("tl.load(x") == -(-columns // 32)
+    assert "for rbase" not in found and found.count("tl.load(x") == -(-columns // size)
+    assert ("tl.arange(0, 64)" in found) == (columns == 552), "the end of a row is as wide as it must be"
 
 
 def test_wide_rows_of_16_bits_are_kept():

@@ -57,9 +57,24 @@ def test_error_of_gelu():
 
 
 def test_special_values_of_gelu():
-    values = torch.tensor([0.0, 1e-30, 60000.0, -60000.0, 1e30, -1e30, math.inf, -math.inf, math.nan, 17.0, -17.0])
+    values = torch.tensor([0.0, 1e-30, 60000.0, -60000.0, 3e38, -3e38, math.inf, -math.inf, math.nan, 17.0, -17.0])
     expected = 0.5 * values * (1 + torch.erf(values / math.sqrt(2)))
     torch.testing.assert_close(computed(values), expected, equal_nan=True, rtol=1e-4, atol=1e-30)
+
+
+def test_a_factor_of_gelu_takes_no_product_of_its_own():
+    values = torch.cat([torch.linspace(-8, 8, 999), torch.tensor([3e38, -3e38, math.inf, math.nan])])
+    text = GELU.format(n=len(values)).replace(
+        "g = cast(f", "s = constant(1.25, 'float32')\n        t = mul(f, s)\n        g = cast(t"
+    )
+    source = TritonCodeGenerator().generate(parse_kernel(text))
+    assert "t = gelu16(a, 0.625, " in source.text
+    out = torch.zeros_like(values)
+    pytest.importorskip("triton")
+    from inductor_triton.interpret import interpreted
+
+    interpreted(replace(source, text=source.text.replace("g = t.to(tl.float16)", "g = t")))(values, out)
+    torch.testing.assert_close(out, 1.25 * computed(values), equal_nan=True, rtol=1e-5, atol=1e-6)
 
 
 def test_narrow_values():

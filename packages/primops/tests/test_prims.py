@@ -53,14 +53,24 @@ def test_philox_known_answers():
     assert [f"{word:08x}" for word in zeros.tolist()] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
 
 
-def test_uniform_depends_on_seed_and_position_only():
+@pytest.mark.parametrize("uniform", [prims.uniform, prims.uniform16])
+def test_uniform_depends_on_seed_and_position_only(uniform):
     seed = torch.tensor(-7)
-    whole = prims.uniform(seed, shape=(4, 25), offset=3)
-    assert torch.equal(whole.reshape(-1)[10:50], prims.uniform(seed, shape=(40,), offset=13))
-    many = prims.uniform(torch.tensor(11), shape=(100_000,), offset=0)
+    whole = uniform(seed, shape=(4, 25), offset=3)
+    assert torch.equal(whole.reshape(-1)[10:50], uniform(seed, shape=(40,), offset=13))
+    many = uniform(torch.tensor(11), shape=(100_000,), offset=0)
     assert many.min() >= 0 and many.max() < 1
     assert abs(many.mean() - 0.5) < 0.004 and abs(many.var() - 1 / 12) < 0.002
-    assert not torch.equal(whole, prims.uniform(torch.tensor(8), shape=(4, 25), offset=3))
+    assert not torch.equal(whole, uniform(torch.tensor(8), shape=(4, 25), offset=3))
+
+
+def test_elements_that_share_a_word_are_decided_apart():
+    drawn = prims.uniform16(torch.tensor(5), shape=(1 << 22,), offset=0)
+    kept = (drawn < 0.9).double().reshape(-1, 8)
+    assert abs(kept.mean() - 0.9) < 0.0008 and torch.all((kept.mean(0) - 0.9).abs() < 0.0022)
+    together = torch.corrcoef(kept.T) - torch.eye(8)
+    assert together.abs().max() < 0.008
+    assert abs((drawn < 1e-6).sum() - 4.2) < 9
 
 
 def test_random_seed_follows_the_default_generator():

@@ -387,6 +387,17 @@ def emit_uniform(e: Emitter, step: Instruction) -> None:
         e.define(step, f"uniform_of(i64({seed.text}), cast<i64>({counter.text}))", vector=True, depth=depth)
 
 
+def emit_uniform16(e: Emitter, step: Instruction) -> None:
+    """Random numbers, one by one: masks of other devices."""
+    seed, counter = e.operand(step.args[0]), e.operand(step.args[1])
+    depth = e.depth_of(step)
+    if seed.vector or counter.vector:
+        lanes = f"cast<i64>({e.as_vector(seed)}), cast<i64>({e.as_vector(counter)})"
+        e.define(step, f"uniform16_lanes<W>({lanes})", vector=True, depth=depth)
+    else:
+        e.define(step, f"uniform16_of(i64({seed.text}), i64({counter.text}))", vector=False, depth=depth)
+
+
 RULES = {
     "constant": emit_constant,
     "index_expr": emit_index_expr,
@@ -394,6 +405,7 @@ RULES = {
     "store": emit_store,
     "indirect": emit_indirect,
     "uniform": emit_uniform,
+    "uniform16": emit_uniform16,
     "cast": emit_cast,
     "div": emit_quotient,
     **dict.fromkeys(COMPARISONS, emit_comparison),

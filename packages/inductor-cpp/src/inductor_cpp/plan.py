@@ -21,7 +21,7 @@ LEAST_ROWS = 64
 ENOUGH_UNITS = 64
 SHARE = "share"
 
-HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform"])
+HEAVY = frozenset(["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "uniform", "uniform16"])
 LIBM = frozenset(
     ["tan", "asin", "acos", "atan", "sinh", "cosh", "lgamma", "pow", "atan2", "log2", "fmod", "remainder", "floordiv"]
 )

@@ -92,6 +92,7 @@ def emit_function(emitter: Emitter) -> str:
         if isinstance(pair, OnlinePair):  # the same exponentials that are divided by their sum, so computed once
             emitter.narrow |= {str(pair.total.args[1])}
             emitter.at_least_one.add(str(pair.total.result))
+            emitter.maxima.add(str(pair.maximum.result))
     for number, part in enumerate(parts):
         emitter.eviction = {} if is_kept else evictions(parts, number)
         inner = isinstance(part, OnlinePair) or part.inner

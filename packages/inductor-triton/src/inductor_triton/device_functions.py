@@ -295,15 +295,15 @@ def wide_product(a, b):
     )
 
 
-def philox(seed, block):
-    """The four words of Philox4x32-10 at a block number."""
+def philox(seed, block, stream: tl.constexpr = 0, rounds: tl.constexpr = 10):
+    """The four words of Philox4x32 at a block number of a stream."""
     c0 = block.to(tl.uint32)
     c1 = (block.to(tl.int64) >> 32).to(tl.uint32)
-    c2 = c0 * 0
+    c2 = c0 * 0 + stream
     c3 = c0 * 0
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
-    for _ in tl.static_range(10):  # type: ignore[attr-defined]
+    for _ in tl.static_range(rounds):  # type: ignore[attr-defined]
         low0, high0 = wide_product(c0, 0xD2511F53)
         low2, high2 = wide_product(c2, 0xCD9E8D57)
         c0 = high2 ^ c1 ^ k0
@@ -357,15 +357,17 @@ def one_plus_erf16(x):
     return tl.where(x < 0.0, q, 2.0 - q)
 
 
-def gelu16(x):
-    """x/2 * (1 + erf(x/sqrt 2)); relative error 1.2e-4 down to -4, absolute 2e-5: enough where 16 bits are kept of it."""
+def gelu16(x, half: tl.constexpr = 0.5, shift: tl.constexpr = -1.0):
+    """half * x * (1 + erf(x/sqrt 2)), with log2(half) as ``shift``; relative error 1.2e-4 down to -4, absolute 2e-5: enough
+    where 16 bits are kept of it. The positive part without a maximum: those share their unit with the random numbers."""
     a = tl.abs(x)
     p = a * -0.000316854479 + 0.00581203401
     p = p * a - 0.048290778
     p = p * a - 0.463798314
     p = p * a - 1.14958966
-    tail = tl.exp2(p * a - 1.0)
-    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - tl.abs(tl.minimum(x, 16.0)) * tail
+    tail = tl.exp2(p * a + shift)
+    part = x * half
+    return (tl.abs(part) + part) - tl.minimum(a, 16.0) * tail
 
 
 def uniform(seed, counter):
@@ -374,6 +376,21 @@ def uniform(seed, counter):
     lane = (counter & 3).to(tl.int32)
     word = tl.where(lane < 2, tl.where(lane == 0, c0, c1), tl.where(lane == 2, c2, c3))
     return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
+
+
+def uniform16(seed, counter):
+    """float32 in [0, 1) from lane ``counter % 8 // 2`` of block ``counter // 8`` of Philox4x32-7, its halves swapped for odd
+    ones."""
+    c0, c1, c2, c3 = philox(seed, counter >> 3, 1, 7)
+    lane = ((counter >> 1) & 3).to(tl.int32)
+    word = tl.where(lane < 2, tl.where(lane == 0, c0, c1), tl.where(lane == 2, c2, c3))
+    word = tl.where((counter & 1) == 1, swapped(word), word)
+    return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
+
+
+def swapped(word):
+    """The halves of a word in the other order."""
+    return (word << 16) | (word >> 16)
 
 
 def words4(seed, block):
@@ -385,6 +402,18 @@ def words4(seed, block):
 def uniform4(seed, block):
     """``uniform`` for a row of counters from a multiple of 4 on, given their block numbers."""
     return (words4(seed, block) >> 8).to(tl.float32) * 5.9604644775390625e-08
+
+
+def words8(seed, block):
+    """The words of Philox blocks in a row for eight numbers each, of which two share one: once as it is, once swapped."""
+    c0, c1, c2, c3 = philox(seed, block, 1, 7)
+    words = interleave(interleave(c0, c2), interleave(c1, c3))
+    return interleave(words, swapped(words))
+
+
+def uniform8(seed, block):
+    """``uniform16`` for a row of counters from a multiple of 8 on, given their block numbers."""
+    return (words8(seed, block) >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 
 def check_index(index, size, active, errors):
@@ -447,6 +476,11 @@ def larger(a, b):
 def exp_difference(a, b):
     """exp(a - b)."""
     return tl.exp2((a - b) * 1.44269504)
+
+
+def row_scale(m):
+    """log2(e); 1/2 where a product with m overflows and exp(a - m) is 0 or 1."""
+    return tl.where(tl.abs(m) > 1e38, 0.5, 1.44269504)
 
 
 def combine_online(m, s, n, t):

@@ -11,6 +11,7 @@ import sympy
 import torch
 from loopir import Kernel, Range, Value
 
+from inductor_triton.heuristics import next_power_of_two
 from inductor_triton.index_text import IndexPrinter
 from inductor_triton.indexing import bounds, flat_position, indices, integer, product, stride
 from inductor_triton.library import function_names
@@ -95,7 +96,9 @@ class Emitter:
         self.starts: dict[str, tuple[str, str]] = {}
         self.held: dict[int, dict[object, Term]] = {}
         self.position_of_block = 0
+        self.row: Axis | None = None
         self.at_least_one: set[str] = set()
+        self.maxima: set[str] = set()
         self.shared_products = _shared_products(kernel)
         self.known = _symbol_bounds(kernel)
         self.limits, self.index_type = self._index_width()
@@ -228,15 +231,32 @@ class Emitter:
         """Defines the reduction's symbols, for the block of that number from ``rbase`` on."""
         axis = self.tiling.reduction
         assert axis is not None
+        start = f"rbase + {block * axis.block} + " if block else "rbase + "
         if self.hold and self.rest is not None:
             self.position_of_block = self.rest + block * axis.block
-            is_full = self.position_of_block + axis.block <= (integer(axis.extent) or 0)
-            self.unmasked = frozenset("r") if is_full else frozenset()
+            left = (integer(axis.extent) or 0) - self.position_of_block
+            self.unmasked = frozenset("r") if left >= axis.block else frozenset()
             self.computed |= self.held.get(self.position_of_block, {})
-        self._emit_axis(axis, f"rbase + {block * axis.block} + " if block else "rbase + ")
+            axis = self._end_of_row(axis, left)
+        self._emit_axis(axis, start)
+
+    def _end_of_row(self, axis: Axis, left: int) -> Axis:
+        """``axis``, or where all of a row is kept a narrower one for what is left of it, which stands in its place until the
+        block is left: registers are scarce there."""
+        config = self.tiling.config
+        width = max(next_power_of_two(left), 64 * config.num_warps)
+        if width >= axis.block or not config.grid or any(str(step.args[0]).startswith("arg") for step in steps(self.kernel)):
+            return axis
+        narrow = replace(axis, block=width, ends=True)
+        self.tiling = replace(self.tiling, axes=tuple(narrow if item is axis else item for item in self.tiling.axes))
+        self.row = axis
+        return narrow
 
     def leave_block(self) -> None:
         """Keeps what a block at the end of the row has loaded, for the passes to come."""
+        if self.row is not None:
+            self.tiling = replace(self.tiling, axes=tuple(self.row if item.ends else item for item in self.tiling.axes))
+            self.row = None
         if not self.hold or self.rest is None or self.position_of_block in self.held:
             return
         kept = self.held[self.position_of_block] = {}
@@ -319,18 +339,18 @@ class Emitter:
                 expr = rest + factor * flat
         return expr
 
-    def counter_blocks(self, counter: str) -> str | None:
-        """The numbers of the blocks of four counters that the block of the only axis takes; None where they don't align."""
+    def counter_blocks(self, counter: str, each: int) -> str | None:
+        """The numbers of the blocks of ``each`` counters that the block of the only axis takes; None where they don't align."""
         axis, expr = self.tiling.axes[0], self.expressions.get(counter)
-        if expr is None or len(self.tiling.axes) > 1 or not axis.loops or axis.block % 4:
+        if expr is None or len(self.tiling.axes) > 1 or not axis.loops or axis.block % each:
             return None
         flat = self.flat_loops[0][1] if self.flat_loops else axis.loops[0].symbol
         offset = integer(sympy.expand(self._by_flat_position(expr) - flat))
-        if offset is None or offset % 4:
+        if offset is None or offset % each:
             return None
-        quarter = axis.block // 4
-        start = f" + {offset // 4}" if offset else ""
-        return f"tl.program_id(0){self.index_cast} * {quarter} + tl.arange(0, {quarter}){start}"
+        count = axis.block // each
+        start = f" + {offset // each}" if offset else ""
+        return f"tl.program_id(0){self.index_cast} * {count} + tl.arange(0, {count}){start}"
 
     def shape(self, dims: Dims) -> str:
         """The block shape of something that varies along ``dims``."""

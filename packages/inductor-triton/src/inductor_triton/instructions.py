@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, floor, log2
 
 import sympy
 import torch
 from loopir import Instruction, Value
 
 from inductor_triton import ops
-from inductor_triton.emitter import NOTHING, Emitter, Term
+from inductor_triton.emitter import NOTHING, Dims, Emitter, Term
 from inductor_triton.indexing import bounds, indices, integer
 from inductor_triton.spec import ERRORS, INT32_LIMIT
 from inductor_triton.tiling import steps
@@ -153,12 +153,13 @@ def _bitcast(emitter: Emitter, step: Instruction) -> Term:
 
 
 def _uniform(emitter: Emitter, step: Instruction) -> Term:
-    """One Philox block for four elements, where the counter runs along the only axis from a multiple of 4 on."""
+    """One Philox block for four or eight elements, where the counter runs along the only axis from a multiple of that on."""
     assert step.result is not None
-    blocks = emitter.counter_blocks(str(step.args[1]))
+    each = 4 if step.op == "uniform" else 8
+    blocks = emitter.counter_blocks(str(step.args[1]), each)
     if blocks is None:
         return _elementwise(emitter, step)
-    drawn = emitter.drawn[step.result] = f"4({emitter.operand(step.args[0]).text}, {blocks})"
+    drawn = emitter.drawn[step.result] = f"{each}({emitter.operand(step.args[0]).text}, {blocks})"
     return emitter.define(step.result, f"uniform{drawn}", frozenset("x"), torch.float32)
 
 
@@ -239,18 +240,51 @@ def _only_multiplied(emitter: Emitter, step: Instruction) -> bool:
     return all(other.op == "mul" for other in steps(emitter.kernel) if result in other.args)
 
 
+def _gelu(emitter: Emitter, step: Instruction) -> Term:
+    """gelu, or a multiple of it, which takes nothing more."""
+    assert step.result is not None
+    x, factor = emitter.operand(step.args[0]), float(step.args[1]) if len(step.args) > 1 else 1.0  # type: ignore[arg-type]
+    text = f"gelu16({x.text})" if factor == 1.0 else f"gelu16({x.text}, {factor / 2!r}, {log2(factor) - 1!r})"
+    return emitter.define(step.result, text, x.dims, torch.float32)
+
+
 def _exp(emitter: Emitter, step: Instruction) -> Term:
     """exp(a - log b) as exp(a) / b where b is a sum of such exp(a) and 16 bits are kept."""
     known = {str(other.result): other for other in steps(emitter.kernel)}
     difference = known.get(str(step.args[0]))
+    if step.result in emitter.narrow and difference is not None and _from_maximum(emitter, difference):
+        return emitter.define(str(step.result), *_power(emitter, difference), torch.float32)
     log = known.get(str(difference.args[1])) if difference is not None and difference.op == "sub" else None
     if difference is None or log is None or log.op != "log" or str(log.args[0]) not in emitter.at_least_one:
         return _elementwise(emitter, step)
     if step.result is None or step.result not in emitter.narrow:
         return _elementwise(emitter, step)
-    power, inverse = emitter.operand(difference.args[0]), _inverse(emitter, log.args[0])
-    dims = power.dims | inverse.dims
-    return emitter.define(step.result, f"exp16({power.text}) * {inverse.text}", dims, torch.float32)
+    power, inverse = known.get(str(difference.args[0])), _inverse(emitter, log.args[0])
+    if power is not None and _from_maximum(emitter, power):
+        text, dims = _power(emitter, power)
+    else:
+        operand = emitter.operand(difference.args[0])
+        text, dims = f"exp16({operand.text})", operand.dims
+    return emitter.define(step.result, f"{text} * {inverse.text}", dims | inverse.dims, torch.float32)
+
+
+def _from_maximum(emitter: Emitter, step: Instruction) -> bool:
+    """Whether a step subtracts the maximum of the row, so that its exponential is at most 1 and only its 16 bits count."""
+    return step.op == "sub" and str(step.args[1]) in emitter.maxima
+
+
+def _power(emitter: Emitter, step: Instruction) -> tuple[str, Dims]:
+    """The exponential of a difference from the maximum. Where all exponentials of a row are taken from kept elements, in one
+    multiply-add of them: that the maximum's product is rounded is a factor that they share with their sum."""
+    value, maximum = emitter.operand(step.args[0]), emitter.operand(step.args[1])
+    dims = value.dims | maximum.dims
+    if not emitter.tiling.config.grid:
+        return f"exp_difference({value.text}, {maximum.text})", dims
+    scale, name = f"row_scale({maximum.text})", str(step.args[1])
+    scale = emitter.define(f"{name}_scale", scale, maximum.dims, torch.float32, key=scale).text
+    scaled = f"{maximum.text} * {scale}"
+    scaled = emitter.define(f"{name}_scaled", scaled, maximum.dims, torch.float32, key=scaled).text
+    return f"tl.exp2({value.text} * {scale} - {scaled})", dims
 
 
 def _inverse(emitter: Emitter, value: object) -> Term:
@@ -280,6 +314,6 @@ def _rounded(emitter: Emitter, step: Instruction) -> str:
 
 RULES: dict[str, Callable[[Emitter, Instruction], Term]] = {
     "load": _load, "constant": _constant, "index_expr": _index_expr, "indirect": _indirect, "cast": _cast, "bitcast": _bitcast,
-    "uniform": _uniform, "lt": _less, "eq": _equal, "erf": _erf, "add": _add,
-    "exp": _exp,
+    "uniform": _uniform, "uniform16": _uniform, "lt": _less, "eq": _equal, "erf": _erf, "add": _add,
+    "exp": _exp, "gelu": _gelu,
 }  # fmt: skip

@@ -46,7 +46,7 @@ def squares_of(bodies: Sequence[Body], place: int) -> Squares:
     }
     found: list[Square] = []
     for step in second.instructions:
-        if step.op in ("store", "scan", "indirect", "uniform"):
+        if step.op in ("store", "scan", "indirect", "uniform", "uniform16"):
             return ()
         if step.op == "reduce":
             square = _square(step, inside, sums, second)

@@ -34,12 +34,13 @@ SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
     "sign": "sign({0})",
     "where": "tl.where({0}, {1}, {2})",
     "uniform": "uniform({0}, {1})",
+    "uniform16": "uniform16({0}, {1})",
 }
 ROUNDED = {"add": "add_rn", "sub": "sub_rn"}
 """Forms that are not contracted with a product to one fused multiply-add."""
 NO_PRODUCTS = {
-    "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "where", "add", "sub", "div", "abs", "sign",
-    "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
+    "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "uniform16", "where", "add", "sub", "div",
+    "abs", "sign", "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
 }  # fmt: skip
 """Operations whose last step is no product of floats."""
 FLOAT = SHARED | {"minimum": f"tl.minimum({{0}}, {{1}}, {NAN})", "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})"}
@@ -54,7 +55,7 @@ FLOAT32 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in _LIBDEVICE} | {
     "pow": "libdevice.pow({0}, {1})", "atan2": "libdevice.atan2({0}, {1})", "fmod": "libdevice.fmod({0}, {1})",
     "remainder": "remainder_float(libdevice.fmod({0}, {1}), {1})",
 }  # fmt: skip
-FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})", "gelu": "gelu16({0})"}
+FLOAT32_FOR_16 = FLOAT32 | {"exp": "exp16({0})", "tanh": "tanh16({0})"}
 """Where the kernel keeps no more than 16 bits of the result."""
 FLOAT64 = FLOAT | {name: f"libdevice.{name}({{0}})" for name in (*_LIBDEVICE, *_LIBDEVICE_FLOAT64)} | {
     "add_rn": "add_rn64({0}, {1})", "sub_rn": "sub_rn64({0}, {1})",

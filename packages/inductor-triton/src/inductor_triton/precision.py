@@ -11,7 +11,8 @@ from loopir import Body, Instruction, Kernel, Value
 
 INVERSE_SQRT2 = 0.7071067811865476
 GELU = "gelu"
-"""The operation ``x/2 * (1 + erf(x/sqrt 2))``, of this package only."""
+"""The operation ``x/2 * (1 + erf(x/sqrt 2))``, times a second operand if there is one; of this package only."""
+SMALLEST_FACTOR = 2.0**-16
 Dtypes = Mapping[str, torch.dtype]
 
 
@@ -64,7 +65,24 @@ def fused_gelu(steps: list[Instruction], dtypes: Dtypes) -> list[Instruction]:
             uses.subtract(arg.name for arg in step.args if isinstance(arg, Value))
         else:
             kept.append(step)
-    return kept[::-1]
+    return _with_factors(kept[::-1])
+
+
+def _with_factors(steps: list[Instruction]) -> list[Instruction]:
+    """``steps`` with gelus that are only multiplied by a positive constant, as dropout does, as one operation with it."""
+    known = {step.result: step for step in steps if step.result is not None}
+    uses = Counter(arg.name for step in steps for arg in step.args if isinstance(arg, Value))
+    found: dict[str, Instruction] = {}
+    gone: set[str] = set()
+    for step in steps:
+        for gelu, factor in (step.args, step.args[::-1]) if step.op == "mul" else ():
+            inner, constant = known.get(str(gelu)), known.get(str(factor))
+            if inner is None or constant is None or inner.op != GELU or constant.op != "constant" or uses[str(gelu)] > 1:
+                continue
+            if SMALLEST_FACTOR < constant.args[0] < 1 / SMALLEST_FACTOR:  # type: ignore[operator]
+                found[str(step.result)] = replace(inner, result=step.result, args=(*inner.args, constant.args[0]))
+                gone.add(str(gelu))
+    return [found.get(str(step.result), step) for step in steps if step.result not in gone]
 
 
 def _argument_of_gelu(step: Instruction, known: Mapping[str, Instruction]) -> Value | None:

@@ -141,6 +141,7 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
     for step, text in ((pair.maximum, f"online_max({largest}, {total})"), (pair.total, f"online_sum({largest}, {total})")):
         results[str(step.result)] = emitter.define(str(step.result), text, outer, torch.float32)
     emitter.at_least_one.add(str(pair.total.result))
+    emitter.maxima.add(str(pair.maximum.result))
     return results
 
 
@@ -178,6 +179,11 @@ def _accumulate(
     emitter: Emitter, step: Instruction, before: list[str], pending: dict[str, tuple[Instruction, str, str, str]]
 ) -> None:
     kind, value = _masked(emitter, step)
+    if emitter.row is not None:
+        end = emitter.fresh(f"{step.result}_end")
+        emitter.line(f"{end} = tl.reduce({value}, 1, combine_{kind}, keep_dims=True)")
+        pending[str(step.result)] = (*pending[str(step.result)][:3], end)
+        return
     if str(step.result) not in pending:
         dtype, shape = _accumulator_dtype(emitter, step), emitter.shape(emitter.full)
         total = emitter.fresh(f"{step.result}_acc")
@@ -194,12 +200,14 @@ def _accumulate(
 
 
 def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
+    """The result of a reduction. ``where``: the positions of an arg reduction, else what the end of the row has by itself."""
     outer = emitter.full - {"r"}
-    if where:
+    if where and kind.startswith("arg"):
         best, place = emitter.fresh(f"{step.result}_value"), emitter.fresh(f"{step.result}_place")
         emitter.line(f"{best}, {place} = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)")
         return emitter.define(str(step.result), f"{place}.to(tl.int64)", outer, torch.int64)
     text = f"tl.reduce({value}, 1, combine_{kind}, keep_dims=True)"
+    text = f"combine_{kind}({text}, {where})" if where else text
     if emitter.operand(step.args[1]).dtype is torch.bool:
         text += " != 0"
     return emitter.define(str(step.result), text, outer, _dtype(step))

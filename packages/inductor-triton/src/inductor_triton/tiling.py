@@ -17,7 +17,7 @@ from inductor_triton.online import OnlinePair, one_pass
 
 LONG = {
     "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf",
-    "lgamma", "pow", "atan2", "fmod", "remainder", "uniform", "gelu",
+    "lgamma", "pow", "atan2", "fmod", "remainder", "uniform", "uniform16", "gelu",
 }  # fmt: skip
 """Operations of many instructions."""
 DEFAULT_HINT = 1024
@@ -30,13 +30,15 @@ SMALL_SHARE = 8
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank`` ones."""
+    """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank`` ones; ``ends``: of the last
+    block of the loops, whose size is a literal."""
 
     name: str
     loops: tuple[Range, ...]
     block: int
     position: int
     rank: int
+    ends: bool = False
 
     @property
     def extent(self) -> sympy.Expr:
@@ -52,7 +54,7 @@ class Axis:
     @property
     def block_name(self) -> str:
         """The constant that holds the block size in the source."""
-        return f"{self.name.upper()}BLOCK"
+        return str(self.block) if self.ends else f"{self.name.upper()}BLOCK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def describe(kernel: Kernel) -> Workload:
 
 def weight(step: Instruction) -> int:
     """The machine instructions of a step, roughly."""
-    return 24 if step.op == "uniform" else 8 if step.op in LONG else 1
+    return 24 if step.op in ("uniform", "uniform16") else 8 if step.op in LONG else 1
 
 
 def _moved(kernel: Kernel, points: int) -> set[str]:

@@ -80,6 +80,9 @@ class OpsHandler(ABC, Generic[T]):
     def uniform(self, seed: T, counter: T) -> T:
         return self.elementwise("uniform", seed, counter)
 
+    def uniform16(self, seed: T, counter: T) -> T:
+        return self.elementwise("uniform16", seed, counter)
+
     def where(self, condition: T, a: T, b: T) -> T:
         return self.elementwise("where", condition, a, b)
 
@@ -175,12 +178,8 @@ class Recorder(OpsHandler[Value]):
         known = known_result(op, operands, self.definitions)
         if known is not None:
             return known
-        rule = OPS[op].rule
-        if op == "uniform":
-            dtype = torch.float32
-        else:
-            dtype = torch.bool if rule is DtypeRule.BOOL else self.dtypes[operands[-1].name]
-        return self.emit(op, operands, dtype)
+        stated = {DtypeRule.BOOL: torch.bool, DtypeRule.FLOAT32: torch.float32}.get(OPS[op].rule)
+        return self.emit(op, operands, stated or self.dtypes[operands[-1].name])
 
     def collective(self, op: str, kind: str, value: Value, dtype: torch.dtype | None) -> Value:
         return self.emit(op, (kind, value), dtype or self.dtypes[value.name])

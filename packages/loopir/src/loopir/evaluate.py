@@ -76,20 +76,23 @@ def _extreme(args: list[torch.Tensor | int], largest: bool) -> torch.Tensor | in
     return result
 
 
-def philox_uniform(seed: torch.Tensor, counter: torch.Tensor) -> torch.Tensor:
-    """``ops.uniform``: lane ``counter % 4`` of Philox4x32-10 at block ``counter // 4``, as float32 in [0, 1)."""
+def philox_uniform(seed: torch.Tensor, counter: torch.Tensor, shared: bool = False) -> torch.Tensor:
+    """``ops.uniform``: lane ``counter % 4`` of Philox4x32-10 at block ``counter // 4``, as float32 in [0, 1); ``shared``:
+    ``ops.uniform16``, of which two numbers share a lane."""
     seed, counter = torch.broadcast_tensors(seed.to(torch.int64), counter.to(torch.int64))
     low = 0xFFFFFFFF
-    block = counter >> 2
-    c = [block & low, (block >> 32) & low, torch.zeros_like(block), torch.zeros_like(block)]
+    block = counter >> (3 if shared else 2)
+    c = [block & low, (block >> 32) & low, torch.full_like(block, int(shared)), torch.zeros_like(block)]
     k0, k1 = seed & low, (seed >> 32) & low
-    for _ in range(10):
+    for _ in range(7 if shared else 10):
         high0, low0 = _multiply(c[0], 0xD2511F53)
         high1, low1 = _multiply(c[2], 0xCD9E8D57)
         c = [high1 ^ c[1] ^ k0, low1, high0 ^ c[3] ^ k1, low0]
         k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
-    lane = counter & 3
+    lane = (counter >> 1 if shared else counter) & 3
     word = torch.where(lane < 2, torch.where(lane == 0, c[0], c[1]), torch.where(lane == 2, c[2], c[3]))
+    if shared:
+        word = torch.where(counter & 1 == 1, (word >> 16) | ((word & 0xFFFF) << 16), word)
     return (word >> 8).to(torch.float32) * 2.0**-24
 
 
@@ -203,8 +206,8 @@ class _Evaluation:
             return operands[0].to(dtype)
         if op == "bitcast":
             return operands[0].view(dtype)  # type: ignore[arg-type]
-        if op == "uniform":
-            return philox_uniform(*operands)
+        if op in ("uniform", "uniform16"):
+            return philox_uniform(*operands, shared=op == "uniform16")
         if op == "where":
             return torch.where(*operands)
         if op in ("reduce", "scan") and self.rounding is not None and step.args[0] in ("sum", "prod"):

@@ -15,6 +15,7 @@ class DtypeRule(Enum):
 
     SAME = "the operands' dtype"
     BOOL = "bool"
+    FLOAT32 = "float32"
     GIVEN = "stated by the operation"
     NONE = "no result"
 
@@ -117,11 +118,19 @@ RANDOM = [
     OpSpec(
         "uniform",
         2,
-        DtypeRule.GIVEN,
+        DtypeRule.FLOAT32,
         Domain.INTEGER,
         "float32 in [0, 1): top 24 bits of lane c % 4 of Philox4x32-10(key=seed, counter=(lo32(c // 4), hi32(c // 4), 0, 0)), "
         "times 2**-24",
-    )
+    ),
+    OpSpec(
+        "uniform16",
+        2,
+        DtypeRule.FLOAT32,
+        Domain.INTEGER,
+        "float32 in [0, 1), its upper 16 bits its own and the others its neighbour's: top 24 bits of lane c % 8 // 2 of "
+        "Philox4x32-7(key=seed, counter=(lo32(c // 8), hi32(c // 8), 1, 0)), the halves swapped for odd c, times 2**-24",
+    ),
 ]
 COLLECTIVE = [
     OpSpec("reduce", 1, DtypeRule.GIVEN, Domain.ANY, "combines the value over `reduction`; kinds: see REDUCTIONS"),

@@ -206,7 +206,7 @@ class _KernelParser:
     def _elementwise(self, result: str | None, op: str, args: list[ast.expr]) -> Instruction:
         spec = OPS[op]
         values = tuple(self._value(arg) for arg in args[: spec.arity])
-        if op == "uniform":
+        if spec.rule is DtypeRule.FLOAT32:
             dtype = torch.float32
         elif spec.rule is DtypeRule.GIVEN:
             dtype = parse_dtype(args[spec.arity])
@@ -214,7 +214,7 @@ class _KernelParser:
             dtype = torch.bool
         else:
             dtype = self.dtypes[values[-1].name]
-        if len(args) != spec.arity + (spec.rule is DtypeRule.GIVEN and op != "uniform"):
+        if len(args) != spec.arity + (spec.rule is DtypeRule.GIVEN):
             raise ValueError(op)
         return Instruction(result, op, values, dtype)
 

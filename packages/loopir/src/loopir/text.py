@@ -84,7 +84,7 @@ def format_instruction(instruction: Instruction) -> str:
         text = f"scan({args[0]!r}, {args[1]})"
     else:
         shown = [str(arg) for arg in args]
-        if OPS[op].rule is DtypeRule.GIVEN and op != "uniform":
+        if OPS[op].rule is DtypeRule.GIVEN:
             shown.append(dtype)
         text = f"{method_name(op)}({', '.join(shown)})"
     return text if instruction.result is None else f"{instruction.result} = {text}"

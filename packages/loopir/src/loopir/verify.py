@@ -135,7 +135,7 @@ class _Checker:
         spec = OPS[step.op]
         if step.op not in MOVES and any(dtype in STORAGE_ONLY for dtype in [*dtypes, step.dtype]):
             raise self.fail("C4.3", f"{step.op} in a 16-bit float: cast to float32 first")
-        if step.op in ("load", "where", "indirect", "store", "reduce", "uniform"):
+        if step.op in ("load", "where", "indirect", "store", "reduce", "uniform", "uniform16"):
             return
         if len(set(dtypes)) > 1:
             raise self.fail("C4.3", f"{step.op} of {dtypes}: operands have one dtype")
@@ -194,7 +194,7 @@ class _Checker:
 
     def _check_uniform(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
         if step.dtype != torch.float32 or dtypes != [torch.int64, torch.int64]:
-            raise self.fail("C4.3", f"uniform takes an int64 seed and counter and gives float32, got {dtypes}")
+            raise self.fail("C4.3", f"{step.op} takes an int64 seed and counter and gives float32, got {dtypes}")
 
     def _check_where(self, step: Instruction, dtypes: list[torch.dtype], body: Body) -> None:
         if dtypes[0] is not torch.bool or dtypes[1] != dtypes[2] or step.dtype != dtypes[1]:

@@ -141,10 +141,10 @@ class GraphBuilder:
         """Result ``index`` of a call with several results."""
         return self._shared((operator.getitem, value, index), operator.getitem, (value, index), {}, value.meta[index])
 
-    def uniform(self, shape: tuple[int | torch.SymInt, ...], device: torch.device) -> GraphValue:
-        """Random float32 in [0, 1): one seed per device and graph, a fresh range of counters per call."""
+    def uniform(self, shape: tuple[int | torch.SymInt, ...], device: torch.device, prim: Prim) -> GraphValue:
+        """Random float32 in [0, 1): one seed per device and graph, a fresh range of counters per call of ``prim``."""
         seed, offset = self._seeds.get(device) or (prims.random_seed(device=device), 0)
-        value = prims.uniform(seed, shape=shape, offset=offset)
+        value = prim(seed, shape=shape, offset=offset)
         self._seeds[device] = (seed, offset + value.numel())
         return value
 

@@ -8,7 +8,7 @@ from primops.prim import Prim, registered
 from primops.prims import EXTERN_PRIMS  # importing the package defines all prims
 from primops.prims.derivative import note_derivatives
 
-OPSET_VERSION = 4
+OPSET_VERSION = 5
 
 note_derivatives()
 

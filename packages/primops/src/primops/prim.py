@@ -29,8 +29,8 @@ class Interpreter(Protocol):
         """The result of ``prim(*operands, **params)``."""
         ...
 
-    def uniform(self, shape: tuple[Any, ...], device: torch.device) -> Any:
-        """Random float32 in [0, 1); lets a graph draw one seed for many calls."""
+    def uniform(self, shape: tuple[Any, ...], device: torch.device, prim: Prim) -> Any:
+        """Random float32 in [0, 1), as ``prim`` gives them; lets a graph draw one seed for many calls."""
         ...
 
 

@@ -104,7 +104,7 @@ def _check_agrees(node: fx.Node, meta: Any, inferred: Any) -> None:
 
 
 def _check_seed(node: fx.Node, prim: Prim) -> None:
-    if prim is prims.uniform and getattr(node.args[0], "op", None) == "call_function":
+    if prim in (prims.uniform, prims.uniform16) and getattr(node.args[0], "op", None) == "call_function":
         seed = node.args[0]
         assert isinstance(seed, fx.Node)
         if seed.target is not prims.random_seed:

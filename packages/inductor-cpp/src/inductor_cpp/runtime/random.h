@@ -6,9 +6,9 @@ INLINE void multiply(vu a, u32 m, vu& high, vu& low) {
   low = a * m;
   high = (vu)((even >> 32) | (odd & 0xffffffff00000000ull));
 }
-template <class U> INLINE void philox(U c0, U c1, u32 k0, u32 k1, U word[4]) {
-  U c2{}, c3{};
-  for (int i = 0; i < 10; i++) {
+template <class U> INLINE void philox(U c0, U c1, u32 k0, u32 k1, U word[4], u32 stream = 0, int rounds = 10) {
+  U c2 = U{} + stream, c3{};
+  for (int i = 0; i < rounds; i++) {
     U h0, l0, h1, l1;
     multiply(c0, 0xD2511F53u, h0, l0); multiply(c2, 0xCD9E8D57u, h1, l1);
     c0 = h1 ^ c1 ^ k0; c1 = l1; c2 = h0 ^ c3 ^ k1; c3 = l0;
@@ -22,6 +22,12 @@ INLINE f32 uniform_of(i64 seed, i64 counter) {
   philox((u32)block, (u32)(block >> 32), (u32)seed, (u32)((u64)seed >> 32), word);
   return (f32)(i32)(word[counter & 3] >> 8) * 0x1p-24f;
 }
+INLINE f32 uniform16_of(i64 seed, i64 counter) {   // two elements share a word of the second stream, of 7 rounds
+  u64 block = (u64)(counter >> 3); u32 word[4];
+  philox((u32)block, (u32)(block >> 32), (u32)seed, (u32)((u64)seed >> 32), word, 1, 7);
+  u32 own = word[(counter >> 1) & 3];
+  return (f32)(i32)((counter & 1 ? own >> 16 | own << 16 : own) >> 8) * 0x1p-24f;
+}
 INLINE vf uniform_of(i64 seed, vqq counter) {
   vqq block = {counter.a >> 2, counter.b >> 2}, top = {block.a >> 32, block.b >> 32};
   vu word[4];
@@ -33,6 +39,10 @@ template <class H> INLINE auto uniform_of(i64 seed, two<two<H>> c) { return pair
 template <int W> INLINE vec<f32, W> uniform_lanes(vec<i64, W> seed, vec<i64, W> counter) {
   lane_array<i64, W> s(seed), c(counter);
   return gather<W, f32>(full{}, [&](i64 k) { return uniform_of(s[k], c[k]); });
+}
+template <int W> INLINE vec<f32, W> uniform16_lanes(vec<i64, W> seed, vec<i64, W> counter) {
+  lane_array<i64, W> s(seed), c(counter);
+  return gather<W, f32>(full{}, [&](i64 k) { return uniform16_of(s[k], c[k]); });
 }
 #if LANES == 16
 #define LOW_INTERLEAVED 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23

@@ -36,7 +36,7 @@ def lower_iota(ctx: LoweringContext, node: Any, *, length: Any, start: Any, step
     return Lazy((ctx.expr(length),), dtype, torch.device(device), function, Cost(weight=1))
 
 
-@table.register("uniform")
+@table.register("uniform", "uniform16")
 def lower_uniform(ctx: LoweringContext, node: Any, seed: Tensor, *, shape: Sequence, offset: Any) -> Lazy:
     """Element ``i`` (row-major) is the random number of counter ``offset + i``."""
     sizes = ctx.shape(shape)
@@ -44,6 +44,6 @@ def lower_uniform(ctx: LoweringContext, node: Any, seed: Tensor, *, shape: Seque
 
     def function(ops: TracingOps, index: Index) -> Any:
         counter = sympy.Add(begin, *(i * s for i, s in zip(index, strides, strict=True)))
-        return ops.uniform(seed.load(ops, ()), ops.index_expr(counter, torch.int64))
+        return ops.elementwise(node.target.name, seed.load(ops, ()), ops.index_expr(counter, torch.int64))
 
     return Lazy(sizes, torch.float32, seed.device, function, combined_cost(seed, weight=PHILOX_WEIGHT))

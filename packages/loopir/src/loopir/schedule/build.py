@@ -107,7 +107,7 @@ def _record(
 
 
 def _is_recomputable(item: Resolved) -> bool:
-    weight = sum(4 if step.op in COSTLY or step.op == "uniform" else 1 for step in item.program)
+    weight = sum(4 if step.op in COSTLY or step.op in ("uniform", "uniform16") else 1 for step in item.program)
     return weight <= MAX_RECOMPUTED and item.member.node.kind == "pointwise"
 
 

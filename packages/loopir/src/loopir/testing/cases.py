@@ -154,8 +154,9 @@ def conversion_cases() -> Iterator[Case]:
         name = format_dtype(dtype)
         lines = ["v2 = cast(v0, 'float32')", "v3 = exp(v2)", "v4 = mul(v3, v2)", f"out = cast(v4, '{name}')"]
         yield pointwise(f"compute_{name}", [dtype], dtype, lines)
-    lines = ["v1 = index_expr(x0 + 5, 'int64')", "out = uniform(v0, v1)"]
-    yield pointwise("uniform", [torch.int64], torch.float32, lines, limits={"in0": (-(1 << 62), 1 << 62)}, rtol=0.0, atol=0.0)
+    for op in ("uniform", "uniform16"):
+        lines = ["v1 = index_expr(x0 + 5, 'int64')", f"out = {op}(v0, v1)"]
+        yield pointwise(op, [torch.int64], torch.float32, lines, limits={"in0": (-(1 << 62), 1 << 62)}, rtol=0.0, atol=0.0)
 
 
 def reduction_cases() -> Iterator[Case]:

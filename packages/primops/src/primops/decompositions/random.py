@@ -13,7 +13,7 @@ from primops import prims
 from primops.decompositions.creation import Dtype, factory
 from primops.meta import Size
 from primops.operand import Tensor, elementwise, full_like, to_dtype, widen
-from primops.prim import current_interpreter
+from primops.prim import Prim, current_interpreter
 from primops.promotion import HALF_DTYPES, is_integral
 from primops.registry import DecompositionTable
 from primops.shapes import broadcast_shapes
@@ -24,16 +24,18 @@ _GIVEN: ContextVar[list[Any] | None] = ContextVar("given", default=None)
 """The seed that a rule draws from, and how many numbers it has drawn each time; None: one seed for the whole graph."""
 
 
-def uniform(shape: Sequence[Size], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Random numbers in [0, 1) of a float dtype."""
+def uniform(
+    shape: Sequence[Size], device: torch.device, dtype: torch.dtype = torch.float32, prim: Prim = prims.uniform
+) -> Tensor:
+    """Random numbers in [0, 1) of a float dtype, as ``prim`` gives them."""
     interpreter, given = current_interpreter(), _GIVEN.get()
     if given is not None:
-        value = prims.uniform(given[0], shape=tuple(shape), offset=sum(given[1:]))
+        value = prim(given[0], shape=tuple(shape), offset=sum(given[1:]))
         given.append(value.numel())
     elif interpreter is not None:
-        value = interpreter.uniform(tuple(shape), device)
+        value = interpreter.uniform(tuple(shape), device, prim)
     else:
-        value = prims.uniform(prims.random_seed(device=device), shape=tuple(shape), offset=0)
+        value = prim(prims.random_seed(device=device), shape=tuple(shape), offset=0)
     if dtype in HALF_DTYPES:
         # Cut to the bits that the dtype has, so that nothing rounds up to 1.
         levels = 2.0 / torch.finfo(dtype).eps
@@ -77,6 +79,13 @@ def bernoulli(self: Tensor, p: Tensor | None = None, *, generator: Any = None) -
     return to_dtype(prims.lt(drawn, chance), self.dtype)
 
 
+def _kept(input: Tensor, p: float) -> Tensor:
+    """True with probability ``1 - p``. On CUDA devices arithmetic is the bound, so there two elements share a random word: each
+    is decided by its own 16 bits, but for one in 65536."""
+    draws = prims.uniform16 if input.device.type == "cuda" else prims.uniform
+    return prims.lt(uniform(input.shape, input.device, prim=draws), 1.0 - p)
+
+
 @rules.register("native_dropout")
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """Elements kept with probability ``1 - p`` and scaled by its inverse; also which ones were kept."""
@@ -84,7 +93,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
         return input, full_like(input, True, torch.bool)
     if p == 1:
         return full_like(input, 0), full_like(input, False, torch.bool)
-    mask = prims.lt(uniform(input.shape, input.device), 1.0 - p)
+    mask = _kept(input, p)
     return elementwise(lambda a: prims.where(mask, prims.mul(a, 1.0 / (1.0 - p)), 0), input), mask
 
 

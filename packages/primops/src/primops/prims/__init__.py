@@ -8,7 +8,7 @@ from primops.prims.extern import EXTERN_PRIMS
 from primops.prims.indexing import gather, index, index_put, scatter, scatter_add, scatter_reduce
 from primops.prims.movement import broadcast_in_dim, cat, flip, pad, permute, reshape, window
 from primops.prims.movement import slice_ as slice
-from primops.prims.random import random_seed, uniform
+from primops.prims.random import random_seed, uniform, uniform16
 from primops.prims.reduction import all_ as all
 from primops.prims.reduction import amax, amin, argmax, argmin, cumprod, cumsum, prod
 from primops.prims.reduction import any_ as any

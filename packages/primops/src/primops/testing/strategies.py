@@ -209,7 +209,7 @@ def _random(draw: Draw, name: str) -> PrimCall:
     if name == "random_seed":
         return PrimCall(prims.random_seed, (), {"device": torch.device("cpu")})
     seed = torch.tensor(draw(st.integers(-(2**63), 2**63 - 1)), dtype=torch.int64)
-    return PrimCall(prims.uniform, (seed,), {"shape": draw(shapes()), "offset": draw(st.integers(0, 2**40))})
+    return PrimCall(getattr(prims, name), (seed,), {"shape": draw(shapes()), "offset": draw(st.integers(0, 2**40))})
 
 
 @st.composite
