@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
-from inductor_cpp import CppCodeGenerator, detect_isa, find_toolchain
-from inductor_cpp.toolchain import ISAS, detect_features
+from inductor_cpp import CppCodeGenerator, find_toolchain
+from inductor_cpp.toolchain import FEATURES, available_isas, detect_features
 from loopir import ArtifactStore, Kernel, evaluate_kernel, parse_kernel
 
-AVAILABLE = ISAS[ISAS.index(detect_isa()) :]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from emulated import emulated_generator
+
+EMULATED = {"neon": (), "neon-extended": tuple(FEATURES["neon"])}
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 
 
@@ -84,9 +90,11 @@ def store(tmp_path_factory) -> ArtifactStore:
     return ArtifactStore(tmp_path_factory.mktemp("store") / "artifacts")
 
 
-@pytest.fixture(scope="session", params=AVAILABLE)
-def any_isa(request) -> CppCodeGenerator:
-    """A generator for each instruction set that this processor has."""
+@pytest.fixture(scope="session", params=(*available_isas(), "neon", pytest.param("neon-extended", marks=pytest.mark.slow)))
+def any_isa(request, tmp_path_factory) -> CppCodeGenerator:
+    """A generator for each instruction set that this processor has or an emulator can do."""
+    if request.param in EMULATED:
+        return emulated_generator(tmp_path_factory.mktemp(request.param), EMULATED[request.param])
     return CppCodeGenerator(dataclasses.replace(find_toolchain(), isa=request.param, features=detect_features(request.param)))
 
 

@@ -9,12 +9,14 @@ import shutil
 import stat
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
 from inductor_cpp import CppCodeGenerator, doctor, find_toolchain
 from inductor_cpp import build as build_module
-from inductor_cpp.toolchain import FLAGS, find_compiler
+from inductor_cpp import toolchain as toolchain_module
+from inductor_cpp.toolchain import FLAGS, detect_features, detect_isa, find_compiler
 from loopir import ArtifactStore, BuildError, parse_kernel
 from loopir.testing import CASES
 
@@ -154,6 +156,20 @@ def test_unknown_instruction_set(monkeypatch):
         find_toolchain()
 
 
+def test_aarch64_has_neon_and_the_flags_of_its_extensions(monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.delenv("STRATA_CPU_ISA", raising=False)
+    assert detect_isa() == "neon"
+    plain = dataclasses.replace(find_toolchain(), isa="neon", features=())
+    assert not any(flag.startswith("-m") for flag in plain.flags)
+    for processor, flags in {"Features : fp asimd": (), "Features : fp asimd bf16": ("-march=armv8.2-a+bf16",)}.items():
+        monkeypatch.setattr(toolchain_module, "_processor_flags", lambda text=processor: frozenset(text.split()))
+        assert dataclasses.replace(plain, features=detect_features("neon")).flags == (*plain.flags, *flags)
+    monkeypatch.setenv("STRATA_CPU_ISA", "avx2")
+    with pytest.raises(BuildError, match="only has 'neon'"):
+        detect_isa()
+
+
 def test_only_libtorch_openmp_is_loaded(fresh):
     generator = CppCodeGenerator()
     generator.build(sources(generator, 2.0), fresh)
@@ -196,15 +212,25 @@ def test_translation_unit_includes_nothing():
     assert "#include" not in build_module.unit_text([source.text])
 
 
-@pytest.mark.parametrize("compiler", ["clang++", "aarch64-linux-gnu-g++"])
-def test_other_compilers_take_the_text(compiler, tmp_path):
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no {compiler}")
+OTHER_COMPILERS = {
+    "clang++": ["clang++"],
+    "clang++ for AArch64": ["clang++", "--target=aarch64-linux-gnu"],
+    "zig for AArch64": [sys.executable, "-m", "ziglang", "c++", "-target", "aarch64-linux-gnu"],
+    "g++ for AArch64": ["aarch64-linux-gnu-g++"],
+    "g++ for AArch64 with bfloat16": ["aarch64-linux-gnu-g++", "-march=armv8.2-a+bf16"],
+}
+
+
+@pytest.mark.parametrize("name", OTHER_COMPILERS)
+def test_other_compilers_take_the_text(name, tmp_path):
+    compiler = OTHER_COMPILERS[name]
+    if shutil.which(compiler[0]) is None or ("ziglang" in compiler and find_spec("ziglang") is None):
+        pytest.skip(f"no {name}")
     cases = [parse_kernel(case.text) for case in CASES[::16]]
     text = build_module.unit_text([build_module._nameless(CppCodeGenerator().generate(kernel)) for kernel in cases])
     (tmp_path / "unit.cpp").write_text(text)
     flags = [flag for flag in FLAGS if flag != "-Wno-ignored-attributes"]
-    subprocess.run([compiler, *flags, "-fsyntax-only", str(tmp_path / "unit.cpp")], check=True)
+    subprocess.run([*compiler, *flags, "-c", str(tmp_path / "unit.cpp"), "-o", str(tmp_path / "unit.o")], check=True)
 
 
 FAULTS = """

@@ -92,6 +92,8 @@ def cases():
 def add_all(harness, vector: bool) -> None:
     for op, inputs, output, call in cases():
         tensors = [sample(d, n, divisor=op in DIVISIONS and n == 1) for n, d in enumerate(inputs)]
+        if op == "cast" and harness.generator.toolchain.isa == "neon":  # others have results of their own, as in eager mode
+            tensors = [torch.where(t.double().abs() < 2**31, t, torch.zeros_like(t)) for t in tensors]
         label = f"{op} {inputs} -> {output}"
         harness.add(
             elementwise_text(inputs, output, call, vector), *tensors, torch.zeros(N, dtype=getattr(torch, output)), label=label

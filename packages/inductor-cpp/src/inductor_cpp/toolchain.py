@@ -13,14 +13,18 @@ from pathlib import Path
 import torch
 from loopir import BuildError
 
-ISAS = ("avx512", "avx2", "scalar")
+ISAS = ("avx512", "avx2", "neon", "scalar")
 MACHINE_FLAGS: dict[str, tuple[str, ...]] = {
     "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
     "avx2": ("-march=x86-64-v3",),
+    "neon": (),
     "scalar": (),
 }
-AVX512_FEATURES = (("avx512bf16", "avx512_bf16"), ("avx512vbmi", "avx512vbmi"))
-"""The compiler's name and the system's."""
+FEATURES = {
+    "avx512": {"avx512bf16": ("avx512_bf16", "-mavx512bf16"), "avx512vbmi": ("avx512vbmi", "-mavx512vbmi")},
+    "neon": {"bf16": ("bf16", "-march=armv8.2-a+bf16")},
+}
+"""Instruction set to extensions that the runtime header knows how to use: name to the system's name and the compiler's flag."""
 FLAGS = (
     "-std=c++17", "-O2", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fwrapv", "-fno-exceptions",
     "-fno-rtti", "-fno-builtin-sinf", "-fno-builtin-cosf", "-fno-builtin-sin", "-fno-builtin-cos", "-Wno-psabi",
@@ -47,7 +51,8 @@ class Toolchain:
     @property
     def flags(self) -> tuple[str, ...]:
         """All flags that decide the machine code."""
-        return (*FLAGS, *MACHINE_FLAGS[self.isa], *(f"-m{feature}" for feature in self.features))
+        extensions = FEATURES.get(self.isa, {})
+        return (*FLAGS, *MACHINE_FLAGS[self.isa], *(extensions[feature][1] for feature in self.features))
 
     def identity(self) -> tuple[str, ...]:
         """What the result of a build depends on, besides its source."""
@@ -77,18 +82,26 @@ def find_compiler(named: str | None, path: str | None) -> tuple[str, str]:
     raise BuildError(f"can't find {wanted} on PATH. {HINT}")
 
 
-def detect_isa() -> str:
-    """The best of ISAS that this processor has; STRATA_CPU_ISA narrows it."""
+def available_isas() -> tuple[str, ...]:
+    """Those of ISAS that this processor has, the best first. Every AArch64 processor has NEON."""
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return ("neon",)
     best = {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "scalar")
     if best != "scalar" and _processor_flags() and "fma" not in _processor_flags():
         best = "scalar"
+    return tuple(isa for isa in ISAS[ISAS.index(best) :] if isa != "neon")
+
+
+def detect_isa() -> str:
+    """The best of ISAS that this processor has; STRATA_CPU_ISA narrows it."""
+    available = available_isas()
     asked = os.environ.get("STRATA_CPU_ISA", "").lower()
     if not asked:
-        return best
+        return available[0]
     if asked not in ISAS:
         raise BuildError(f"STRATA_CPU_ISA={asked!r}: unknown instruction set; one of {', '.join(ISAS)}")
-    if ISAS.index(asked) < ISAS.index(best):
-        raise BuildError(f"STRATA_CPU_ISA={asked!r}: this processor only has {best!r}")
+    if asked not in available:
+        raise BuildError(f"STRATA_CPU_ISA={asked!r}: this processor only has {available[0]!r}")
     return asked
 
 
@@ -98,12 +111,12 @@ def _processor_flags() -> frozenset[str]:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return frozenset()
-    return frozenset(next((line.split() for line in text.splitlines() if line.startswith("flags")), ()))
+    return frozenset(next((line.split() for line in text.splitlines() if line.startswith(("flags", "Features"))), ()))
 
 
 def detect_features(isa: str) -> tuple[str, ...]:
     """Extensions beyond ``isa`` that the runtime header knows how to use and this processor has."""
-    return tuple(name for name, flag in AVX512_FEATURES if isa == "avx512" and flag in _processor_flags())
+    return tuple(name for name, (known_as, _) in FEATURES.get(isa, {}).items() if known_as in _processor_flags())
 
 
 @cache

@@ -43,6 +43,14 @@ INLINE two<vbf> to_bf16(two<vf> x) {
   both_halves r = packed_bf16(x);
   return {{__builtin_shufflevector(r, r, ALL_LANES)}, {__builtin_shufflevector(r, r, UPPER_LANES)}};
 }
+#elif HAVE_NEON && defined(__ARM_FEATURE_BF16)
+#define HAVE_PACKED_BF16 1
+INLINE vbf to_bf16(vf x) { vh r; asm("bfcvtn %0.4h, %1.4s" : "=w"(r) : "w"(x)); return {r}; }
+INLINE both_halves packed_bf16(two<vf> x) {
+  both_halves r;
+  asm("bfcvtn %0.4h, %1.4s\n\tbfcvtn2 %0.8h, %2.4s" : "=&w"(r) : "w"(x.a), "w"(x.b));
+  return r;
+}
 #else
 INLINE vbf to_bf16(vf x) { return round_bf16(x); }
 #if HAVE_AVX2
@@ -87,6 +95,10 @@ INLINE vhf to_f16(vf x) { return {(vh)__builtin_ia32_vcvtps2ph512_mask(x, 0, (VE
 #elif HAVE_AVX2 && defined(__F16C__)
 INLINE vf raise(vhf x) { return __builtin_ia32_vcvtph2ps256((VECTOR(i16, 8))x.bits); }
 INLINE vhf to_f16(vf x) { return {(vh)__builtin_ia32_vcvtps2ph256(x, 0)}; }
+#elif HAVE_NEON
+INLINE vf raise(vhf x) { NEON1("fcvtl %0.4s, %1.4h", vf, x.bits) }
+INLINE vh half_bits(vf x) { NEON1("fcvtn %0.4h, %1.4s", vh, x) }
+INLINE vhf to_f16(vf x) { return {half_bits(x)}; }
 #else
 INLINE vf raise(vhf x) { vf r; for (int i = 0; i < LANES; i++) r[i] = raise(f16{x.bits[i]}); return r; }
 INLINE vhf to_f16(vf x) { vhf r; for (int i = 0; i < LANES; i++) r.bits[i] = to_f16(x[i]).bits; return r; }
@@ -95,16 +107,16 @@ INLINE vhf to_f16(vf x) { vhf r; for (int i = 0; i < LANES; i++) r.bits[i] = to_
 INLINE vi as_int(vm x) { return x.bits & 1; }
 // Every pair of leaf types: 4-byte and shorter types convert directly or through int32, 8-byte ones half by half.
 #define SHORT_TO(V, T) \
-  INLINE V to(tag<T>, vi x) { return CONVERT(x, V); } INLINE V to(tag<T>, vs x) { return CONVERT(x, V); } \
+  INLINE V to(tag<T>, vi x) { return narrowed<V>(x); } INLINE V to(tag<T>, vs x) { return CONVERT(x, V); } \
   INLINE V to(tag<T>, vb x) { return CONVERT(x, V); } INLINE V to(tag<T>, vub x) { return CONVERT(x, V); } \
-  INLINE V to(tag<T>, vm x) { return CONVERT(as_int(x), V); } INLINE V to(tag<T>, vqq x) { return CONVERT(narrow(x), V); }
+  INLINE V to(tag<T>, vm x) { return narrowed<V>(as_int(x)); } INLINE V to(tag<T>, vqq x) { return narrowed<V>(narrow(x)); }
 #define FROM_SHORT(f) \
   INLINE vi to(tag<i32>, vi x) { return x; } INLINE vi to(tag<i32>, vs x) { return f(x); } INLINE vi to(tag<i32>, vb x) { return f(x); } \
   INLINE vi to(tag<i32>, vub x) { return f(x); } INLINE vi to(tag<i32>, vm x) { return as_int(x); } INLINE vi to(tag<i32>, vqq x) { return narrow(x); }
 FROM_SHORT(widened) SHORT_TO(vs, i16) SHORT_TO(vb, i8) SHORT_TO(vub, u8)
 #define FLOAT_TO(V, T) \
-  INLINE V to(tag<T>, vf x) { return CONVERT(CONVERT(x, vi), V); } \
-  INLINE V to(tag<T>, vdd x) { return CONVERT(join(CONVERT(x.a, half_i), CONVERT(x.b, half_i)), V); }
+  INLINE V to(tag<T>, vf x) { return narrowed<V>(CONVERT(x, vi)); } \
+  INLINE V to(tag<T>, vdd x) { return narrowed<V>(join(CONVERT(x.a, half_i), CONVERT(x.b, half_i))); }
 FLOAT_TO(vi, i32) FLOAT_TO(vs, i16) FLOAT_TO(vb, i8) FLOAT_TO(vub, u8)
 INLINE vf to(tag<f32>, vf x) { return x; }
 INLINE vf to(tag<f32>, vi x) { return CONVERT(x, vf); }

@@ -19,7 +19,7 @@ LIBM2(LANEWISE2)
 #define THROUGH_LIBM(f) INLINE vf f##_of(vf x) { return f##_lanes(x); }
 THROUGH_LIBM(tan) THROUGH_LIBM(asin) THROUGH_LIBM(acos) THROUGH_LIBM(atan) THROUGH_LIBM(sinh) THROUGH_LIBM(cosh) THROUGH_LIBM(lgamma) THROUGH_LIBM(log2)
 
-#if HAVE_AVX512 || HAVE_AVX2
+#if HAVE_AVX512 || HAVE_AVX2 || HAVE_NEON
 INLINE vf all(f32 x) { return x - vf{}; }
 #if HAVE_AVX512
 INLINE vf scale(vf x, vf n) { return __builtin_ia32_scalefps512_mask(x, n, x, -1, 4); }                // x * 2**n

@@ -107,7 +107,7 @@ template <> struct memory<bool> {
   typedef memory<u8> bytes;
   template <class N> static inline LAMBDA vm load(const bool* p, N n) { return ne(bytes::load((const u8*)p, n), vub{}); }
   static inline LAMBDA vm load_where(const bool* p, vm m) { return ne(bytes::load_where((const u8*)p, m), vub{}); }
-  template <class N> static inline LAMBDA void store(bool* p, vm v, N n) { bytes::store((u8*)p, CONVERT(v.bits & 1, vub), n); }
+  template <class N> static inline LAMBDA void store(bool* p, vm v, N n) { bytes::store((u8*)p, narrowed<vub>(v.bits & 1), n); }
 };
 
 // ---- vectors of W lanes ----

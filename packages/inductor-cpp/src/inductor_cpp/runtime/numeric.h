@@ -28,6 +28,18 @@ INLINE vd root(vd x) { return __builtin_ia32_sqrtpd256(x); }
   INLINE vd f(vd x) { return __builtin_ia32_roundpd256(x, mode); }
 INLINE vf min_second(vf a, vf b) { return __builtin_ia32_minps256(a, b); }
 INLINE vf max_second(vf a, vf b) { return __builtin_ia32_maxps256(a, b); }
+#elif HAVE_NEON
+INLINE vf fma(vf a, vf b, vf c) { asm("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b)); return c; }
+INLINE vf root(vf x) { NEON1("fsqrt %0.4s, %1.4s", vf, x) }
+INLINE vd root(vd x) { NEON1("fsqrt %0.2d, %1.2d", vd, x) }
+#define rint_NEON "frintn"
+#define floor_NEON "frintm"
+#define ceil_NEON "frintp"
+#define trunc_NEON "frintz"
+#define ROUNDING(name, mode, scalar) INLINE vf name(vf x) { NEON1(scalar##_NEON " %0.4s, %1.4s", vf, x) } \
+  INLINE vd name(vd x) { NEON1(scalar##_NEON " %0.2d, %1.2d", vd, x) }
+INLINE vf min_second(vf a, vf b) { return a < b ? a : b; }
+INLINE vf max_second(vf a, vf b) { return a > b ? a : b; }
 #else
 INLINE vf fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf root(vf x) { EACH_LANE(vf, sqrtf(x[i])) }
@@ -48,7 +60,7 @@ INLINE f64 rsqrt_of(f64 x) { return 1. / sqrt(x); }
 LIFT1(rsqrt_of)
 
 // ---- quotients by a number: vectors divide at a tenth of the speed of multiplying ----
-#if HAVE_AVX512 || HAVE_AVX2
+#if HAVE_AVX512 || HAVE_AVX2 || HAVE_NEON
 INLINE vf over(vf x, f32 d) {      // by the reciprocal, then corrected by what is left: rounded as a division is (Markstein)
   if (__builtin_expect((((__builtin_bit_cast(u32, d) >> 23) & 255) - 27) > 200, 0)) return x / (d - vf{});   // 2**-100 .. 2**100
   vf r = 1.f / d - vf{}, q = x * r, left = fma(-q, d - vf{}, x), size = (vf)((vi)left & 0x7fffffff);
@@ -86,8 +98,13 @@ INLINE u8 abs_of(u8 x) { return x; }
 LIFT1(abs_of) LIFT1(sign_of)
 
 // ---- minimum and maximum: NaN wins ----
+#if HAVE_NEON
+INLINE vf minimum(vf a, vf b) { NEON2("fmin %0.4s, %1.4s, %2.4s", vf, a, b) }
+INLINE vf maximum(vf a, vf b) { NEON2("fmax %0.4s, %1.4s, %2.4s", vf, a, b) }
+#else
 INLINE vf minimum(vf a, vf b) { vf m = min_second(a, b); return a != a ? a : m; }
 INLINE vf maximum(vf a, vf b) { vf m = max_second(a, b); return a != a ? a : m; }
+#endif
 INLINE vd min_leaf(vd a, vd b) { return ((a < b) | (a != a)) ? a : b; }
 INLINE vd max_leaf(vd a, vd b) { return ((a > b) | (a != a)) ? a : b; }
 INLINE vdd minimum(vdd a, vdd b) { return {min_leaf(a.a, b.a), min_leaf(a.b, b.b)}; }

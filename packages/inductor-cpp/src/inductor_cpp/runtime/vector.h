@@ -13,6 +13,11 @@ struct f16 { u16 bits; };
 #if defined(__AVX2__) && defined(__FMA__) && !defined(HAVE_AVX512) && !defined(__clang__)
 #define HAVE_AVX2 1
 #endif
+#if defined(__aarch64__) && defined(__ARM_NEON)              // one instruction of assembly each: compilers name their builtins differently
+#define HAVE_NEON 1
+#define NEON1(text, V, x) V r; asm(text : "=w"(r) : "w"(x)); return r;
+#define NEON2(text, V, x, y) V r; asm(text : "=w"(r) : "w"(x), "w"(y)); return r;
+#endif
 #if defined(__AVX512F__)
 #define LANES 16
 #define ALL_LANES 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
@@ -105,10 +110,28 @@ INLINE vi widened(vs x) { return __builtin_ia32_pmovsxwd256(x); }
 INLINE vq widened(half_i x) { return __builtin_ia32_pmovsxdq256(x); }
 INLINE vd widened(half_f x) { return __builtin_ia32_cvtps2pd256(x); }
 #else
-WIDENED(vu, vh) WIDENED(vi, vs) WIDENED(vq, half_i) WIDENED(vd, half_f)
+WIDENED(vu, vh) WIDENED(vi, vs) WIDENED(vq, half_i)
 #endif
+#if HAVE_NEON                                                // GCC takes four bytes, or two float32, one by one
+INLINE vi widened(vb x) { NEON1("sshll %0.8h, %1.8b, #0\n\tsshll %0.4s, %0.4h, #0", vi, __builtin_bit_cast(f32, x)) }
+INLINE vi widened(vub x) { NEON1("ushll %0.8h, %1.8b, #0\n\tushll %0.4s, %0.4h, #0", vi, __builtin_bit_cast(f32, x)) }
+INLINE vd widened(half_f x) { NEON1("fcvtl %0.2d, %1.2s", vd, x) }
+INLINE vq truncated(half_f x) { NEON1("fcvtzs %0.2d, %1.2d", vq, widened(x)) }
+#else
 WIDENED(vi, vb) WIDENED(vi, vub)
+#if !HAVE_AVX2
+WIDENED(vd, half_f)
+#endif
 INLINE vq truncated(half_f x) { return CONVERT(x, vq); }
+#endif
+#endif
+#if HAVE_NEON
+INLINE f32 low_bytes(vi x) { NEON1("xtn %0.4h, %1.4s\n\txtn %0.8b, %0.8h", f32, x) }
+template <class V> INLINE V narrowed(vi x) { if constexpr (sizeof(V) == 4) return __builtin_bit_cast(V, low_bytes(x)); else return CONVERT(x, V); }
+#define BYTES_COMPARED(op) widened(x) op widened(y)
+#else
+template <class V> INLINE V narrowed(vi x) { return CONVERT(x, V); }
+#define BYTES_COMPARED(op) widened((vb)(x op y))
 #endif
 INLINE vqq widen(vi m) { return {widened(low_half(m)), widened(high_half(m))}; }
 INLINE vi narrow(vqq x) { return join(CONVERT(x.a, half_i), CONVERT(x.b, half_i)); }
@@ -176,8 +199,8 @@ template <class H> INLINE two<H> pair(H a, H b) { return {a, b}; }
   INLINE vm f(vf x, vf y) { return {x op y}; } \
   INLINE vm f(vi x, vi y) { return {x op y}; } \
   INLINE vm f(vs x, vs y) { return {widened((vs)(x op y))}; } \
-  INLINE vm f(vb x, vb y) { return {widened((vb)(x op y))}; } \
-  INLINE vm f(vub x, vub y) { return {widened((vb)(x op y))}; } \
+  INLINE vm f(vb x, vb y) { return {BYTES_COMPARED(op)}; } \
+  INLINE vm f(vub x, vub y) { return {BYTES_COMPARED(op)}; } \
   INLINE vm f(vm x, vm y) { return {bools}; } \
   INLINE vm f(vdd x, vdd y) { return {narrow(vqq{x.a op y.a, x.b op y.b})}; } \
   INLINE vm f(vqq x, vqq y) { return {narrow(vqq{x.a op y.a, x.b op y.b})}; } \
@@ -188,14 +211,14 @@ COMPARISON(lt, <, ~x.bits & y.bits) COMPARISON(le, <=, ~x.bits | y.bits)
 
 INLINE vf where(vm m, vf a, vf b) { return m.bits ? a : b; }
 INLINE vi where(vm m, vi a, vi b) { return m.bits ? a : b; }
-INLINE vs where(vm m, vs a, vs b) { return CONVERT(m.bits, vs) ? a : b; }
-INLINE vb where(vm m, vb a, vb b) { return CONVERT(m.bits, vb) ? a : b; }
-INLINE vub where(vm m, vub a, vub b) { return CONVERT(m.bits, vb) ? a : b; }
+INLINE vs where(vm m, vs a, vs b) { return narrowed<vs>(m.bits) ? a : b; }
+INLINE vb where(vm m, vb a, vb b) { return narrowed<vb>(m.bits) ? a : b; }
+INLINE vub where(vm m, vub a, vub b) { return narrowed<vb>(m.bits) ? a : b; }
 INLINE vm where(vm m, vm a, vm b) { return {m.bits ? a.bits : b.bits}; }
 INLINE vdd where(vm m, vdd a, vdd b) { vqq w = widen(m.bits); return {w.a ? a.a : b.a, w.b ? a.b : b.b}; }
 INLINE vqq where(vm m, vqq a, vqq b) { vqq w = widen(m.bits); return {w.a ? a.a : b.a, w.b ? a.b : b.b}; }
-INLINE vbf where(vm m, vbf a, vbf b) { return {CONVERT(m.bits, vs) ? a.bits : b.bits}; }
-INLINE vhf where(vm m, vhf a, vhf b) { return {CONVERT(m.bits, vs) ? a.bits : b.bits}; }
+INLINE vbf where(vm m, vbf a, vbf b) { return {narrowed<vs>(m.bits) ? a.bits : b.bits}; }
+INLINE vhf where(vm m, vhf a, vhf b) { return {narrowed<vs>(m.bits) ? a.bits : b.bits}; }
 template <class H, class V> INLINE two<V> where(two<H> m, two<V> a, two<V> b) { return {where(m.a, a.a, b.a), where(m.b, a.b, b.b)}; }
 template <class T> INLINE T where(bool m, T a, T b) { return m ? a : b; }
 
@@ -205,6 +228,9 @@ INLINE u16 bitmask(vm m) { return __builtin_ia32_cvtd2mask512(m.bits); }
 INLINE bool any(vm m) { return bitmask(m) != 0; }
 #elif HAVE_AVX2
 INLINE bool any(vm m) { return __builtin_ia32_movmskps256((vf)m.bits) != 0; }
+#elif HAVE_NEON
+INLINE f32 largest(vm m) { NEON1("umaxv %s0, %1.4s", f32, m.bits) }
+INLINE bool any(vm m) { return __builtin_bit_cast(u32, largest(m)) != 0; }
 #else
 INLINE bool any(vm m) { int r = 0; for (int i = 0; i < LANES; i++) r |= m.bits[i]; return r != 0; }
 #endif
