@@ -45,7 +45,7 @@ def runtime_text() -> str:
 @cache
 def reserved_names() -> frozenset[str]:
     """Identifiers that a kernel's own names must not hide."""
-    return frozenset(re.findall(r"[A-Za-z_]\w*", runtime_text())) | frozenset(_KEYWORDS.split()) | LOCAL
+    return frozenset(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", runtime_text()))) | frozenset(_KEYWORDS.split()) | LOCAL
 
 
 def identifier(name: str) -> str:
