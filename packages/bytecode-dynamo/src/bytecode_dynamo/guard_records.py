@@ -100,12 +100,11 @@ STATE = StateSource()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GuardRecord:
-    """One guard. ``reason`` is free text for messages (the user's line)."""
+    """One guard."""
 
     source: Source
     kind: GuardKind
     expected: Any
-    reason: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind.name} {self.source.name}: {describe(self.expected)}"
@@ -151,13 +150,13 @@ class ShapeGuards:
 
 
 class Guards:
-    """Collects records, each once. A snapshot is ``len(guards)``; ``truncate`` goes back to it."""
+    """Collects records, each once."""
 
     def __init__(self) -> None:
         self._records: list[GuardRecord] = []
         self._known: dict[Hashable, list[Any]] = {}
 
-    def require(self, source: Source, kind: GuardKind, expected: Any, reason: str = "") -> None:
+    def require(self, source: Source, kind: GuardKind, expected: Any) -> None:
         """Add a guard unless the same one is there."""
         if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS) and isinstance(source, ConstSource):
             return  # it is what it is
@@ -168,18 +167,11 @@ class Guards:
             if same_expectation(kind, old, expected):
                 return
         known.append(expected)
-        self._records.append(GuardRecord(source, kind, expected, reason))
+        self._records.append(GuardRecord(source, kind, expected))
 
     def require_global_state(self, state: GlobalState | None = None) -> None:
         """Guard on the thread's torch state, as it is now if it is not given."""
         self.require(STATE, GuardKind.GLOBAL_STATE, state or GlobalState.now())
-
-    def truncate(self, length: int) -> None:
-        """Forget the records added since there were ``length`` of them."""
-        for record in self._records[length:]:
-            known = self._known[_slot(record.source, record.kind, record.expected)]
-            known[:] = [expected for expected in known if expected is not record.expected]
-        del self._records[length:]
 
     def __len__(self) -> int:
         return len(self._records)
