@@ -109,3 +109,16 @@ def test_what_autograd_runs_within_a_compiled_function_is_not_captured(backend):
         results.append((first, *grad(first.sum(), leaf)))
     torch.testing.assert_close(*results)
     assert torchstrata.counters["graph_breaks"] == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("f", [lambda x, norm: norm(x) * x, lambda x, norm: x.prod() * x], ids=["batch norm", "product"])
+def test_derivatives_twice_of_what_keeps_statistics_or_counts_zeros(f, dynamic):
+    results = []
+    for call in (f, torchstrata.compile(f, fullgraph=True, dynamic=dynamic)):
+        norm = torch.nn.BatchNorm1d(3).double()
+        for n in (4, 5):
+            x = torch.linspace(-1, 2, 3 * n, dtype=torch.float64).reshape(n, 3).requires_grad_()
+            (first,) = grad(call(x, norm).square().sum(), x, create_graph=True)
+            results.append((first, *grad(first.square().sum(), x), norm.running_mean.clone()))
+    torch.testing.assert_close(results[:2], results[2:])

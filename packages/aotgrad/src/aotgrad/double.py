@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from symshapes import SymbolicError
+from symshapes import SymbolicError, expr_of, is_symbolic
 
 from .emit import tuple_text
 from .errors import Unsupported
@@ -15,22 +15,25 @@ from .joint import Joint
 from .offers import saved_values
 from .passes import is_random, layout_key
 from .plan import InputSpec
-from .recipe import Recipe
+from .recipe import Recipe, sizes_in
 from .seeded import is_seeded
 from .split import Split, ancestors
 from .tangent import lay_out
 
-_Kind = tuple[bool | None, ...]  # for each tangent, whether it requires grad; None when it is absent
+# for each tangent, whether it requires grad, and None when it is absent; then the sizes, where they matter
+_Kind = tuple[Any, ...]
 Rebuild = Callable[[Joint, Recipe], Callable[..., Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Gradient:
-    """A compiled gradient; where its inputs beyond the program's come from; which inputs of the program it reads unsaved."""
+    """A compiled gradient; where its inputs beyond the program's come from; which inputs of the program it reads unsaved;
+    whether it is one of certain sizes only."""
 
     call: Callable[..., Any]
     sources: list[tuple[str, int]]
     read: set[int]
+    is_static: bool
 
 
 class DoubleBackward:
@@ -94,9 +97,14 @@ class DoubleBackward:
             )
         kind = tuple(None if t is None else t.requires_grad for t in tangents)
         given = [lay_out(t, like) for t, like in zip(tangents, self._tangents) if t is not None]
-        if kind not in self._compiled:
-            self._compiled[kind] = self._compile(kind)
-        gradient, saved = self._compiled[kind], saved_values(ctx, self._num_saved - self.kept, self.kept)
+        saved = saved_values(ctx, self._num_saved - self.kept, self.kept)
+        gradient = self._compiled.get(kind)
+        if gradient is None:
+            kind = (*kind, *self._sizes(self._inputs(ctx, saved, set())).values())
+            gradient = self._compiled.get(kind)
+        if gradient is None:
+            gradient = self._compile(kind[: len(tangents)], self._sizes(self._inputs(ctx, saved, set())))
+            self._compiled[kind if gradient.is_static else kind[: len(tangents)]] = gradient
         inputs = self._inputs(ctx, saved, gradient.read)
         more = [saved[i] if place == "saved" else inputs[i] for place, i in gradient.sources]
         return tuple(gradient.call(*inputs[: self._own_inputs], *given, *more))
@@ -114,22 +122,34 @@ class DoubleBackward:
                 raise RuntimeError(f"{what} has been modified by an inplace operation")
         return inputs
 
-    def _compile(self, kind: _Kind) -> _Gradient:
-        recipe = self._recipe.gradient(self._joint, kind)
+    def _sizes(self, inputs: Sequence[Any]) -> dict[Any, Any]:
+        """The numbers that size symbols stand for in a call."""
+        return {expr_of(s.value): x for s, x in zip(self._joint.inputs, inputs) if is_symbolic(s.value)}
+
+    def _compile(self, kind: _Kind, sizes: dict[Any, Any]) -> _Gradient:
+        """The gradient; of these sizes only where one of all sizes would have to assume something about them."""
         try:
+            recipe = self._recipe.gradient(self._joint, kind)
             with recipe.fake_mode.shape_env.freeze():
                 joint = recipe.trace()
-        except SymbolicError as error:
-            raise Unsupported("AG030", f"create_graph=True: the gradient cannot be traced again: {error}") from error
-        sources = self._read_saved_values(joint)
+            is_static = False
+        except SymbolicError:
+            static = self._recipe.of_sizes(sizes)
+            try:
+                recipe = static.gradient(static.trace(), kind)
+                joint = recipe.trace()
+            except SymbolicError as error:
+                raise Unsupported("AG030", f"create_graph=True: the gradient cannot be traced again: {error}") from error
+            is_static = True
+        sources = self._read_saved_values(joint, sizes if is_static else {})
         call = self._rebuild(joint, recipe)
         placeholders = joint.gm.graph.find_nodes(op="placeholder")[: self._own_inputs]
         read = {i for i, p in enumerate(placeholders) if p.users and i not in self._saved_inputs}
         if read & {m.target.index for m in self._joint.plan.mutations}:
             raise Unsupported("AG030", "create_graph=True needs the value that the program has overwritten in an input")
-        return _Gradient(call, sources, read)
+        return _Gradient(call, sources, read, is_static)
 
-    def _read_saved_values(self, joint: Joint) -> list[tuple[str, int]]:
+    def _read_saved_values(self, joint: Joint, sizes: dict[Any, Any]) -> list[tuple[str, int]]:
         """Makes what is saved an input of ``joint`` wherever it is computed there; says where each such input comes from."""
         following = list(joint.gm.graph.nodes)[len(joint.inputs)]
         sources: list[tuple[str, int]] = []
@@ -146,8 +166,8 @@ class DoubleBackward:
             position = node.meta.get("position")
             if position in self._values and node.op != "placeholder":
                 value, where = self._values[position]
-                if _is_same(value.meta["val"], node.meta["val"]):
-                    node.replace_all_uses_with(given(value, where))
+                if _is_same(value.meta["val"], node.meta["val"], sizes):
+                    node.replace_all_uses_with(given(node, where))
             elif position in self._seeds and is_random(node):
                 drawn, seed, where = self._seeds[position]
                 node.target, node.args = drawn.target, (given(seed, where), *node.args)
@@ -157,8 +177,10 @@ class DoubleBackward:
         return sources
 
 
-def _is_same(a: Any, b: Any) -> bool:
-    return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and layout_key(a) == layout_key(b)
+def _is_same(a: Any, b: Any, sizes: dict[Any, Any]) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return tuple(sizes_in(k, sizes) for k in layout_key(a)) == layout_key(b)
 
 
 def _placeholder_for(spec: InputSpec) -> torch.Tensor:

@@ -6,6 +6,7 @@ Each pass edits a graph in place and keeps its meaning: values, sizes, strides, 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -153,10 +154,19 @@ def _fresh_like(value: Any) -> torch.Tensor:
 
 
 def drop_unread_operands(graph: torch.fx.Graph) -> None:
-    """Batch norm's backward in training mode never reads the running statistics: they need not be kept for it."""
+    """Batch norm in training mode only updates the running statistics, and its backward never reads them: they need not be
+    kept for it, nor given where it is computed again."""
     for node in graph.find_nodes(op="call_function", target=aten.native_batch_norm_backward.default):
         if node.args[7] is True:
             node.args = (*node.args[:3], None, None, *node.args[5:])
+    for node in graph.find_nodes(op="call_function", target=aten._native_batch_norm_legit_functional.default):
+        updated = [item for item in node.users if item.target is operator.getitem and item.args[1] in (3, 4)]
+        if node.args[5] is True and not any(item.users for item in updated):
+            for item in updated:
+                graph.erase_node(item)
+            node.target = aten._native_batch_norm_legit.no_stats
+            node.args = (*node.args[:3], *node.args[5:])
+            node.meta["val"] = node.meta["val"][:3]
 
 
 def clean(gm: torch.fx.GraphModule, *, keep_random: bool = False) -> None:

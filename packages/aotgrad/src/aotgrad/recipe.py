@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import sympy
 import torch
-from symshapes import FakeTensorMode, mode_of
+from symshapes import FakeTensorMode, ShapeEnv, expr_of, map_inner, mode_of
 from torch.utils import _pytree as pytree
 
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
@@ -86,6 +87,24 @@ class Recipe:
         with torch.inference_mode(False), self.autocast.restored(), without_saved_tensors_hooks(), quiet:
             return trace_joint(self.program, self.make_inputs(), self.fake_mode, grad_enabled=self.grad_enabled)
 
+    def of_sizes(self, sizes: Mapping[Any, Any]) -> Recipe:
+        """The recipe for inputs whose size symbols stand for these numbers."""
+        fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
+
+        def sized(fake: Any) -> torch.Tensor:
+            layout = ([sizes_in(expr_of(n), sizes) for n in ns] for ns in (fake.shape, fake.stride()))
+            return fake_mode.empty(*layout, dtype=fake.dtype, device=fake.fake_device)
+
+        def make_inputs() -> tuple[InputSpec, ...]:
+            specs = self.make_inputs()
+            values = [
+                map_inner(sized, s.value).requires_grad_(s.requires_grad) if s.is_tensor else sizes_in(expr_of(s.value), sizes)
+                for s in specs
+            ]
+            return tuple(replace(s, value=value) for s, value in zip(specs, values))
+
+        return replace(self, make_inputs=make_inputs, fake_mode=fake_mode)
+
     def gradient(self, joint: Joint, tangents_require_grad: Sequence[bool | None]) -> Recipe:
         """The program that computes the gradients of this one.
 
@@ -132,6 +151,14 @@ class Recipe:
                 )
 
         return Recipe(program, make_inputs, self.fake_mode, True, self.autocast)
+
+
+def sizes_in(value: Any, sizes: Mapping[Any, Any]) -> Any:
+    """A size expression with numbers for its symbols; anything else as it is."""
+    if not isinstance(value, sympy.Basic):
+        return value
+    number = value.xreplace({symbol: sympy.sympify(n) for symbol, n in sizes.items()})
+    return int(number) if number.is_Integer else float(number) if number.is_Float else number
 
 
 def _requires_grad(value: Any) -> bool:

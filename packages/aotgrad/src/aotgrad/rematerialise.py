@@ -158,4 +158,5 @@ _RULES: dict[Any, Callable[[Build, torch.fx.Node, torch.fx.Node, torch.fx.Node],
     aten.native_layer_norm.default: _layer_norm,
     aten.native_group_norm.default: _group_norm,
     aten._native_batch_norm_legit_functional.default: _batch_norm,
+    aten._native_batch_norm_legit.no_stats: _batch_norm,
 }
