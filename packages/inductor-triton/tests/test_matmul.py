@@ -189,6 +189,9 @@ def test_convolution_of_single_points(dtype, layout):
     assert "//" not in source.text.split("tl.dot")[1]
     assert "mma" in compile_ptx(source, 90)
     check(convolution, x, w, None, r)
+    for part in (x[:1], x[..., :1], x[:, :, :1], x[:1, :, :1, :1]):
+        (source,) = check(convolution, part.contiguous(memory_format=torch.channels_last), w)
+        assert "%" not in source.text.split("tl.dot")[1]
     check(convolution, x, w, None, r.to(memory_format=torch.channels_last))
     check(lambda x, w: F.conv2d(x * 2, (w.float() * 0.5).to(dtype)).sigmoid(), x, w)
     check(lambda x, w: F.conv1d(x[..., 0], w[..., 0]).relu(), x, w)
@@ -231,6 +234,27 @@ def test_what_is_refused():
     assert "measured to gain" in format_schedule(host.program)
     assert generator.templates == "model"
     check(lambda x, w: (x @ w).relu(), x.double(), w.double(), templates=0)
+
+
+@pytest.mark.parametrize(("size", "layout", "taken"), [
+    ((1, 64, 128, 7), torch.channels_last, True),
+    ((1, 64, 128, 7), torch.contiguous_format, False),
+    ((1, 64, 128, 6), torch.channels_last, False),
+    ((1, 64, 96, 7), torch.channels_last, False),
+    ((1, 2048, 64, 7), torch.channels_last, False),
+])  # fmt: skip
+def test_convolutions_that_the_model_takes(size, layout, taken):
+    images, inputs, channels, side = size
+    x, w = random(images, inputs, side, side).to(memory_format=layout), random(channels, inputs, 1, 1)
+    graph = primops.decompose(trace(convolution, x, w))
+    host = compile_graph(graph, (x, w), codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True)})
+    assert host.extern_count == (not taken)
+    torch.testing.assert_close(host(x, w)[0], convolution(x, w), rtol=2e-2, atol=2e-2)
+
+
+def test_rows_of_float32_that_are_not_aligned_are_exact(tf32):
+    sources = check(lambda x, w: (x @ w).relu(), torch.randn(40, 48), torch.randn(48, 47), tolerance=1e-5)
+    assert "ieee" in sources[0].text
 
 
 def test_source(golden):

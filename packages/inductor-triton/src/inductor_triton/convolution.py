@@ -15,10 +15,9 @@ import torch
 from loopir import Stage, Template, View
 
 from inductor_triton.indexing import joined, product
-from inductor_triton.product import HALVES, dtype_of
+from inductor_triton.product import CONVOLUTION, HALVES, dtype_of
 
 aten = torch.ops.aten
-CONVOLUTION = aten.convolution.default
 
 
 def as_product(template: Template) -> Template:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import loopir
 import torch
@@ -14,11 +14,11 @@ from torch._ops import OpOverload
 
 from inductor_triton.autotune import generate_any, slower_than_library, tuned_sources
 from inductor_triton.codegen import generate_sequence
-from inductor_triton.convolution import CONVOLUTION, as_product
+from inductor_triton.convolution import as_product
 from inductor_triton.fallback import compilable
 from inductor_triton.launch import Launcher, UnsupportedDeviceError, build_launchers
 from inductor_triton.plan import link_runs, run_calls
-from inductor_triton.product import MATMULS, product_of, unprofitable
+from inductor_triton.product import CONVOLUTION, MATMULS, product_of, unprofitable
 from inductor_triton.replay import accelerate
 from inductor_triton.spec import sequence_of
 from inductor_triton.toolchain import load_interpreter
@@ -46,17 +46,14 @@ class TritonCodeGenerator:
     tune: bool = False
     lock: str | None = None
 
+    template_ops: ClassVar[tuple[OpOverload, ...]] = (*MATMULS, CONVOLUTION)
+
     def identity(self) -> tuple[str, ...] | None:
         """Settings and the current device; None while answers come from measuring it."""
         if self._measures:
             return None
         known = (torch.cuda.get_device_name(), str(torch.cuda.get_device_capability())) if torch.cuda.is_available() else ()
         return (str(self.interpret), self.templates, *known)
-
-    @property
-    def template_ops(self) -> tuple[OpOverload, ...]:
-        """Matrix products, and convolutions where something else than the model decides: that knows of none that gains."""
-        return (*MATMULS, CONVOLUTION) if self._measures or self.templates == "always" else MATMULS
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""

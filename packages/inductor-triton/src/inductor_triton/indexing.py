@@ -83,7 +83,12 @@ def _is_flat(expr: sympy.Expr, outer: Range, inner: Range) -> bool:
 def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
     """``kernel`` with two adjacent loops as one, which has the inner one's symbol and place."""
     flat = Range(inner.symbol, sympy.expand(outer.extent * inner.extent))
-    parts = {outer.symbol: FloorDiv(inner.symbol, inner.extent), inner.symbol: Mod(inner.symbol, inner.extent)}
+    if outer.extent == 1:
+        parts: dict[Any, Any] = {outer.symbol: sympy.Integer(0)}
+    elif inner.extent == 1:
+        parts = {outer.symbol: inner.symbol, inner.symbol: sympy.Integer(0)}
+    else:
+        parts = {outer.symbol: FloorDiv(inner.symbol, inner.extent), inner.symbol: Mod(inner.symbol, inner.extent)}
 
     def loops(items: tuple[Range, ...]) -> tuple[Range, ...]:
         return tuple(flat if item is inner else item for item in items if item is not outer)
