@@ -92,3 +92,23 @@ def test_elu_of_zero_with_an_infinite_slope():
     x = torch.tensor([0.0, -0.0, -1.0, 2.0])
     elu = torch.nn.functional.elu
     torch.testing.assert_close(torchstrata.compile(lambda x: elu(x, float("inf")))(x), elu(x, float("inf")))
+
+
+def test_a_conjugate_of_a_copy_is_no_input():
+    x = torch.randn(3)
+    result = torchstrata.compile(lambda x: torch.conj_physical_(x.clone()), fullgraph=True)(x)
+    assert result is not x
+    assert result.data_ptr() != x.data_ptr()
+
+
+def test_a_graph_of_sizes_alone(monkeypatch):
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+
+    def f(x):
+        size = x.shape[0]
+        return torch.arange(size).unsqueeze(0) + torch.ones(size, size)
+
+    compiled = torchstrata.compile(f, fullgraph=True)
+    for size in (3, 5, 1, 0):
+        x = torch.randn(size, 2)
+        torch.testing.assert_close(compiled(x), f(x))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, ShapeEnv, is_fake, mode_of
+from symshapes import FakeTensorMode, is_fake
 from torch.utils import _pytree as pytree
 
 from .compilation import Compilation
@@ -18,7 +18,7 @@ from .interpret import run_captured
 from .joint import Program
 from .placed import as_stored
 from .plan import InputSpec, Lazy
-from .trace import fresh_fake
+from .trace import fresh_fake, mode_for
 from .tracer import Tracer
 
 
@@ -27,8 +27,7 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], op
     pass; beside an input that is conjugated or negated lazily the graph gets that one as it is stored."""
     check_inner_tensors(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
-    fakes = [v for v in (*(n.meta.get("val") for n in placeholders), *example_inputs) if is_fake(v)]
-    fake_mode = mode_of(fakes[0]) if fakes else FakeTensorMode(ShapeEnv())
+    fake_mode = mode_for([*(n.meta.get("val") for n in placeholders), *example_inputs])
     given = [_input(node, example, fake_mode) for node, example in zip(placeholders, example_inputs)]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}

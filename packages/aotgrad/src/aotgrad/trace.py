@@ -18,8 +18,7 @@ def trace_program(program: Program, inputs: Sequence[Any]) -> torch.fx.GraphModu
 
     ``inputs`` are tensors (real or fake), SymInts or numbers.
     """
-    fakes = [x for x in inputs if is_fake(x)]
-    fake_mode = mode_of(fakes[0]) if fakes else FakeTensorMode(ShapeEnv())
+    fake_mode = mode_for(inputs)
     specs = [
         InputSpec(f"x{i}", fresh_fake(x, False, fake_mode) if isinstance(x, torch.Tensor) else x) for i, x in enumerate(inputs)
     ]
@@ -27,6 +26,15 @@ def trace_program(program: Program, inputs: Sequence[Any]) -> torch.fx.GraphModu
     clean(gm)
     gm.recompile()
     return gm
+
+
+def mode_for(values: Sequence[Any]) -> FakeTensorMode:
+    """The mode of the first fake among ``values``; without one, a new mode over the environment of their sizes."""
+    fake = next(filter(is_fake, values), None)
+    if fake is not None:
+        return mode_of(fake)
+    size = next((v for v in values if isinstance(v, (torch.SymInt, torch.SymFloat, torch.SymBool))), None)
+    return FakeTensorMode(ShapeEnv() if size is None else size.node.shape_env)
 
 
 def fresh_fake(value: torch.Tensor, requires_grad: bool, fake_mode: FakeTensorMode) -> torch.Tensor:

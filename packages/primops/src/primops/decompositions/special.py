@@ -117,7 +117,7 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     return to_dtype(prims.where(plain, wide, mantissa), self.dtype), exponent
 
 
-rules.register("_conj", "_conj_physical", "alias_copy", "detach_copy", "lift")(lambda self: self)
+rules.register("_conj", "_conj_physical", "conj_physical", "alias_copy", "detach_copy", "lift")(lambda self: self)
 
 
 @rules.register("addr")
