@@ -120,3 +120,16 @@ def scanned(in0: In('{dtype}', {3 * columns}), out0: Out('{dtype}', {3 * columns
             x = values(3 * columns, dtype) if kind == "sum" else (values(3 * columns, dtype) % 3 + 1)
             harness_any.add(text, x, torch.zeros(3 * columns, dtype=x.dtype), rtol=1e-5, atol=1e-5)
     harness_any.compare()
+
+
+def test_writes_of_large_buffers_are_asked_for() -> None:
+    text = """
+@kernel(device='cpu', vector='p0')
+def doubled(in0: In('float32', {n}), out0: Out('float32', {n})):
+    for p0 in range({n}):
+        a = load(in0, [p0], 'float32')
+        y = add(a, a)
+        store(out0, [p0], y)
+"""
+    texts = [kernel_text(parse_kernel(text.format(n=n))) for n in (1 << 12, 1 << 20)]
+    assert [text.count("ask_for_lanes<W, 1>(out0 + p0") for text in texts] == [0, 1]

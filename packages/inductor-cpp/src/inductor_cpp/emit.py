@@ -21,12 +21,13 @@ from inductor_cpp.access import (
 from inductor_cpp.dtypes import c_type, literal
 from inductor_cpp.elementwise import expression
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import COMPARISONS, Plan, Role, row_position
+from inductor_cpp.plan import COMPARISONS, Plan, Role, hint_of, row_position
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import Kept
 from inductor_cpp.scope import Binding, Block
 from inductor_cpp.tiles import Tiles
 
+STREAMED = 2 << 20
 UNIT = 0
 
 
@@ -340,6 +341,8 @@ def emit_store(e: Emitter, step: Instruction) -> None:
     if stride == 1:
         if e.tiles is not None:
             e.tiles.ask_for(str(buffer), expr, set(e.bindings))
+        elif mode is None and _streams(e, str(buffer)):
+            target.add(f"ask_for_lanes<W, 1>({address} + WRITTEN_AHEAD / sizeof({kind}));")
         if value.exact is not None and mode is None:
             target.add(f"store_rounded<W>({address}, {value.exact}, {e.count});")
             return
@@ -351,6 +354,13 @@ def emit_store(e: Emitter, step: Instruction) -> None:
         target.add(f"scatter_add<W, {kind}>({e.count}, {text}, shared, {lane});")
     else:
         target.add(f"scatter<W, {kind}>({e.count}, {text}, {lane});")
+
+
+def _streams(e: Emitter, buffer: str) -> bool:
+    """Whether lines of ``buffer`` lie far away before they are written: a store waits for its line, for which the processor
+    looks ahead less than for one that is read."""
+    item = next(item for item in e.kernel.buffers if item.name == buffer)
+    return not e.kernel.reduction and hint_of(e.kernel, as_expr(item.numel)) * item.dtype.itemsize >= STREAMED
 
 
 def sums_of(buffer: str) -> str:

@@ -72,8 +72,9 @@ template <class V> INLINE two<V> fetch_where_wide(const void* p, vm m) {
 #endif
 
 const i64 AHEAD = 12;
-template <int W, class T> INLINE void ask_for_lanes(const T* p) {      // at any address
-  for (unsigned long c = 0; c < W * sizeof(T); c += 64) __builtin_prefetch((const char*)p + c, 0, 3);
+const i64 WRITTEN_AHEAD = 2048;                               // bytes
+template <int W, int written = 0, class T> INLINE void ask_for_lanes(const T* p) {      // at any address
+  for (unsigned long c = 0; c < W * sizeof(T); c += 64) __builtin_prefetch((const char*)p + c, written, 3);
 }
 
 // ---- how each element type lies in memory ----
