@@ -5,6 +5,9 @@ Errors are in units in the last place over the whole range and hold where ``tl.e
 one machine instruction are marked "primitive"; the interpreter has its own form of them in ``interpret``.
 """
 
+# Constants of kernels are given as numbers:
+# pyright: reportArgumentType=false
+
 import triton.language as tl
 
 

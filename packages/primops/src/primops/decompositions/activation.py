@@ -283,13 +283,12 @@ def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
 @rules.register("logit_backward")
 def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Tensor:
     """``grad / (x * (1 - x))`` inside the limits."""
-    unlimited = eps is None or eps < 0
+    low, high, other = (0.0, 1.0, math.nan) if eps is None or eps < 0 else (eps, 1.0 - eps, 0.0)
     step = partial(rounded, dtype=result_dtype(grad_output, self))
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
         slope = prims.div(grad, step(prims.mul(a, step(prims.sub(1, a)))))
-        low, high = (0.0, 1.0) if unlimited else (eps, 1.0 - eps)
         outside = prims.bitwise_or(prims.lt(a, low), prims.gt(a, high))
-        return prims.where(outside, float("nan") if unlimited else 0.0, slope)
+        return prims.where(outside, other, slope)
 
     return elementwise(body, grad_output, self)
