@@ -259,7 +259,7 @@ constructs(frozenset)(_make_set(frozenset))
 @constructs(range)
 def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
     try:
-        return RangeVariable(range(*(ctx.constant_of(bound, "a bound of range") for bound in bounds)))
+        return RangeVariable(range(*map(ctx.index, bounds)))
     except (TypeError, ValueError) as error:
         return ctx.raise_error(type(error), *error.args)
 

@@ -309,6 +309,7 @@ def hash_(ctx: Context, value: Value) -> Value:
     return ctx.fold(hash, [value], {})
 
 
+TENSOR_METHODS["__hash__"] = hash_
 evaluates_call(id)(lambda ctx, value: NumberOfVariable(id, (value,)))
 evaluates_call(threading.get_ident)(lambda ctx: NumberOfVariable(threading.get_ident))
 

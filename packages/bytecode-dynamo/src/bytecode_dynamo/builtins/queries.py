@@ -33,6 +33,7 @@ ANSWERS: dict[Callable[..., Any], Any] = {
     torch.compiler.is_dynamo_compiling: True,
     torch.compiler.is_exporting: False,
     torch.compiler.cudagraph_mark_step_begin: None,
+    torch.onnx.is_in_onnx_export: False,
     torch.jit.is_scripting: False,
     torch.jit.is_tracing: False,
     torch._C._get_tracing_state: None,

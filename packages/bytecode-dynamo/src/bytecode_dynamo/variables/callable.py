@@ -75,6 +75,8 @@ class CallableVariable(KnownObjectVariable):
         found = getattr(self.value, name, _ABSENT)
         if found is _ABSENT:
             return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
+        if isinstance(self.value, types.GetSetDescriptorType) and name == "__get__":
+            return CallableVariable(found)
         return ctx.wrap(found, AttrSource(ConstSource(self.value), name))
 
 

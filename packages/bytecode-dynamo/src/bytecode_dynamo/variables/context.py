@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._contextlib import _wrap_generator
 
 from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.source import AttrSource, Source
+from bytecode_dynamo.source import AttrSource, ConstSource, Source
 from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
 
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
@@ -77,7 +79,15 @@ class ModeContextVariable(KeyedVariable):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         if len(args) != 1 or kwargs:
             raise GraphBreak("BD017", f"call of a {self.key.cls.__name__} object")
-        return DecoratedVariable(self, args[0])
+        return decorate(ctx, self, args[0])
+
+
+def decorate(ctx: Context, manager: ModeContextVariable, function: VariableTracker) -> VariableTracker:
+    """A function under a manager; a generator is in it while it runs, and not while it waits."""
+    if getattr(getattr(function, "code", None), "co_flags", 0) & inspect.CO_GENERATOR:
+        wrapper = ctx.wrap(_wrap_generator, ConstSource(_wrap_generator))
+        return wrapper.call(ctx, [manager.get_attr(ctx, "clone"), function], {})
+    return DecoratedVariable(manager, function)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,7 +335,7 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
     """A new mode context, or None when the class is not one."""
     if cls in (torch.no_grad, torch.enable_grad):
         mode = GradModeVariable(Identity(cls), cls is torch.enable_grad)
-        return DecoratedVariable(mode, args[0]) if args else mode
+        return decorate(ctx, mode, args[0]) if args else mode
     if cls is torch.set_grad_enabled:
         # The mode changes when the object is made.
         mode = GradModeVariable(Identity(cls), (args[0] if args else kwargs["mode"]).truth(ctx))
@@ -338,7 +348,7 @@ def make_context(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Variabl
         decorated = [arg for arg in args if issubclass(arg.python_type(), (types.FunctionType, types.MethodType))]
         given = [arg.truth(ctx) for arg in (*args[:1], *kwargs.values())] if not decorated else []
         mode = TorchModeVariable(Identity(cls), INFERENCE, (given[0] if given else True,))
-        return DecoratedVariable(mode, decorated[0]) if decorated else mode
+        return decorate(ctx, mode, decorated[0]) if decorated else mode
     if cls in (torch.autograd.set_detect_anomaly, torch.autograd.detect_anomaly):
         values = [arg.as_constant(ctx) for arg in (*args, *kwargs.values())]
         settings = tuple(values) if cls is torch.autograd.set_detect_anomaly else (True, *values)
@@ -357,6 +367,10 @@ class SetGradVariable(GradModeVariable):
 
     def enter(self, ctx: Context) -> None:
         ctx.modes.set_grad(ctx, self.enabled)
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        ctx.modes.set_grad(ctx, self.previous(ctx))  # it decorates: making it was not meant to change the mode
+        return GradModeVariable.call(self, ctx, args, kwargs)
 
 
 def _make_autocast(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:

@@ -159,3 +159,26 @@ def global_by_name(x):
     held = globals()["_TEMPORARY"], "_TEMPORARY" in globals()
     del _TEMPORARY
     return x * held[0], "_TEMPORARY" in globals(), globals().get("_nowhere", 5)
+
+
+def generators_under_a_grad_mode(x):
+    @torch.no_grad()
+    def quiet():
+        yield torch.is_grad_enabled()
+        yield (yield torch.is_grad_enabled())
+
+    @torch.set_grad_enabled(False)
+    def set_quiet():
+        yield torch.is_grad_enabled()
+
+    running = quiet()
+    seen = [next(running), torch.is_grad_enabled(), next(running), running.send("sent")]
+    return x + 1, seen, list(set_quiet()), torch.is_grad_enabled(), [(y, torch.is_grad_enabled()) for y in quiet()]
+
+
+def set_grad_enabled_as_decorator(x):
+    @torch.set_grad_enabled(False)
+    def quiet():
+        return torch.is_grad_enabled()
+
+    return x + 1, torch.is_grad_enabled(), quiet(), torch.is_grad_enabled()

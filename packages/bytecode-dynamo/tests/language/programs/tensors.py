@@ -448,3 +448,10 @@ def scalar_tensors(x):
 def tensor_of_sizes(x):
     rows, columns = x.shape
     return torch.tensor(rows) + x, torch.tensor([[rows, 1], [columns * 2, 3]]), torch.tensor([rows, 0.5], dtype=torch.float64)
+
+
+def methods_of_the_class(x):
+    cls = torch.Tensor
+    sums = cls.__add__(x, 1), cls.__radd__(x, 1), cls.__rsub__(x, 1), cls.__lt__(x, 2), cls.__matmul__(x, x.T)
+    known = cls.shape.__get__(x), cls.requires_grad.__get__(x), x.__hash__() == hash(x), torch.onnx.is_in_onnx_export()
+    return sums, known
