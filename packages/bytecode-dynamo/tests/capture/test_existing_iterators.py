@@ -106,3 +106,18 @@ def test_sets_of_objects():
         other = set(members)
         assert captured(x, y, members) == program(x, y, other)
         assert members == other
+
+
+@pytest.mark.parametrize("items", [lambda n: range(n), lambda n: list(range(n)), lambda n: map(abs, range(n))])
+def test_a_loop_that_breaks_has_few_graphs_for_its_turns(items):
+    def program(x, n):
+        for _ in items(n):
+            x = x + 1
+            bd.graph_break()
+            x = x * 2
+        return x
+
+    captured = bd.optimize("eager")(program)
+    for _ in range(2):
+        assert torch.equal(captured(torch.ones(2), 12), program(torch.ones(2), 12))
+    assert bd.counters["graphs"] <= 4

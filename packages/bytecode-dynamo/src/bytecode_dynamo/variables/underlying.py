@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AppliedSource, ItemSource, Source
+from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
 
 from .iterator import FilterIterator, ItemsIterator, ListIterator, RangeIterator, ZipIterator
 from .mapping import DictViewVariable
@@ -37,6 +37,11 @@ class ViewedSource(AppliedSource):
     text = "viewed({})"
 
 
+def _drives_loop(source: Source) -> bool:
+    """Whether an iterator is on the stack after a break in its loop: one graph is to serve every turn."""
+    return isinstance(source, LocalSource) and not source.variable.isidentifier()
+
+
 def _reduced(ctx: Context, value: Any, source: Source) -> tuple[Source, Any]:
     found = value.__reduce__()
     ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
@@ -48,6 +53,8 @@ def _reduced(ctx: Context, value: Any, source: Source) -> tuple[Source, Any]:
 @tracker_for(*(type(iter(held)) for held in ([], (), "", "\u00e9", b"", range(0))))
 def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """An iterator over a list, tuple, text or range."""
+    if _drives_loop(source):
+        return wrap_opaque(ctx, value, source, "which drives a loop")
     given, (_, (held,), *place) = _reduced(ctx, value, source)
     if place:
         ctx.guards.require(ItemSource(ReducedSource(source), 2), GuardKind.EQUALS, place[0])
@@ -67,6 +74,8 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
 @tracker_for(zip, map, filter)
 def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """An iterator over other iterators."""
+    if _drives_loop(source):
+        return wrap_opaque(ctx, value, source, "which drives a loop")
     given, (_, parts, *strict) = _reduced(ctx, value, source)
     ctx.guards.require(given, GuardKind.LENGTH, len(parts))
     held = [ctx.wrap(part, ItemSource(given, at)) for at, part in enumerate(parts)]
