@@ -23,8 +23,8 @@ UNROLL = 4
 WIDEST_UNROLLED = 16
 """Bytes per thread of a block, beyond which a loop is not unrolled beside the end of the row in registers."""
 TOGETHER = 4
-"""Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per element and one per block. Twice as
-many of one buffer of 16 bits beside the end of the row in registers (softmax of 50304 on an H200: 109 us, not 113)."""
+"""Blocks of a row whose maximum is taken together in softmax's one pass: one exponential per element and one per block. Twice
+as many of one buffer of 16 bits beside the end of the row in registers (softmax of 50304 on an H200: 109 us, not 113)."""
 LOWEST = "-3.4028234663852886e38"
 
 
