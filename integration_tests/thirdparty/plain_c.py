@@ -237,8 +237,6 @@ class Writer:
             return f"{a} {RENAMED[op]} {b} || {a} != {a} ? {a} : {b}"
         if op == "neg" or op == "not":
             return f"-{a}" if op == "neg" else f"!{a}" if dtype is torch.bool else f"~{a}"
-        if op == "sign":
-            return f"({a} > 0) - ({a} < 0)"
         if not dtype.is_floating_point:
             if op == "abs":
                 return f"{a} < 0 ? -{a} : {a}"

@@ -28,7 +28,7 @@ EXPRESSIONS: dict[str, Rule] = {
     "neg": lambda args, dtype: f"(-{args[0]})",
     "not": _not,
     **{name: _call(f"{name}_of") for name in (
-        "abs", "sign", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",
+        "abs", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",
         "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "erf", "lgamma", "pow", "atan2",
     )},
     **{name: _infix(operator) for name, operator in INFIX.items()},

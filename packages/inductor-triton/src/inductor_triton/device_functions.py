@@ -125,11 +125,6 @@ def from_e5m2(code):
     return (code.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
 
 
-def sign(x):
-    """-1, 0 or 1; 0 for NaN, as eager has it."""
-    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
-
-
 def floordiv_int(a, b):
     """Quotient rounded down; Triton's own truncates."""
     inexact = (a % b != 0) & ((a < 0) != (b < 0))

@@ -31,7 +31,6 @@ INFIX = {
 SHARED = {name: f"{{0}} {sign} {{1}}" for name, sign in INFIX.items()} | {
     "neg": "-{0}",
     "abs": "tl.abs({0})",
-    "sign": "sign({0})",
     "where": "tl.where({0}, {1}, {2})",
     "uniform": "uniform({0}, {1})",
     "uniform16": "uniform16({0}, {1})",
@@ -40,7 +39,7 @@ ROUNDED = {"add": "add_rn", "sub": "sub_rn"}
 """Forms that are not contracted with a product to one fused multiply-add."""
 NO_PRODUCTS = {
     "load", "constant", "index_expr", "cast", "reduce", "scan", "uniform", "uniform16", "where", "add", "sub", "div",
-    "abs", "sign", "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
+    "abs", "floor", "ceil", "trunc", "round", "sqrt", "maximum", "minimum", "gelu",
 }  # fmt: skip
 """Operations whose last step is no product of floats."""
 FLOAT = SHARED | {"minimum": f"tl.minimum({{0}}, {{1}}, {NAN})", "maximum": f"tl.maximum({{0}}, {{1}}, {NAN})"}
@@ -70,7 +69,7 @@ INTEGER = SHARED | {
     "remainder": "remainder_int({0}, {1})", "fmod": "{0} % {1}", "floordiv": "floordiv_int({0}, {1})", "not": "~{0}",
 }  # fmt: skip
 UNSIGNED = INTEGER | {
-    "abs": "{0}", "sign": "({0} != 0).to(tl.uint8)", "neg": "0 - {0}", "not": "{0} ^ 255",
+    "abs": "{0}", "neg": "0 - {0}", "not": "{0} ^ 255",
     "remainder": "{0} % {1}", "floordiv": "{0} // {1}",
 }  # fmt: skip
 BOOL = INTEGER | {"minimum": "{0} & {1}", "maximum": "{0} | {1}", "not": "{0} == 0"}

@@ -88,7 +88,6 @@ class OpsHandler(ABC, Generic[T]):
 
     neg = _unary("neg")
     abs = _unary("abs")
-    sign = _unary("sign")
     floor = _unary("floor")
     ceil = _unary("ceil")
     trunc = _unary("trunc")

@@ -19,12 +19,12 @@ from loopir.kernel import Instruction, Kernel, Range, Value
 
 CHUNK = 1 << 21
 EXACT = frozenset(
-    ["load", "constant", "where", "neg", "abs", "sign", "floor", "ceil", "trunc", "round", "minimum", "maximum", "bitcast"]
+    ["load", "constant", "where", "neg", "abs", "floor", "ceil", "trunc", "round", "minimum", "maximum", "bitcast"]
 )
 Rounding: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "neg": torch.neg, "abs": torch.abs, "sign": torch.sgn, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
+    "neg": torch.neg, "abs": torch.abs, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc,
     "round": torch.round, "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2, "log1p": torch.log1p,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
     "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh, "tanh": torch.tanh, "erf": torch.erf,

@@ -58,7 +58,7 @@ CONVERSION = [
     OpSpec("bitcast", 1, DtypeRule.GIVEN, Domain.ANY, "same bits, another dtype of the same width"),
 ]
 UNARY = [
-    *_same(Domain.NUMBER, 1, neg="-a", abs="|a|", sign="-1, 0 or 1; 0 for NaN (torch.sign)"),
+    *_same(Domain.NUMBER, 1, neg="-a", abs="|a|"),
     *_same(
         Domain.FLOAT,
         1,

@@ -75,19 +75,11 @@ template <class H> INLINE two<H> over(two<H> x, f32 d) { return {over(x.a, d), o
 INLINE vf abs_of(vf x) { return (vf)((vi)x & 0x7fffffff); }
 INLINE vdd abs_of(vdd x) { const i64 m = 0x7fffffffffffffffll; return {(vd)((vq)x.a & m), (vd)((vq)x.b & m)}; }
 INLINE vf with_sign(vf x, vf s) { return (vf)(((vi)x & 0x7fffffff) | ((vi)s & (i32)0x80000000)); }
-#define ABS_INT(V) INLINE V abs_of(V x) { return x < 0 ? -x : x; } INLINE V sign_of(V x) { return (V)(x < 0) - (V)(x > 0); }
+#define ABS_INT(V) INLINE V abs_of(V x) { return x < 0 ? -x : x; }
 ABS_INT(vi) ABS_INT(vs) ABS_INT(vb)
 INLINE vub abs_of(vub x) { return x; }
-INLINE vub sign_of(vub x) { return x != 0 ? vub{} + 1 : vub{}; }
 INLINE vqq abs_of(vqq x) { return {x.a < 0 ? -x.a : x.a, x.b < 0 ? -x.b : x.b}; }
-INLINE vqq sign_of(vqq x) { return {(x.a < 0) - (x.a > 0), (x.b < 0) - (x.b > 0)}; }
-INLINE vf sign_of(vf x) { vf one = vf{} + 1.f; return x > 0.f ? one : x < 0.f ? -one : vf{}; }   // NaN gives 0, as torch.sign does
-INLINE vd sign_leaf(vd x) { vd one = vd{} + 1.; return x > 0. ? one : x < 0. ? -one : vd{}; }
-INLINE vdd sign_of(vdd x) { return {sign_leaf(x.a), sign_leaf(x.b)}; }
-template <class T> INLINE T scalar_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : (T)0; }
 template <class T> INLINE T scalar_abs(T x) { return x < 0 ? (T)-x : x; }
-#define SCALAR_SIGN(T) INLINE T sign_of(T x) { return scalar_sign(x); }
-SCALAR_SIGN(f32) SCALAR_SIGN(f64) SCALAR_SIGN(i64) SCALAR_SIGN(i32) SCALAR_SIGN(i16) SCALAR_SIGN(i8) SCALAR_SIGN(u8)
 INLINE f32 abs_of(f32 x) { return __builtin_fabsf(x); }
 INLINE f64 abs_of(f64 x) { return __builtin_fabs(x); }
 INLINE i64 abs_of(i64 x) { return scalar_abs(x); }
@@ -95,7 +87,7 @@ INLINE i32 abs_of(i32 x) { return scalar_abs(x); }
 INLINE i16 abs_of(i16 x) { return scalar_abs(x); }
 INLINE i8 abs_of(i8 x) { return scalar_abs(x); }
 INLINE u8 abs_of(u8 x) { return x; }
-LIFT1(abs_of) LIFT1(sign_of)
+LIFT1(abs_of)
 
 // ---- minimum and maximum: NaN wins ----
 #if HAVE_NEON

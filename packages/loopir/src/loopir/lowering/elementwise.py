@@ -89,6 +89,12 @@ def _floor_division(ops: OpsHandler, dtype: torch.dtype, a: Any, b: Any) -> Any:
     return ops.where(ops.eq(b, zero), ops.div(a, b), floored)
 
 
+def _sign(ops: OpsHandler, dtype: torch.dtype, a: Any) -> Any:
+    """-1, 0 or 1; 0 for NaN."""
+    zero = ops.constant(0, dtype)
+    return ops.sub(ops.cast(ops.lt(zero, a), dtype), ops.cast(ops.lt(a, zero), dtype))
+
+
 def _arc(ops: OpsHandler, dtype: torch.dtype, a: Any, op: str) -> Any:
     """Arc sine and cosine by the sides of the triangle; NaN outside [-1, 1]."""
     one = ops.constant(1.0, dtype)
@@ -117,6 +123,8 @@ def _operation(name: str, dtype: torch.dtype) -> Callable[..., Any]:
         return lambda ops, a: a
     if op == "floordiv" and dtype.is_floating_point:
         return lambda ops, a, b: _floor_division(ops, dtype, a, b)
+    if op == "sign":
+        return lambda ops, a: _sign(ops, dtype, a)
     if op in ("asin", "acos"):
         return lambda ops, a: _arc(ops, dtype, a, op)
     if op in SWAPPED:

@@ -55,10 +55,10 @@ UNARY_LIMITS: dict[str, tuple[float, float]] = {
     "sin": (-30, 30), "cos": (-30, 30), "tan": (-1.4, 1.4), "tanh": (-10, 10), "erf": (-5, 5),
 }  # fmt: skip
 FLOAT_UNARY = [
-    "neg", "abs", "sign", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin",
+    "neg", "abs", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin",
     "cos", "tan", "atan", "sinh", "cosh", "tanh", "erf", "lgamma",
 ]  # fmt: skip
-ANY_UNARY_SPECIALS = ("neg", "abs", "sign", "exp", "tanh", "sqrt", "erf", "floor", "round", "trunc", "ceil")
+ANY_UNARY_SPECIALS = ("neg", "abs", "exp", "tanh", "sqrt", "erf", "floor", "round", "trunc", "ceil")
 
 
 def unary_cases() -> Iterator[Case]:
@@ -70,7 +70,7 @@ def unary_cases() -> Iterator[Case]:
             rtol = 3e-5 if op in ("lgamma", "tan", "sinh", "cosh") and dtype is torch.float32 else None
             name = f"{op}_{format_dtype(dtype)}"
             yield pointwise(name, [dtype], dtype, [f"out = {op}(v0)"], limits=limits, specials=specials, rtol=rtol)
-    for op in ("neg", "abs", "sign", "not"):
+    for op in ("neg", "abs", "not"):
         for dtype in INTEGERS:
             low = 0 if dtype is torch.uint8 else -100
             name = f"{op}_{format_dtype(dtype)}"

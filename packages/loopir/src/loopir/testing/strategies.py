@@ -16,7 +16,7 @@ from loopir.expr import symbol
 from loopir.kernel import Body, Kernel, KernelBuffer, Range, Value
 from loopir.simplify import product
 
-FLOAT_UNARY = ("neg", "abs", "exp", "tanh", "sin", "floor", "erf", "sign")
+FLOAT_UNARY = ("neg", "abs", "exp", "tanh", "sin", "floor", "erf", "trunc")
 FLOAT_BINARY = ("add", "sub", "mul", "maximum", "minimum")
 INTEGER_BINARY = ("add", "sub", "mul", "maximum", "minimum", "and", "or", "xor")
 HALVES = (torch.float16, torch.bfloat16)
