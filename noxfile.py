@@ -98,7 +98,7 @@ def layers(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Static types of every package."""
-    install(session, "torchstrata", tools=("pyright[nodejs]==1.1.414", "hypothesis>=6.100", "pytest>=8"))
+    install(session, "torchstrata", tools=("pyright[nodejs]==1.1.414", "hypothesis>=6.100", "pytest>=8", "numpy>=2"))
     folders = [f"packages/{name}/src" for name in PACKAGES]  # named, for pyright is content with a pattern that finds no file
     session.run("pyright", *folders, env={"PYTHONPATH": SOURCES})
 

@@ -157,7 +157,7 @@ def sizes_in(value: Any, sizes: Mapping[Any, Any]) -> Any:
     """A size expression with numbers for its symbols; anything else as it is."""
     if not isinstance(value, sympy.Basic):
         return value
-    number = value.xreplace({symbol: sympy.sympify(n) for symbol, n in sizes.items()})
+    number: Any = value.xreplace({symbol: sympy.sympify(n) for symbol, n in sizes.items()})
     return int(number) if number.is_Integer else float(number) if number.is_Float else number
 
 

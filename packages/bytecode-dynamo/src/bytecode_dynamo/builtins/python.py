@@ -300,7 +300,6 @@ for _function in (repr, format, ascii):
 TENSOR_METHODS |= {f"__{_function.__name__}__": text_rule(_function) for _function in (repr, str, format)}
 
 
-@evaluates_call(hash)
 def hash_(ctx: Context, value: Value) -> Value:
     if isinstance(value, UserObjectVariable) and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__:
         return value.call_method(ctx, "__hash__", [], {})
@@ -310,6 +309,7 @@ def hash_(ctx: Context, value: Value) -> Value:
 
 
 TENSOR_METHODS["__hash__"] = hash_
+evaluates_call(hash)(hash_)
 evaluates_call(id)(lambda ctx, value: NumberOfVariable(id, (value,)))
 evaluates_call(threading.get_ident)(lambda ctx: NumberOfVariable(threading.get_ident))
 

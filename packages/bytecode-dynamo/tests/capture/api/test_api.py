@@ -33,7 +33,7 @@ def test_fullgraph_error_shows_id_and_line():
         (lambda: bd.optimize("nope"), "nope"),
         (lambda: bd.optimize(3), "int"),
         (lambda: bd.optimize("eager")(3), "int"),
-        (lambda: bd.optimize("eager")(int), "class int"),
+        (lambda: bd.optimize("eager")(int), "instances of int"),
         (lambda: bd.optimize("eager", dynamic="yes"), "dynamic"),
         (lambda: bd.optimize("eager", on_error="ignore"), "on_error"),
         (lambda: bd.disable(3), "int"),
