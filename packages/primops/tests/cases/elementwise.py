@@ -15,6 +15,7 @@ UNARY_FLOAT = (
 case(UNARY_FLOAT, lambda m: (m.grid(),), lambda m: (m.f(3, 4),), lambda m: (m.i(9, 5, low=1),), lambda m: (m.b(4),))
 case("lgamma sinc", lambda m: (m.f(3, 4),), lambda m: (m.i(9, 5, low=1),))
 case("neg _neg_view _neg_view_copy sign sgn square abs", lambda m: (m.grid(),), lambda m: (m.i(9, 5, low=-9),))
+case("conj_physical", lambda m: (m.grid(),), lambda m: (m.i(9, 5, low=-9),))
 case("sign sgn", lambda m: (m.b(3),))
 case("floor ceil trunc round fix frac", lambda m: (m.grid(),))
 case("floor ceil trunc round fix", lambda m: (m.i(9, 5, low=-9),))
