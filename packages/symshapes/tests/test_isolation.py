@@ -9,14 +9,13 @@ from pathlib import Path
 SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
-from compare import fakes_of, with_gradients
 from symshapes import FakeTensorMode
+from symshapes.testing import fake_inputs, with_gradients
 from test_training_ops import CASES
 
 for name, (function, make) in CASES.items():
     mode = FakeTensorMode()
-    batch = mode.shape_env.create_symbol(4, "batch")
-    inputs = fakes_of(mode, make(4), batch)
+    inputs = fake_inputs(mode, make, 4)
     with mode:
         with_gradients(function)(*inputs)
 loaded = [m for m in sys.modules if m.split(".")[:2] in (["torch", "_dynamo"], ["torch", "_inductor"])]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from compare import describe
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Step, programs, run_program
 from symshapes import FakeTensorMode, ShapeEnv
+from symshapes.testing import describe
+from symshapes.testing.strategies import Step, programs, run_program
 
 SIDES = st.tuples(st.integers(2, 6), st.integers(2, 6))
 
@@ -16,7 +16,7 @@ def inputs(m: int, n: int) -> list[torch.Tensor]:
     return [torch.randn(m, n), torch.randn(n, m).t(), torch.randn(n), torch.randn(m, 1), torch.randn(()), torch.randn(2, n, m)]
 
 
-@given(programs, SIDES)
+@given(programs(), SIDES)
 def test_static_program(steps: list[Step], sides: tuple[int, int]) -> None:
     real = inputs(*sides)
     expected, ran = run_program(steps, real, lenient=True)
@@ -27,7 +27,7 @@ def test_static_program(steps: list[Step], sides: tuple[int, int]) -> None:
     assert not mode.shape_env.guards
 
 
-@given(programs, SIDES, SIDES)
+@given(programs(), SIDES, SIDES)
 def test_symbolic_program(steps: list[Step], sides: tuple[int, int], others: tuple[int, int]) -> None:
     real = inputs(*sides)
     expected, ran = run_program(steps, real, lenient=True)

@@ -9,8 +9,8 @@ import sympy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import Formula, formulas
 from symshapes import Mod, ShapeEnv, expr_of, python_text, statically_known_true
+from symshapes.testing.strategies import Formula, formulas
 
 SIZES = st.tuples(*[st.integers(2, 40)] * 3)
 RELATIONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from compare import batched, check_static, check_symbolic, with_gradients
+from symshapes.testing import check_static, check_symbolic, with_gradients
 
 CL = torch.channels_last
 
@@ -17,16 +17,15 @@ def p(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, dtype=dtype).requires_grad_()
 
 
-def x(*shape: int) -> torch.Tensor:
-    return batched(torch.randn(*shape).requires_grad_())
+x = p  # an input, not a parameter
 
 
 def cl(t: torch.Tensor) -> torch.Tensor:
-    return batched(t.detach().contiguous(memory_format=CL).requires_grad_())
+    return t.detach().contiguous(memory_format=CL).requires_grad_()
 
 
 def ids(n: int, *shape: int) -> torch.Tensor:
-    return batched(torch.randint(0, n, shape))
+    return torch.randint(0, n, shape)
 
 
 def lstm_cell(xs: Any, h: Any, c: Any, w: Any, b: Any) -> Any:
@@ -91,15 +90,15 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
     "conv2d_channels_last": (lambda a, w: F.conv2d(a, w), lambda b: [cl(x(b, 3, 8, 9)), p(4, 3, 3, 3)]),
     "conv2d_weight_cl": (
         F.conv2d,
-        lambda b: [x(b, 3, 8, 9), p(4, 3, 3, 3).detach().contiguous(memory_format=CL).requires_grad_()],
+        lambda b: [x(b, 3, 8, 9), cl(p(4, 3, 3, 3))],
     ),
     "conv2d_double": (
         F.conv2d,
-        lambda b: [batched(torch.randn(b, 3, 8, 9, dtype=torch.double).requires_grad_()), p(4, 3, 3, 3, dtype=torch.double)],
+        lambda b: [torch.randn(b, 3, 8, 9, dtype=torch.double).requires_grad_(), p(4, 3, 3, 3, dtype=torch.double)],
     ),
     "conv2d_bf16": (
         F.conv2d,
-        lambda b: [batched(torch.randn(b, 3, 8, 9).bfloat16().requires_grad_()), p(4, 3, 3, 3, dtype=torch.bfloat16)],
+        lambda b: [torch.randn(b, 3, 8, 9).bfloat16().requires_grad_(), p(4, 3, 3, 3, dtype=torch.bfloat16)],
     ),
     "conv1d": (F.conv1d, lambda b: [x(b, 3, 8), p(4, 3, 3)]),
     "conv3d": (F.conv3d, lambda b: [x(b, 3, 5, 6, 7), p(4, 3, 3, 3, 3)]),
@@ -138,7 +137,7 @@ CASES: dict[str, tuple[Callable, Callable[[int], list[Any]]]] = {
     "embedding_bag_max": (lambda i, w: F.embedding_bag(i, w, mode="max"), lambda b: [ids(10, b, 5), p(10, 8)]),
     "embedding_bag_offsets": (
         lambda i, o, w: F.embedding_bag(i, w, o, mode="sum"),
-        lambda b: [torch.randint(0, 10, (30,)), batched(torch.arange(b)), p(10, 8)],
+        lambda b: [torch.randint(0, 10, (30,)), torch.arange(b), p(10, 8)],
     ),
     "cross_entropy": (F.cross_entropy, lambda b: [x(b, 7), ids(7, b)]),
     "cross_entropy_smooth": (lambda a, t: F.cross_entropy(a, t, label_smoothing=0.1), lambda b: [x(b, 7), ids(7, b)]),

@@ -1,9 +1,9 @@
-"""Hypothesis strategies: integer expressions with their Python meaning, and small tensor programs."""
+"""Hypothesis strategies: integer formulas with their Python meaning, and small tensor programs."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 @dataclass(frozen=True)
 class Formula:
-    """An integer formula: ``apply`` runs it on ints or on symbolic ints alike."""
+    """An integer formula: ``apply`` runs it on a tuple of ints or of symbolic ints alike; ``text`` is it as Python."""
 
     text: str
-    apply: Callable[[tuple], Any]
+    apply: Callable[[tuple[Any, ...]], Any]
 
 
 _BINARY = {
@@ -31,7 +31,7 @@ _BINARY = {
 
 
 def formulas(variables: int = 3, depth: int = 6) -> st.SearchStrategy[Formula]:
-    """Formulas over ``variables`` inputs; division is only by positive numbers or a variable."""
+    """Formulas over at most 3 ``variables``, with ``depth`` leaves at most; division is by positive numbers or a variable."""
     leaf = st.integers(0, variables - 1).map(lambda i: Formula("xyz"[i], lambda v, i=i: v[i]))
     number = st.integers(-6, 12).map(lambda n: Formula(str(n), lambda v, n=n: n))
     positive = st.integers(1, 8).map(lambda n: Formula(str(n), lambda v, n=n: n))
@@ -50,7 +50,7 @@ def formulas(variables: int = 3, depth: int = 6) -> st.SearchStrategy[Formula]:
 
 @dataclass(frozen=True)
 class Step:
-    """One op of a tensor program: operands by index into the values so far."""
+    """One op of a tensor program: a name of ``STEPS``, operands by index into the values so far, a dimension of the first."""
 
     name: str
     left: int
@@ -114,15 +114,15 @@ STEPS: dict[str, Callable[[Any, Any, int], Any]] = {
     "permute": lambda x, y, d: x.permute([(i + d) % x.dim() for i in range(x.dim())]),
 }
 
-programs = st.lists(
-    st.builds(Step, st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9), st.integers(0, 3)),
-    min_size=1,
-    max_size=8,
-)
+
+def programs(length: int = 8) -> st.SearchStrategy[list[Step]]:
+    """Programs of up to ``length`` steps, for inputs of any number and rank; ``run_program`` runs them."""
+    step = st.builds(Step, st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9), st.integers(0, 3))
+    return st.lists(step, min_size=1, max_size=length)
 
 
-def run_program(steps: list[Step], inputs: list[Any], *, lenient: bool = False) -> tuple[list[Any], list[Step]]:
-    """All values of a program; when ``lenient``, steps that raise are left out. Returns values and the steps that ran."""
+def run_program(steps: Sequence[Step], inputs: Sequence[Any], *, lenient: bool = False) -> tuple[list[Any], list[Step]]:
+    """All values of a program, inputs first, and the steps that ran: where ``lenient``, without those that raise."""
     values, ran = list(inputs), []
     for step in steps:
         x, y = values[step.left % len(values)], values[step.right % len(values)]
