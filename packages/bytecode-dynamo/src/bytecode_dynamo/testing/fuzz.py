@@ -1,6 +1,6 @@
 """Many generated programs in several processes: each chunk is a Hypothesis run of its own, whose failure is shrunk and printed.
 
-usage: python packages/bytecode-dynamo/tests/language/fuzz.py [--programs 20000] [--jobs 2] [--shard 0/1] [--seed 0] [--out DIR]
+usage: python -m bytecode_dynamo.testing.fuzz [--programs 20000] [--jobs 2] [--shard 0/1] [--seed 0] [--out DIR]
 """
 
 from __future__ import annotations
@@ -10,39 +10,23 @@ import contextlib
 import multiprocessing
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from bytecode_dynamo.testing.oracle import check_source
+from bytecode_dynamo.testing.strategies import arguments, programs
 
 CHUNK = 125
-PACKAGE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PACKAGE))
-
-import bytecode_dynamo as bd  # noqa: E402
-from hypothesis import HealthCheck, Phase, given, seed, settings  # noqa: E402
-
-from language.comparing import check_program, load  # noqa: E402
-from language.generated import program  # noqa: E402
-
-
-def check(text: str, path: Path) -> None:
-    """Compare a program with eager mode."""
-    path.write_text(text)
-    eager, captured = load(path), load(path)
-    eager.f.any_graphs = True
-    bd.reset()
-    try:
-        with bd.config.patch(fallback="error", verify=True, recompile_limit=200):
-            check_program(eager, captured, "f")
-    finally:
-        del sys.modules[eager.__name__], sys.modules[captured.__name__]
+HEALTH: Any = tuple(HealthCheck)
 
 
 def run_chunk(number: int) -> tuple[int, int, str]:
     """Run one chunk; returns its number, how many programs ran, and the smallest failing program with its error."""
     count, failing = 0, ""
-    path = Path(tempfile.gettempdir()) / f"generated_{number}.py"
 
     @seed(number)
     @settings(
@@ -50,15 +34,15 @@ def run_chunk(number: int) -> tuple[int, int, str]:
         deadline=None,
         database=None,
         report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=HEALTH,
         phases=[Phase.generate, Phase.shrink],
     )
-    @given(text=program())
+    @given(text=programs())
     def run(text: str) -> None:
         nonlocal count, failing
         count += 1
         try:
-            check(text, path)
+            check_source(text, arguments)
         except BaseException:
             failing = text
             raise
@@ -69,8 +53,6 @@ def run_chunk(number: int) -> tuple[int, int, str]:
         error.__notes__ = []
         last = "".join(traceback.format_exception(error)[-9:])
         return number, count, f"{failing.partition('def f(x, log):')[2]}\n{last}"
-    finally:
-        path.unlink(missing_ok=True)
     return number, count, ""
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Random programs: templates drawn from the constructs of the language, over a few variables of known kinds.
+"""Hypothesis strategies: random programs, from templates drawn from the constructs of the language, over a few variables of known kinds.
 
 Variables: ``x`` and ``y`` tensors of two rows and three columns, ``n`` and ``m`` ints, ``items`` a list, ``d`` a dict, ``s`` a
 str, ``members`` a set, ``queue`` a deque, ``box`` an object with attributes, ``net`` a module; ``log`` is an argument that
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import torch
 from hypothesis import strategies as st
 
 PRELUDE = (Path(__file__).parent / "prelude.py").read_text()
@@ -172,8 +174,13 @@ def statement(draw: st.DrawFn, depth: int) -> str:
 
 
 @st.composite
-def program(draw: st.DrawFn) -> str:
-    """The text of a module with ``f(x, log)``."""
+def programs(draw: st.DrawFn) -> str:
+    """The text of a module with a function ``f(x, log)``, which ``arguments`` gives its arguments."""
     lines = "\n".join(statement(draw, 2) for _ in range(draw(st.integers(1, 5))))
     body = f"{SETUP}\n{lines}\nreturn {ALL}, box, c"
     return PRELUDE + "\n\ndef f(x, log):\n" + "\n".join("    " + line for line in body.splitlines()) + "\n"
+
+
+def arguments() -> list[Any]:
+    """Fresh arguments of a program: a tensor of two rows and three columns, and an empty list."""
+    return [torch.arange(6.0).reshape(2, 3) - 1.5, []]

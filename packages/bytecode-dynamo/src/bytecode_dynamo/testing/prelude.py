@@ -1,4 +1,5 @@
 # ruff: noqa: F401
+# type: ignore
 """What every generated program begins with: classes, functions, generators and a module to call."""
 
 import collections
@@ -10,9 +11,10 @@ import itertools
 import operator
 import types
 
-import bytecode_dynamo
 import numpy as np
 import torch
+
+import bytecode_dynamo
 
 COUNT = 0
 SHARED = [1]
