@@ -15,6 +15,7 @@ from inductor_triton.matmul import generate_matmul
 from inductor_triton.spec import launch_spec, sequence_of
 from inductor_triton.tuning import format_config, parse_config
 from loopir import Options, Template, compile_graph, format_schedule
+from loopir.lowering import context, graph
 from primops.testing import trace
 from symshapes import FakeTensorMode
 
@@ -287,3 +288,116 @@ def test_symbolic_sizes():
     for rows in (20, 3, 130):
         x = random(rows, 48)
         torch.testing.assert_close(host(x, w, b)[0], F.linear(x, w, b).relu(), rtol=1e-2, atol=1e-2)
+
+
+def eighth(*shape, dtype=torch.float8_e4m3fn):
+    return torch.randn(*shape).to(dtype)
+
+
+def scaled(x, w, s, t, bias=None, fast=False):
+    y = torch._scaled_mm(x, w, s, t, bias, out_dtype=torch.bfloat16, use_fast_accum=fast)
+    return torch.relu(y.float() - 1).bfloat16()
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float8_e4m3fn,) * 2, (torch.float8_e5m2, torch.float8_e4m3fn)])
+@pytest.mark.parametrize("m", [16, 70])
+def test_float8_with_scales(dtypes, m):
+    x, w = eighth(m, 80, dtype=dtypes[0]), eighth(96, 80, dtype=dtypes[1]).t()
+    (source,) = check(scaled, x, w, torch.tensor(0.5), torch.tensor(0.75), random(96, dtype=torch.bfloat16))
+    assert source.text.count("max_num_imprecise_acc") == 1
+    (source,) = check(scaled, x, w, torch.rand(m, 1), torch.rand(1, 96), None, True)
+    assert "max_num_imprecise_acc" not in source.text
+    assert "wgmma" in compile_ptx(generate_matmul(source.kernel, Config(x=64, y=64, r=64)), 90)
+
+
+def test_float8_made_before_the_product(monkeypatch):
+    def fn(x, w, s, t):
+        return scaled((x / s).clamp(-448, 448).to(torch.float8_e4m3fn), w, s, t)
+
+    for module in (context, graph):
+        monkeypatch.setattr(module, "LOOP_DTYPES", context.LOOP_DTYPES | {torch.float8_e4m3fn})
+    (source,) = check(fn, torch.randn(40, 64), eighth(48, 64).t(), torch.tensor(0.5), torch.tensor(2.0), tolerance=4e-2)
+    assert len(source.kernel.prologues) == 1
+
+
+def test_float8_that_stays_with_the_library():
+    x, w, s, t = eighth(32, 64), eighth(48, 64).t(), torch.tensor(0.5), torch.tensor(2.0)
+    check(lambda x, w, s, t: torch._scaled_mm(x, w, s, t).float() + 1, x, w, s, t, templates=0)
+
+
+def test_float8_by_descriptors(monkeypatch):
+    config = Config(x=128, y=64, r=64, num_warps=4, num_stages=3, grid=3, tma=True)
+    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    x, w = eighth(200, 160), eighth(256, 160).t()
+    (source,) = check(scaled, x, w, torch.rand(200, 1), torch.rand(1, 256))
+    (part,) = sequence_of(source).parts
+    text = compile_ptx(part, 90)
+    assert "cp.async.bulk.tensor" in text
+    assert "wgmma" in text
+
+
+def grouped(a, b, ends=None):
+    return torch._grouped_mm(a, b, offs=ends).sigmoid() * 2
+
+
+def part_ends(extent, groups=5):
+    inner = torch.randint(extent, (groups - 1,)).sort().values // 8 * 8
+    return torch.cat([inner, torch.tensor([extent])]).int()
+
+
+GROUPED = pytest.mark.parametrize(("left", "right", "along"), [
+    ((200, 48), (5, 48, 72), 200), ((5, 40, 48), (48, 200), 200), ((40, 200), (200, 72), 200), ((5, 40, 48), (5, 48, 72), 0),
+])  # fmt: skip
+
+
+def operand(shape, turned):
+    *batch, m, n = shape
+    return random(*batch, n, m, dtype=torch.bfloat16).transpose(-1, -2) if turned else random(*shape, dtype=torch.bfloat16)
+
+
+@GROUPED
+@pytest.mark.parametrize("turned", [False, True])
+def test_groups(left, right, along, turned):
+    ends = (part_ends(along),) if along else ()
+    (source,) = check(grouped, operand(left, turned), operand(right, not turned), *ends)
+    assert "mma.sync" in compile_ptx(source, 80)
+
+
+def test_groups_that_are_empty_or_all():
+    a, b = operand((64, 32), False), operand((4, 32, 40), True)
+    for ends in ([0, 0, 64, 64], [64, 64, 64, 64], [0, 0, 0, 64], [16, 32, 48, 64]):
+        check(grouped, a, b, torch.tensor(ends, dtype=torch.int32))
+    c, d = operand((24, 64), True), operand((64, 40), False)
+    check(grouped, c, d, torch.tensor([0, 32, 32, 64], dtype=torch.int32))
+
+
+def test_rows_beyond_the_groups_are_left_alone():
+    a, b = operand((64, 32), False), operand((4, 32, 40), True)
+    host = compile_graph(
+        primops.decompose(trace(lambda a, b, e: grouped(a, b, e), a, b, torch.tensor([8, 8, 16, 24], dtype=torch.int32))),
+        (a, b, torch.tensor([8, 8, 16, 24], dtype=torch.int32)),
+        codegens={"cpu": TritonCodeGenerator(device="cpu", interpret=True, templates="always")},
+    )
+    ends = torch.tensor([8, 8, 16, 24], dtype=torch.int32)
+    torch.testing.assert_close(host(a, b, ends)[0][:24], grouped(a, b, ends)[:24], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("left", "right"), [((200, 128), (5, 128, 136)), ((5, 72, 128), (128, 200))])
+def test_groups_by_descriptors(monkeypatch, left, right, turned):
+    config = Config(x=64, y=64, r=64, num_warps=4, num_stages=3, grid=3, tma=True)
+    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    (source,) = check(grouped, operand(left, turned), operand(right, not turned), part_ends(200))
+    (part,) = sequence_of(source).parts
+    assert source.text.count("make_tensor_descriptor") == 2
+    assert "cp.async.bulk.tensor" in compile_ptx(part, 90)
+
+
+def test_bias_is_computed_before():
+    check(lambda c, a, b: torch.addmm(c * 2, a, b).relu(), random(40), random(24, 32), random(32, 40))
+
+
+def test_sources_of_float8_and_groups(golden):
+    first = check(scaled, eighth(64, 64), eighth(64, 64).t(), torch.rand(64, 1), torch.rand(1, 64))
+    second = check(grouped, operand((200, 48), False), operand((5, 48, 72), True), part_ends(200))
+    golden(first[0].text + second[0].text)

@@ -9,8 +9,10 @@ import torch
 from loopir import ArtifactStore, Kernel, KernelSource, Template, kernels_of
 
 from inductor_triton.compile import load_or_compile, usual_variant
+from inductor_triton.convolution import as_product
 from inductor_triton.indexing import integer
 from inductor_triton.launch import build_launchers, capability_of
+from inductor_triton.product import product_of
 from inductor_triton.spec import launch_spec, sequence_of
 from inductor_triton.tiling import hint
 from inductor_triton.tuning import median
@@ -77,8 +79,25 @@ class DeviceBench:
         if self._operands is None or self._operands[0] is not kernel:
             self._operands = None
             largest = _smallest_indirect(kernel)
-            self._operands = kernel, [_random(hint(kernel, b.numel), b.dtype, largest) for b in kernel.buffers]  # type: ignore[arg-type]
+            ends = _ends_of_groups(kernel)
+            self._operands = kernel, [
+                ends[b.name] if b.name in ends else _random(hint(kernel, b.numel), b.dtype, largest)  # type: ignore[arg-type]
+                for b in kernel.buffers
+            ]
         return self._operands[1]
+
+
+def _ends_of_groups(kernel: Kernel | Template) -> dict[str, torch.Tensor]:
+    """Where groups end that share a dim of a product in equal parts."""
+    found = product_of(as_product(kernel)) if isinstance(kernel, Template) else None
+    if found is None or found.ends is None:
+        return {}
+    buffer = next(buffer for buffer in kernel.buffers if buffer.name == found.ends.buffer)
+    extent, groups = hint(kernel, {"m": found.m, "n": found.n, "k": found.k}[found.ragged]), int(found.batch)
+    ends = torch.full((hint(kernel, buffer.numel),), extent, dtype=buffer.dtype)  # type: ignore[arg-type]
+    whole = torch.arange(1, groups + 1) * extent // groups // 8 * 8
+    ends.as_strided((groups,), (hint(kernel, found.ends.stride[0]),), hint(kernel, found.ends.offset)).copy_(whole)
+    return {buffer.name: ends.cuda()}
 
 
 def _smallest_indirect(kernel: Kernel | Template) -> int:

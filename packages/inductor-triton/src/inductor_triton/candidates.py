@@ -99,7 +99,7 @@ def _of_template(template: Template) -> Iterator[Config]:
         plain = replace(base, x=columns, y=rows, num_warps=warps, num_stages=stages, grid=0, tma=False)
         yield plain
         yield replace(plain, num_stages=stages - 1)
-        if batch == 1 and not template.sizes and -(-m // rows) * -(-n // columns) < MULTIPROCESSORS:
+        if batch == 1 and not found.ragged and not template.sizes and -(-m // rows) * -(-n // columns) < MULTIPROCESSORS:
             yield from (
                 replace(plain, split=parts) for parts in SPLITS if k % (parts * base.r) == 0 and k // parts >= SHORTEST_SUM
             )

@@ -99,13 +99,18 @@ def _adapted(interpreter: Any) -> Iterator[None]:
 
 def _dot(handle: Any, a: Any, b: Any, total: Any, *_: object) -> Any:
     """A product of tiles; the interpreter's own takes the bits of bfloat16 for integers."""
-    left, right = (
-        (x.data.astype(numpy.uint32) << 16).view(numpy.float32)
-        if x.data.dtype == numpy.uint16
-        else x.data.astype(numpy.float32)
-        for x in (a, b)
-    )
+    left, right = (_wide(x) for x in (a, b))
     return handle(numpy.matmul(left, right, dtype=numpy.float32) + total.data, total.dtype.scalar)
+
+
+def _wide(item: Any) -> Any:
+    """A tile in float32. Types that numpy does not have are integers to it."""
+    if item.data.dtype == numpy.uint16:
+        return (item.data.astype(numpy.uint32) << 16).view(numpy.float32)
+    if item.data.dtype == numpy.uint8:
+        kind = torch.float8_e5m2 if "5" in str(item.dtype.scalar) else torch.float8_e4m3fn
+        return torch.from_numpy(item.data.copy()).view(kind).float().numpy()
+    return item.data.astype(numpy.float32)
 
 
 def _atomic(handle: Any, create: Callable[..., Any], operation: Any, *operands: Any) -> Any:

@@ -16,12 +16,13 @@ from loopir import Body, FloorDiv, Instruction, Kernel, KernelBuffer, KernelSour
 from inductor_triton import ops
 from inductor_triton.codegen import assemble, generate_source
 from inductor_triton.emitter import Dims, Emitter, Term
+from inductor_triton.groups import Groups, extent_of_tiles
 from inductor_triton.heuristics import Config
 from inductor_triton.indexing import flat_position, integer, product
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.parts import PARTIALS, placed, sum_of_parts
 from inductor_triton.precision import fused_gelu
-from inductor_triton.product import HALVES, Product, product_of
+from inductor_triton.product import EIGHTHS, HALVES, Product, dtype_of, product_of
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence, launch_spec
 from inductor_triton.tiling import Axis, Tiling
 
@@ -31,6 +32,9 @@ WIDEST_EPILOGUE = 128
 """Columns of a tile that the epilogue takes at once: more would not fit the registers beside the accumulator."""
 DESCRIPTOR = 128
 """Bytes of a tensor descriptor, which each program makes in memory that the launch provides."""
+LONGEST_ROUGH = 128
+"""Products of float8 that are added in the tensor cores before float32 takes the sum, as in the library's."""
+FLOAT8 = {torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5"}
 LOCALS = frozenset(
     [
         "acc",
@@ -45,6 +49,13 @@ LOCALS = frozenset(
         "share",
         "mfirst",
         "nfirst",
+        "place",
+        "groups",
+        "ends",
+        "begins",
+        "upto",
+        "left_bits",
+        "right_bits",
         "left",
         "right",
         "left_rows",
@@ -54,7 +65,7 @@ LOCALS = frozenset(
         "k",
         "j",
     ]
-    + [f"{dim}mask" for dim in "mnkj"]
+    + [f"{dim}{what}" for dim in "mnkj" for what in ("mask", "begin", "end")]
     + [f"{dim}BLOCK" for dim in "MNKJ"]
 )
 M, N, K, J = "mnkj"
@@ -71,14 +82,16 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     function = source.function()
     text = assemble(template.origins, config, function)
     emitter = source.whole
-    tiles = (found.m, config.y), (found.n, config.x)
-    count = product((found.batch, *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles)))  # type: ignore[arg-type]
+    tiles = tuple(
+        (extent_of_tiles(found, d, size, block), block) for d, size, block in ((M, found.m, config.y), (N, found.n, config.x))
+    )
+    count = product((found.matrices, *(FloorDiv(extent + block - 1, sympy.Integer(block)) for extent, block in tiles)))  # type: ignore[arg-type]
     spec = LaunchSpec(
         function=emitter.function,
         signature=tuple(ops.SIGNATURES[buffer.dtype] for buffer in template.buffers),
         sizes=tuple(size.name for size in template.sizes),  # type: ignore[attr-defined]
         blocks=() if config.grid else tiles,
-        batch=sympy.Min(config.grid, count) if config.grid else found.batch * config.split,  # type: ignore[arg-type]
+        batch=sympy.Min(config.grid, count) if config.grid else found.matrices * config.split,  # type: ignore[arg-type]
         config=config,
         index=emitter.index_type,
         limits=emitter.limits,
@@ -143,16 +156,17 @@ class _Source:
         if self.config.split > 1:
             length = int(self.product.k) // self.config.split
             span = f"share * {length}, share * {length} + {length}"
+        elif self.product.ragged == K:
+            span = "kbegin, kend"
         whole.line(f"for kbase in tl.range({span}, KBLOCK):")
         whole.indent += 1
         if not self.config.tma:
             self._sum_axes()
         left = self._operand(self.product.left, (M, K))
         right = self._operand(self.product.right, (J, N))
-        precision = "" if self.product.dtype in HALVES else ", input_precision='ieee'"
         if self.config.tf32:
-            left, right, precision = f"round_tf32({left})", f"round_tf32({right})", ", input_precision='tf32'"
-        whole.line(f"acc = tl.dot({left}, {right}, acc{precision})")
+            left, right = f"round_tf32({left})", f"round_tf32({right})"
+        whole.line(f"acc = tl.dot({left}, {right}, acc{self._precision})")
         whole.indent -= 1
         self._end()
         names = [whole.name(buffer.name) for buffer in self.template.buffers]
@@ -163,6 +177,14 @@ class _Source:
         header = [f"    {name}: tl.constexpr = {value}" for name, value in blocks.items()]
         return "\n".join(["@triton.jit", f"def {whole.function}({', '.join(names)}):", *header, *whole.lines]) + "\n"
 
+    @property
+    def _precision(self) -> str:
+        if self.product.dtype in EIGHTHS:
+            return "" if self.product.rough else f", max_num_imprecise_acc={min(self.config.r, LONGEST_ROUGH)}"
+        if self.product.dtype in HALVES:
+            return ""
+        return ", input_precision='tf32'" if self.config.tf32 else ", input_precision='ieee'"
+
     def _sum_axes(self) -> None:
         whole = self.whole
         for name, place in ((K, "None, :"), (J, ":, None")):
@@ -170,44 +192,82 @@ class _Source:
             whole.line(f"{name} = " + (f"({text}){whole.index_cast}" if whole.index_cast else text))
         for name in (K, J):
             if self._masked(name):
-                whole.line(f"{name}mask = {name} < {self._text(self.product.k)}")
+                whole.line(f"{name}mask = {name} < {self._limit(K)}")
 
     def _start(self) -> None:
-        """The place of the program's tile, neighbouring programs sharing rows of the left operand."""
-        whole, found = self.whole, self.product
-        rows, columns = (self._count(extent, block) for extent, block in ((found.m, self.config.y), (found.n, self.config.x)))
-        whole.line(f"rows = {rows}")
-        whole.line(f"columns = {columns}")
-        program = f"tl.program_id(0){whole.index_cast}"
+        """The tiles, of which a program has one or walks over several."""
+        whole, found, groups = self.whole, self.product, self._groups()
+        if groups is not None and groups.dim != K:
+            self._lines(groups.count_tiles())
+        for dim, name, extent, block in ((M, "rows", found.m, self.config.y), (N, "columns", found.n, self.config.x)):
+            whole.line(f"{name} = {'tl.reduce(upto, 0, combine_max)' if dim == found.ragged else self._count(extent, block)}")
         if self.config.tma:
             self._describe("left_rows", found.left, (found.m, found.k), "MK")
             self._describe("right_rows", found.right, (found.k, found.n), "KN")
             self._describe_results()
+        program = "tl.program_id(0)"
         if self.config.grid:
-            tiles = "rows * columns" if found.batch == 1 else f"rows * columns * {self._text(found.batch)}"
-            whole.line(f"for program in tl.range(tl.program_id(0), {tiles}, {self.config.grid}, flatten=True):")
+            tiles = "rows * columns" if found.matrices == 1 else f"rows * columns * {self._text(found.batch)}"
+            whole.line(f"for program in tl.range({program}, {tiles}, {self.config.grid}, flatten=True):")
             whole.indent += 1
-            program = f"program{whole.index_cast}"
-        outer = "share" if self.config.split > 1 else "batch" if found.batch != 1 else None
+            program = "program"
+        elif groups is not None and groups.dim != K:  # there are programs for as many tiles as groups could have
+            whole.line(f"if {program} >= rows * columns:")
+            whole.line("    return")
+        self._find_tile(f"{program}{whole.index_cast}", groups)
+
+    def _find_tile(self, program: str, groups: Groups | None) -> None:
+        """The place of the program's tile, neighbouring programs sharing rows of the left operand."""
+        whole, found = self.whole, self.product
+        outer = "share" if self.config.split > 1 else "batch" if found.matrices != 1 else None
         whole.line(f"tile = {program} % (rows * columns)" if outer else f"tile = {program}")
         if outer:
             whole.line(f"{outer} = {program} // (rows * columns)")
         whole.line(f"first = tile // ({GROUP} * columns) * {GROUP}")
         whole.line(f"together = tl.minimum(rows - first, {GROUP})")
-        whole.line(f"mfirst = (first + tile % ({GROUP} * columns) % together) * MBLOCK")
-        whole.line(f"nfirst = tile % ({GROUP} * columns) // together * NBLOCK")
+        row, column = f"(first + tile % ({GROUP} * columns) % together)", f"tile % ({GROUP} * columns) // together"
+        for dim, place, block in ((M, row, "MBLOCK"), (N, column, "NBLOCK")):
+            if groups is not None and dim == groups.dim:
+                self._lines(groups.find_tile(place, whole.index_cast))
+            else:
+                whole.line(f"{dim}first = {place} * {block}")
+        if groups is not None and groups.dim == K:
+            self._lines(groups.find_part())
         whole.line("m = mfirst + tl.arange(0, MBLOCK)[:, None]")
         whole.line("n = nfirst + tl.arange(0, NBLOCK)[None, :]")
-        for name, extent in ((M, found.m), (N, found.n)):
+        for name in (M, N):
             if self._masked(name):
-                whole.line(f"{name}mask = {name} < {self._text(extent)}")
+                whole.line(f"{name}mask = {name} < {self._limit(name)}")
+        for name, view in (("left_bits", found.left), ("right_bits", found.right)):
+            if self._is_typed(view) and not self.config.tma:
+                whole.line(f"{name} = {self._typed(view)}")
+
+    def _groups(self) -> Groups | None:
+        found = self.product
+        if found.ends is None:
+            return None
+        view, extent = found.ends, {M: found.m, N: found.n, K: found.k}[found.ragged]
+        start = self.whole.name(view.buffer) + (f" + {self._text(view.offset)}" if view.offset != 0 else "")
+        return Groups(found.ragged, int(found.batch), start, self._text(view.stride[0]), self._text(extent))
+
+    def _is_typed(self, view: View) -> bool:
+        """Whether an operand is read as float8, which is bytes to all other instructions."""
+        return dtype_of(self.template, view) in FLOAT8 and view.buffer not in dict(self.template.prologues)
+
+    def _typed(self, view: View) -> str:
+        kind = FLOAT8[dtype_of(self.template, view)]
+        return f"{self.whole.name(view.buffer)}.to(tl.pointer_type({kind}), bitcast=True)"
 
     def _describe(self, name: str, view: View, sizes: tuple[sympy.Expr, sympy.Expr], dims: str) -> None:
-        """A tensor descriptor of an operand, by which the copy engine fetches tiles."""
-        order = (0, 1) if view.stride[1] == 1 else (1, 0)
-        extents, blocks = ", ".join(str(sizes[d]) for d in order), ", ".join(f"{dims[d]}BLOCK" for d in order)
-        start = self.whole.name(view.buffer) + (f" + {view.offset}" if view.offset != 0 else "")
-        made = f"tl.make_tensor_descriptor({start}, [{extents}], [{view.stride[order[0]]}, 1], [{blocks}])"
+        """A tensor descriptor of an operand, by which the copy engine fetches tiles; of groups' matrices as one."""
+        steps = view.stride[-2:]
+        order = (0, 1) if steps[1] == 1 else (1, 0)
+        many = view.shape[0] if len(view.shape) == 3 else sympy.Integer(1)
+        extents = f"{sizes[order[0]] * many}, {sizes[order[1]]}"
+        blocks = ", ".join(f"{dims[d]}BLOCK" for d in order)
+        base = self._typed(view) if self._is_typed(view) else self.whole.name(view.buffer)
+        start = base + (f" + {view.offset}" if view.offset != 0 else "")
+        made = f"tl.make_tensor_descriptor({start}, [{extents}], [{steps[order[0]]}, 1], [{blocks}])"
         self.whole.line(f"{name} = {made}")
         self.descriptors += 1
 
@@ -221,7 +281,7 @@ class _Source:
             if step.op != "store" or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:  # type: ignore[operator]
                 continue
             result = str(step.args[0])
-            if int(self.product.n) * buffers[result].dtype.itemsize % 16:
+            if self.product.ragged or int(self.product.n) * buffers[result].dtype.itemsize % 16:
                 continue
             name = self.engine_stores[result] = self.whole.fresh(f"{result}_rows")
             sizes = f"[{self.product.m}, {self.product.n}], [{self.product.n}, 1], [MBLOCK, {self._width}]"
@@ -235,10 +295,12 @@ class _Source:
 
     def _fetched(self, view: View, dims: tuple[str, str]) -> str:
         """A tile of an operand by its descriptor; zero beyond the ends."""
-        name, first = ("left_rows", "mfirst, kbase") if K in dims else ("right_rows", "kbase, nfirst")
-        if view.stride[1] == 1:
-            return f"{name}.load([{first}])"
-        return f"{name}.load([{', '.join(first.split(', ')[::-1])}]).T"
+        name, places = ("left_rows", ["mfirst", "kbase"]) if K in dims else ("right_rows", ["kbase", "nfirst"])
+        turned = view.stride[-1] != 1
+        places = places[::-1] if turned else places
+        if len(view.shape) == 3:
+            places[0] = f"batch * {view.shape[1 + turned]} + {places[0]}"
+        return f"{name}.load([{', '.join(places)}])" + (".T" if turned else "")
 
     def _end(self) -> None:
         """The epilogue, on halves of a wide tile one after the other; only a part of the sum where that is split."""
@@ -257,7 +319,7 @@ class _Source:
             offset = f"{number * width} + " if number else ""
             self.whole.line(f"n = nfirst + {offset}tl.arange(0, {width})[None, :]")
             if self._masked(N):
-                self.whole.line(f"nmask = n < {self._text(self.product.n)}")
+                self.whole.line(f"nmask = n < {self._limit(N)}")
             self._epilogue(half, str(number), width, f" + {number * width}" if number else "")
 
     def _epilogue(self, accumulator: str, suffix: str, width: int, offset: str = "") -> None:
@@ -286,16 +348,15 @@ class _Source:
                 emit_instruction(emitter, step)
 
     def _with_bias(self, accumulator: str, emitter: Emitter, width: int) -> str:
-        """The accumulator with what addmm adds to it."""
+        """The accumulator with its scales and what addmm adds to it."""
         found = self.product
-        if found.bias is None and found.alpha == 1:
+        if found.bias is None and found.alpha == 1 and not found.scales:
             return accumulator
         text = accumulator if found.alpha == 1 else f"{accumulator} * {float(found.alpha)!r}"
+        if found.scales:
+            text = f"{text} * ({' * '.join(self._spread(view) for view in found.scales)})"
         if found.bias is not None and found.beta != 0:
-            view = found.bias
-            names = ["batch" if found.batch != 1 else None, M, N][-len(view.shape) :]
-            index = self._position(view, [name if size != 1 else None for name, size in zip(names, view.shape)])
-            bias = self._load(view.buffer, index, [name for name, size in zip(names, view.shape) if size != 1])
+            bias = self._spread(found.bias)
             scale = "" if found.beta == 1 else f" * {float(found.beta)!r}"
             text = f"{text} + {bias}.to(tl.float32){scale}"
         name = self.whole.fresh("sum")
@@ -307,14 +368,14 @@ class _Source:
         summed = K if K in dims else J
         stage = dict(self.template.prologues).get(view.buffer)
         name = self.whole.fresh("left_tile" if K in dims else "right_tile")
+        dtype = dtype_of(self.template, view)
         if self.config.tma:
             self.whole.line(f"{name} = {self._fetched(view, dims)}")
             return name
         if stage is None:
             places = ["batch" if self.product.batch != 1 else None, *dims][-len(view.shape) :]
-            self.whole.line(
-                f"{name} = {self._load(view.buffer, self._position(view, places), dims, zero=self._masked(summed))}"
-            )
+            base = ("left_bits" if K in dims else "right_bits") if self._is_typed(view) else self.whole.name(view.buffer)
+            self.whole.line(f"{name} = {self._load(base, self._position(view, places), dims, zero=self._masked(summed))}")
             return name
         steps, result = placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
         emitter = self._stage(stage.kernel, steps, dims, None)
@@ -323,9 +384,11 @@ class _Source:
             if step.op == "store" and step.args[0] == result:
                 term = emitter.operand(step.args[2])
                 text = term.text if term.dims == frozenset(dims) else emitter.expanded(term.text, term.dims, frozenset(dims))
-                text = ops.cast(text, term.dtype, self.product.dtype)
-                zeros = f"tl.where({summed}mask, {text}, 0.0)" if self._masked(summed) else text
-                self.whole.line(f"{name} = {zeros}.to({ops.TRITON_DTYPES[self.product.dtype]})")
+                text = ops.cast(text, term.dtype, dtype)
+                zero = "0" if dtype in FLOAT8 else "0.0"
+                zeros = f"tl.where({summed}mask, {text}, {zero})" if self._masked(summed) else text
+                bits = f".to({FLOAT8[dtype]}, bitcast=True)" if dtype in FLOAT8 else ""
+                self.whole.line(f"{name} = {zeros}.to({ops.TRITON_DTYPES[dtype]}){bits}")
             else:
                 emit_instruction(emitter, step)
         return name
@@ -339,7 +402,15 @@ class _Source:
         number = integer(extent)
         return str(-(-number // block)) if number is not None else f"({self._text(extent)} + {block - 1}) // {block}"
 
+    def _limit(self, dim: str) -> str:
+        """Where a dim ends: for a group its part of it."""
+        if dim == self.product.ragged:
+            return f"{dim}end"
+        return self._text({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
+
     def _masked(self, dim: str) -> bool:
+        if self.product.ragged == (K if dim == J else dim):
+            return True
         extent = integer({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
         return extent is None or extent % {M: self.config.y, N: self.config.x}.get(dim, self.config.r) != 0
 
@@ -352,10 +423,20 @@ class _Source:
                 )
         return " + ".join(terms) or "0"
 
-    def _load(self, buffer: str, index: str, dims: collections.abc.Sequence[str | None], zero: bool = False) -> str:
+    def _spread(self, view: View) -> str:
+        """A load of what is the same along dims of size 1 and those that it does not have: a bias, scales."""
+        names = ["batch" if self.product.batch != 1 else None, M, N][3 - len(view.shape) :]
+        places = [name if size != 1 else None for name, size in zip(names, view.shape)]
+        return self._load(self.whole.name(view.buffer), self._position(view, places), places)
+
+    def _lines(self, lines: collections.abc.Iterable[str]) -> None:
+        for text in lines:
+            self.whole.line(text)
+
+    def _load(self, base: str, index: str, dims: collections.abc.Sequence[str | None], zero: bool = False) -> str:
         masks = [f"{dim}mask" for dim in dims if dim in (M, N, K, J) and self._masked(dim)]
         mask = f", mask={' & '.join(masks)}" + (", other=0.0" if zero else "") if masks else ""
-        return f"tl.load({self.whole.name(buffer)} + {index}{mask})"
+        return f"tl.load({base} + {index}{mask})"
 
     # Emitters of stages, which share names and lines
 
@@ -399,7 +480,8 @@ class _Source:
         axes = []
         for position, dim in enumerate(dims):
             loop = Range(sympy.Symbol(dim, integer=True, nonnegative=True), extents[dim])
-            axes.append(Axis(dim, (loop,), blocks[dim], position, 2))
+            ragged = self.product.ragged == (K if dim == J else dim)
+            axes.append(Axis(dim, (loop,), blocks[dim], position, 2, ragged=ragged))
         return Tiling(tuple(axes), (), self.config)
 
 

@@ -1,4 +1,5 @@
-"""What a template multiplies: the sizes and operands of mm, addmm, bmm and baddbmm; its tiles, and when one launch pays.
+"""What a template multiplies: sizes and operands of mm, addmm, bmm, baddbmm, of float8 with scales and of groups; its tiles,
+and when one launch pays.
 
 Products of float32 are as precise as those of eager mode under the setting of the moment of compilation.
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sympy
 import torch
@@ -23,16 +25,22 @@ from inductor_triton.tiling import hint
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
 ADDING = (aten.addmm.default, aten.baddbmm.default)
-MATMULS = (aten.mm.default, aten.bmm.default, *ADDING)
+SCALED, GROUPED = aten._scaled_mm.default, aten._grouped_mm.default
+MATMULS = (aten.mm.default, aten.bmm.default, *ADDING, SCALED, GROUPED)
 LONGEST_EXACT = 4096
 HALVES = (torch.float16, torch.bfloat16)
+EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (*HALVES, torch.float32)
+MOST_GROUPS = 1024
+"""Whose ends a program can look at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """``alpha * left @ right + beta * bias``: sizes ``[batch, m, k] @ [batch, k, n]``, operands in ``dtype``; ``tf32``:
-    those of float32 in fewer bits."""
+    those of float32 in fewer bits. ``scales`` are factors, or one for each row and each column; ``rough``: sums of float8 may
+    stay in the tensor cores, which keep fewer bits than float32. Of groups ``ragged`` is the dim (m, n or k) of which each has
+    a part of its own, up to its element of ``ends``."""
 
     left: View
     right: View
@@ -44,13 +52,34 @@ class Product:
     n: sympy.Expr
     k: sympy.Expr
     dtype: torch.dtype
-    tf32: bool
+    tf32: bool = False
+    scales: tuple[View, ...] = ()
+    rough: bool = False
+    ragged: str = ""
+    ends: View | None = None
+
+    @property
+    def matrices(self) -> sympy.Expr:
+        """How many the result has: groups with parts of its rows or columns share one."""
+        return sympy.Integer(1) if self.ragged in ("m", "n") else self.batch
 
 
 def product_of(template: Template) -> Product | None:
     """The product; None where the template is of another kind or its operands are no floats of 16 or 32 bits, or where a
     sum of all bits is so long that one after the other is less precise than the library's parts."""
-    if template.op not in MATMULS or not all(isinstance(arg, View) for arg in template.args):
+    if template.op not in MATMULS:
+        return None
+    known = template.op._schema.arguments
+    given = {arg.name: arg.default_value for arg in known} | dict(zip((arg.name for arg in known), template.args))
+    find = {SCALED: _scaled, GROUPED: _grouped}.get(template.op, _plain)
+    found = find(template, given | dict(template.kwargs))
+    operands = () if found is None else (found.left.buffer, found.right.buffer)
+    return found if all(name in operands for name, _ in template.prologues) else None
+
+
+def _plain(template: Template, given: dict[str, Any]) -> Product | None:
+    """mm, addmm, bmm and baddbmm."""
+    if not all(isinstance(arg, View) for arg in template.args):
         return None
     args: list[View] = list(template.args)  # type: ignore[arg-type]
     bias = args.pop(0) if template.op in ADDING else None
@@ -58,18 +87,50 @@ def product_of(template: Template) -> Product | None:
     dtypes = {dtype_of(template, left), dtype_of(template, right)}
     if len(dtypes) != 1 or not dtypes <= set(DTYPES):
         return None
-    scale = {name: value for name, value in template.kwargs}
-    if not all(isinstance(value, int | float) for value in scale.values()):
+    alpha, beta = given.get("alpha", 1), given.get("beta", 1)
+    if not all(isinstance(value, int | float) for value in (alpha, beta)):
         return None
     *batch, m, k = left.shape
     dtype = dtypes.pop()
     tf32 = dtype is torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32" and _in_sixteens((left, right), 4)
     if dtype is torch.float32 and not tf32 and hint(template, k) > LONGEST_EXACT:
         return None
+    return Product(left, right, bias, alpha, beta, batch[0] if batch else sympy.Integer(1), m, right.shape[-1], k, dtype, tf32)
+
+
+def _scaled(template: Template, given: dict[str, Any]) -> Product | None:
+    """Matrices of float8 with a factor each, or with one for each row of the left and each column of the right."""
+    left, right, bias = given["self"], given["mat2"], given["bias"]
+    scales: tuple[View, View] = given["scale_a"], given["scale_b"]
+    (m, k), n = left.shape, right.shape[1]
+    dtypes = [dtype_of(template, left), dtype_of(template, right)]
+    by_one = all(size == 1 for scale in scales for size in scale.shape)
+    by_row = [tuple(scale.shape) for scale in scales] == [(m, 1), (1, n)]
+    if not (by_one or by_row) or any(dtype_of(template, scale) is not torch.float32 for scale in scales):
+        return None
+    result = next(b.dtype for b in template.epilogue.kernel.buffers if b.name == template.epilogue.buffer)
+    if not {*dtypes} <= {*EIGHTHS} or result in EIGHTHS or given["scale_result"] is not None:
+        return None
     return Product(
-        left, right, bias, scale.get("alpha", 1), scale.get("beta", 1), batch[0] if batch else sympy.Integer(1),  # type: ignore[arg-type]
-        m, right.shape[-1], k, dtype, tf32,
-    )  # fmt: skip
+        left, right, bias, 1, 1, sympy.Integer(1), m, n, k, dtypes[0], scales=scales, rough=bool(given["use_fast_accum"])
+    )
+
+
+def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
+    """Products side by side, of which all have a part of the rows, of the columns or of the sum; or a batch of them."""
+    left, right, ends = given["self"], given["mat2"], given["offs"]
+    dtypes = {dtype_of(template, left), dtype_of(template, right)}
+    if len(dtypes) != 1 or not dtypes <= {*HALVES} or given["bias"] is not None:
+        return None
+    batch, ragged = left.shape[0], ""
+    if ends is not None:
+        batch = ends.shape[0]
+        groups = integer(batch)
+        if groups is None or not 1 < groups <= MOST_GROUPS:
+            return None
+        ragged = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}[len(left.shape), len(right.shape)]
+    m, k = left.shape[-2:]
+    return Product(left, right, None, 1, 1, batch, m, right.shape[-1], k, dtypes.pop(), ragged=ragged, ends=ends)
 
 
 def dtype_of(template: Template, view: View) -> torch.dtype:
@@ -94,15 +155,16 @@ ROW_BYTES = 128
 
 
 def sizes_of(template: Template, product: Product) -> tuple[int, int, int, int]:
-    """Batch, m, n and k of the example call."""
-    return tuple(hint(template, expr) for expr in (product.batch, product.m, product.n, product.k))  # type: ignore[return-value]
+    """Matrices, m, n and k of the example call, where the groups of a sum have the same part of it."""
+    k = hint(template, product.k) // (int(product.batch) if product.ragged == "k" else 1)
+    return hint(template, product.matrices), hint(template, product.m), hint(template, product.n), k
 
 
 def unprofitable(template: Template, product: Product) -> str:
     """Why cuBLAS and pointwise kernels are likely to be as fast; empty where one launch is faster by a clear margin."""
     _, m, n, k = sizes_of(template, product)
     stores = sum(step.op == "store" for body in template.epilogue.kernel.bodies for step in body.instructions)
-    if product.dtype not in HALVES:
+    if product.dtype is torch.float32:
         return "products of float32 gain where they are measured to"
     if template.op is CONVOLUTION:
         return _unprofitable_convolution(template, product, stores)
@@ -131,7 +193,7 @@ def matmul_config(template: Template) -> Config:
     """Tiles without measuring."""
     found = product_of(template)
     assert found is not None
-    if found.dtype in HALVES or found.tf32:
+    if found.dtype is not torch.float32 or found.tf32:
         return replace(_tiles(template, found), tf32=found.tf32)
     return Config(x=64, y=64, r=16, num_warps=4, num_stages=3)
 
@@ -150,7 +212,8 @@ def _tiles(template: Template, found: Product) -> Config:
         columns = 256 if tiles(128, 256) >= 2 * MULTIPROCESSORS and n > LONG_SUM else 128
         written = {buffer.name: buffer.dtype.itemsize for buffer in template.buffers if buffer.role != "in"}
         stages = 4 if sum(written.values()) <= 2 else 3  # results are staged in shared memory too
-        return Config(x=columns, y=128, r=step, num_warps=8, num_stages=stages, grid=even_grid(tiles(128, columns)), tma=True)
+        grid = MULTIPROCESSORS if found.ragged else even_grid(tiles(128, columns))
+        return Config(x=columns, y=128, r=step, num_warps=8, num_stages=stages, grid=grid, tma=True)
     return Config(x=128, y=128, r=step, num_warps=8, num_stages=3)
 
 
@@ -158,6 +221,11 @@ def even_grid(tiles: int) -> int:
     """Programs that walk over tiles: no more than it takes to be done as soon, so that all have as many and share operands
     longer. On an H200 128 programs for 1024 tiles take 364 us, 132 take 371."""
     return -(-tiles // -(-tiles // MULTIPROCESSORS))
+
+
+def _matrix_size(view: View) -> sympy.Expr:
+    """Elements from one matrix of a batch to the next where they follow one another."""
+    return max(size * step for size, step in zip(view.shape[1:], view.stride[1:]))  # type: ignore[type-var]
 
 
 def _step(k: int, most: int) -> int:
@@ -168,10 +236,15 @@ def _step(k: int, most: int) -> int:
 
 
 def has_descriptors(template: Template, product: Product) -> bool:
-    """Whether both operands are matrices in memory that the copy engine can read: static, rows of whole 16 bytes."""
-    if product.batch != 1 or template.prologues or template.sizes:
+    """Whether both operands are matrices in memory that the copy engine can read: static, rows of whole 16 bytes. The matrices
+    of groups have to follow one another, and steps of the sum not to go beyond them."""
+    if product.matrices != 1 or template.prologues or template.sizes:
         return False
     for view in (product.left, product.right):
-        if 1 not in view.stride or len(view.shape) != 2 or not _in_sixteens((view,), product.dtype.itemsize):
+        if 1 not in view.stride[-2:] or not _in_sixteens((view,), product.dtype.itemsize):
             return False
+        if len(view.shape) == 3 and (not product.ragged or view.stride[0] != _matrix_size(view)):
+            return False
+    if product.ragged and int(product.k) * product.dtype.itemsize % ROW_BYTES:
+        return False
     return not any(step.op == "indirect" for body in template.epilogue.kernel.bodies for step in body.instructions)
