@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from integration_tests.repros.backend import compiled
@@ -45,3 +46,20 @@ def test_windows_added_up_that_repeat_themselves(tmp_path) -> None:
     invert = lambda s, w: torch.istft(s, 8, 2, window=w)  # noqa: E731
     (result,) = compiled(invert, (spectrum, window), tmp_path)(spectrum, window)
     torch.testing.assert_close(result, invert(spectrum, window))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_products_of_groups_pad_their_rows(tmp_path, dtype) -> None:
+    ends = torch.tensor([8, 8, 40], dtype=torch.int32)
+    pairs = [
+        (torch.randn(40, 16), torch.randn(3, 13, 16).mT, ends),
+        (torch.randn(3, 24, 16), torch.randn(40, 16).mT, ends),
+        (torch.randn(24, 40), torch.randn(13, 40).mT, ends),
+        (torch.randn(3, 24, 16), torch.randn(3, 13, 16).mT, None),
+    ]
+    for a, b, along in pairs:
+        inputs = (a.to(dtype), b.to(dtype), *([] if along is None else [along]))
+        (result,) = compiled(torch._grouped_mm, inputs, tmp_path)(*inputs)
+        expected = torch._grouped_mm(*inputs)
+        torch.testing.assert_close(result, expected)
+        assert result.stride() == expected.stride()

@@ -80,10 +80,13 @@ class DeviceBench:
             self._operands = None
             largest = _smallest_indirect(kernel)
             ends = _ends_of_groups(kernel)
-            self._operands = kernel, [
-                ends[b.name] if b.name in ends else _random(hint(kernel, b.numel), b.dtype, largest)  # type: ignore[arg-type]
-                for b in kernel.buffers
-            ]
+            self._operands = (
+                kernel,
+                [
+                    ends[b.name] if b.name in ends else _random(hint(kernel, b.numel), b.dtype, largest)  # type: ignore[arg-type]
+                    for b in kernel.buffers
+                ],
+            )
         return self._operands[1]
 
 

@@ -120,8 +120,8 @@ def _grouped(template: Template, given: dict[str, Any]) -> Product | None:
     """Products side by side, of which all have a part of the rows, of the columns or of the sum; or a batch of them."""
     left, right, ends = given["self"], given["mat2"], given["offs"]
     dtypes = {dtype_of(template, left), dtype_of(template, right)}
-    if len(dtypes) != 1 or not dtypes <= {*HALVES} or given["bias"] is not None:
-        return None
+    if len(dtypes) != 1 or not dtypes <= {*HALVES} or given["bias"] is not None or not _in_sixteens((left, right), 2):
+        return None  # the library has an error for rows that are not aligned
     batch, ragged = left.shape[0], ""
     if ends is not None:
         batch = ends.shape[0]
@@ -166,6 +166,8 @@ def unprofitable(template: Template, product: Product) -> str:
     stores = sum(step.op == "store" for body in template.epilogue.kernel.bodies for step in body.instructions)
     if product.dtype is torch.float32:
         return "products of float32 gain where they are measured to"
+    if template.op in (SCALED, GROUPED):
+        return "products of float8 or of groups gain where they are measured to"
     if template.op is CONVOLUTION:
         return _unprofitable_convolution(template, product, stores)
     if not has_descriptors(template, product) or product.left.stride[1] != 1 or product.right.stride[0] != 1:

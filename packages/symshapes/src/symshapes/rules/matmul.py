@@ -1,4 +1,4 @@
-"""Matrix products: contiguous results; inner sizes must agree."""
+"""Matrix products: contiguous results, of groups with rows of whole 16 bytes; inner sizes must agree."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .registry import RuleTable
 
 aten = torch.ops.aten
 RULES = RuleTable()
+GROUPED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def _agree(mode: Any, func: Any, operands: tuple, rank: int) -> bool:
@@ -46,3 +47,27 @@ def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if not 1 <= bias.dim() <= 2 or not all(require_equal(mode.shape_env, x, y) for x, y in zip(bias.shape[::-1], sizes[::-1])):
         return NotImplemented
     return _product(mode, a, b)
+
+
+@RULES.register("_grouped_mm")
+def grouped_mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The meta kernel, which says what is wrong with others, takes bfloat16 only and pads no rows in builds without CUDA."""
+    a, b, ends, bias, dtype = (*args, *[None] * (5 - len(args)))
+    ends, bias, dtype = kwargs.get("offs", ends), kwargs.get("bias", bias), kwargs.get("out_dtype", dtype)
+    if not all(is_fake(x) and x.fake_mode is mode and x.dim() in (2, 3) for x in (a, b)) or bias is not None:
+        return NotImplemented
+    of_one = a.dtype is b.dtype and a.dtype in GROUPED_DTYPES and a.fake_device == b.fake_device and dtype in (None, a.dtype)
+    if not of_one or (ends is None) != (a.dim() == b.dim() == 3):
+        return NotImplemented
+    if ends is not None and not (is_fake(ends) and ends.dtype is torch.int32 and ends.dim() == 1):
+        return NotImplemented
+    pairs = [(a.shape[-1], b.shape[-2])]
+    pairs += [(x.shape[0], b.shape[0] if ends is None else ends.shape[0]) for x in (a, b) if x.dim() == 3]
+    if not all(require_equal(mode.shape_env, x, y) for x, y in pairs):
+        return NotImplemented
+    m, n, whole = a.shape[-2], b.shape[-1], 16 // a.dtype.itemsize
+    row = (n + whole - 1) // whole * whole
+    if a.dim() != b.dim():
+        return mode.empty((m, n), (row, 1), dtype=a.dtype, device=a.fake_device)
+    groups = a.shape[0] if ends is None else ends.shape[0]
+    return mode.empty((groups, m, n), (m * row, row, 1), dtype=a.dtype, device=a.fake_device)
