@@ -120,14 +120,21 @@ class Source(ABC):
 
 @hashed_once
 @dataclass(frozen=True)
-class LocalSource(Source):
-    """An argument of the frame as it was passed; in a resume function a cell variable is the raw cell."""
+class VariableSource(Source):
+    """A variable that the frame can name; ``text`` shows it."""
 
     variable: str
+    text: ClassVar[str]
 
     @property
     def name(self) -> str:
-        return f"L[{self.variable!r}]"
+        return self.text.format(self.variable)
+
+
+class LocalSource(VariableSource):
+    """An argument of the frame as it was passed; in a resume function a cell variable is the raw cell."""
+
+    text = "L[{!r}]"
 
     def resolve(self, locals, globals, builtins, closure) -> Any:
         return locals[self.variable]
@@ -136,16 +143,10 @@ class LocalSource(Source):
         emitter.load_argument(self.variable)
 
 
-@hashed_once
-@dataclass(frozen=True)
-class GlobalSource(Source):
+class GlobalSource(VariableSource):
     """A variable of the function's globals."""
 
-    variable: str
-
-    @property
-    def name(self) -> str:
-        return f"G[{self.variable!r}]"
+    text = "G[{!r}]"
 
     def resolve(self, locals, globals, builtins, closure) -> Any:
         return globals[self.variable]
@@ -154,22 +155,40 @@ class GlobalSource(Source):
         emitter.load_global(self.variable)
 
 
-@hashed_once
-@dataclass(frozen=True)
-class BuiltinSource(Source):
+class BuiltinSource(VariableSource):
     """A name that is not in the function's globals but in its built-ins; guards check both."""
 
-    variable: str
-
-    @property
-    def name(self) -> str:
-        return f"B[{self.variable!r}]"
+    text = "B[{!r}]"
 
     def resolve(self, locals, globals, builtins, closure) -> Any:
         return builtins[self.variable]
 
     def emit(self, emitter: SourceEmitter) -> None:
         emitter.load_global(self.variable)
+
+
+class ClosureSource(VariableSource):
+    """The contents of a free variable's cell."""
+
+    text = "C[{!r}].cell_contents"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return closure[self.variable].cell_contents
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_deref(self.variable)
+
+
+class ClosureCellSource(VariableSource):
+    """The cell itself of a free variable."""
+
+    text = "C[{!r}]"
+
+    def resolve(self, locals, globals, builtins, closure) -> Any:
+        return closure[self.variable]
+
+    def emit(self, emitter: SourceEmitter) -> None:
+        emitter.load_closure(self.variable)
 
 
 @hashed_once
@@ -188,42 +207,6 @@ class NamespaceSource(Source):
 
     def emit(self, emitter: SourceEmitter) -> None:
         raise TypeError("a namespace is not a value")
-
-
-@hashed_once
-@dataclass(frozen=True)
-class ClosureSource(Source):
-    """The contents of a free variable's cell."""
-
-    variable: str
-
-    @property
-    def name(self) -> str:
-        return f"C[{self.variable!r}].cell_contents"
-
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return closure[self.variable].cell_contents
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_deref(self.variable)
-
-
-@hashed_once
-@dataclass(frozen=True)
-class ClosureCellSource(Source):
-    """The cell itself of a free variable."""
-
-    variable: str
-
-    @property
-    def name(self) -> str:
-        return f"C[{self.variable!r}]"
-
-    def resolve(self, locals, globals, builtins, closure) -> Any:
-        return closure[self.variable]
-
-    def emit(self, emitter: SourceEmitter) -> None:
-        emitter.load_closure(self.variable)
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ from bytecode_dynamo.variables.userobject import UserObjectVariable
 from . import torch_functions
 from .construct_wrapper import WrapperDraft, finish_wrapper
 from .python import text_rule
-from .registry import apply_rule, evaluates_call
+from .registry import apply_rule, evaluates_call, written_as
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -400,10 +400,6 @@ for _function in (
     constructs(_function)(_eager_iterator(_function))  # pyright: ignore[reportArgumentType]
 
 
-def _polyfill(function: Callable[..., Any]) -> Constructor:
-    return lambda ctx, *args, **named: ctx.polyfill(function, args, named)
-
-
 for _name in (
     "cycle",
     "takewhile",
@@ -417,7 +413,7 @@ for _name in (
     "groupby",
 ):
     if hasattr(itertools, _name):
-        constructs(getattr(itertools, _name))(_polyfill(getattr(polyfills, _name)))
+        constructs(getattr(itertools, _name))(written_as(getattr(polyfills, _name)))
 
 
 constructs(types.MappingProxyType)(lambda ctx, mapping: ProxyVariable(mapping))

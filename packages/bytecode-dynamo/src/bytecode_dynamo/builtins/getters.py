@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable
 
 from .construct import Constructor, constructs
 
@@ -42,9 +43,7 @@ class GetterVariable(VariableTracker):
         return owner
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(self.cls)
-        gen.push_all((*self.args, *(value for _, value in self.keywords)))
-        gen.emitter.call(len(self.args) + len(self.keywords), [name for name, _ in self.keywords])
+        gen.call(ConstantVariable(self.cls), self.args, self.keywords)
 
 
 def _make_getter(cls: type) -> Constructor:

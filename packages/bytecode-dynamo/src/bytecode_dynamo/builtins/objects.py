@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bytecode_dynamo import groups, polyfills
 from bytecode_dynamo.effects import MISSING
@@ -13,7 +13,7 @@ from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
 from . import operators
-from .registry import evaluates_call
+from .registry import evaluates_call, written_as
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -88,7 +88,7 @@ def exception_own_str(ctx: Context, error: Value) -> Value:
     return ctx.fold(lambda *args: str(error.python_type()(*args)), ctx.get_attr(error, "args").unpack(ctx), {})
 
 
-evaluates_call(BaseExceptionGroup.__str__)(lambda ctx, error: ctx.polyfill(polyfills.describe_group, [error], {}))
+evaluates_call(BaseExceptionGroup.__str__)(written_as(polyfills.describe_group))
 
 
 @evaluates_call(BaseException.__repr__)
@@ -97,12 +97,8 @@ def exception_repr(ctx: Context, error: Value) -> Value:
     return ConstantVariable(f"{error.python_type().__name__}({', '.join(args)})")
 
 
-def _polyfill(rule: Any) -> Any:
-    return lambda ctx, *args: ctx.polyfill(rule, args, {})
-
-
 for _name in ("split", "subgroup", "derive"):
-    evaluates_call(getattr(BaseExceptionGroup, _name))(_polyfill(getattr(groups, _name)))
+    evaluates_call(getattr(BaseExceptionGroup, _name))(written_as(getattr(groups, _name)))
 
 
 @evaluates_call(sys.exc_info)

@@ -37,7 +37,7 @@ from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from . import operators
-from .registry import evaluates_call, evaluates_code
+from .registry import evaluates_call, evaluates_code, written_as
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -200,7 +200,7 @@ def reduce_(ctx: Context, function: Value, items: Value, *initial: Value) -> Val
     return functools.reduce(lambda a, b: function.call(ctx, [a, b], {}), values)
 
 
-evaluates_call(functools.cmp_to_key)(lambda ctx, mycmp: ctx.polyfill(polyfills.cmp_to_key, [mycmp], {}))
+evaluates_call(functools.cmp_to_key)(written_as(polyfills.cmp_to_key))
 
 
 # -- numbers and strings --------------------------------------------------------------------------------------------------
@@ -322,12 +322,10 @@ def input_output(ctx: Context, *args: Value, **kwargs: Value) -> None:
 # -- itertools ------------------------------------------------------------------------------------------------------------
 
 
-evaluates_call(itertools.tee)(lambda ctx, *args: ctx.polyfill(polyfills.tee, args, {}))
+evaluates_call(itertools.tee)(written_as(polyfills.tee))
 
 
-@evaluates_call(collections._count_elements)  # pyright: ignore[reportAttributeAccessIssue]
-def count_elements(ctx: Context, *args: Value) -> Value:
-    return ctx.polyfill(polyfills.count_elements, args, {})
+evaluates_call(collections._count_elements)(written_as(polyfills.count_elements))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _state(ctx: Context, value: Value) -> Value:
@@ -342,7 +340,7 @@ def namespace_eq(ctx: Context, left: Value, right: Value) -> Value:
     return operators.compare(ctx, "==", _state(ctx, left), _state(ctx, right))
 
 
-evaluates_call(types.SimpleNamespace.__repr__)(lambda ctx, value: ctx.polyfill(polyfills.describe_namespace, [value], {}))
+evaluates_call(types.SimpleNamespace.__repr__)(written_as(polyfills.describe_namespace))
 
 
 @evaluates_call(object.__reduce_ex__)

@@ -83,5 +83,10 @@ def apply_rule(function: Any, rule: Rule, ctx: Any, args: Sequence[Any], kwargs:
         raise GraphBreak("BD007", f"{getattr(function, '__name__', function)} with these arguments: {error}") from None
 
 
+def written_as(function: Callable[..., Any]) -> Callable[..., VariableTracker]:
+    """The rule that evaluates a Python function in the place of one that is written in C."""
+    return lambda ctx, *args, **named: ctx.polyfill(function, args, named)
+
+
 FUNCTIONS = FunctionTable()
 evaluates_call = FUNCTIONS.register

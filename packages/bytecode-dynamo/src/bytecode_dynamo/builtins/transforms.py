@@ -19,7 +19,7 @@ from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 
-from .registry import evaluates_call
+from .registry import evaluates_call, written_as
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -129,7 +129,7 @@ for _function in dict.fromkeys((torch.func.vmap, torch.vmap)):
     evaluates_call(_function)(vmap)
 
 
-evaluates_call(torch.func.stack_module_state)(lambda ctx, models: ctx.polyfill(control_flow.stack_module_state, [models], {}))
+evaluates_call(torch.func.stack_module_state)(written_as(control_flow.stack_module_state))
 
 
 @evaluates_call(torch.func.jvp)

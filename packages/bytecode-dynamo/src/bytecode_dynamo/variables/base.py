@@ -215,6 +215,29 @@ class MethodTable(RuleTable[str, MethodImplementation]):
         return rule if rule is not None or self._parent is None else self._parent.find(name)
 
 
+class ContainerVariable(VariableTracker):
+    """A value of a built-in type whose methods are rules of a table."""
+
+    __slots__ = ()
+
+    def methods(self) -> MethodTable:
+        """Methods of the type."""
+        raise NotImplementedError
+
+    def has_method(self, name: str) -> bool:
+        """Whether there is a rule for a method."""
+        return self.methods().find(name) is not None
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return ctx.bound_rule(self, name) if self.has_method(name) else ctx.class_attribute(self, self.python_type(), name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        rule = self.methods().find(name)
+        if rule is None:
+            return self.get_attr(ctx, name).call(ctx, args, kwargs)
+        return ctx.apply_rule(name, rule, [self, *args], kwargs)
+
+
 def no_keywords(kwargs: Kwargs, what: str) -> None:
     """Break the graph when a rule without keyword parameters got some."""
     if kwargs:

@@ -258,7 +258,7 @@ class FloatVariable(SymbolicVariable):
 @tracker_for(*BY_VALUE)
 def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
     if type(value).__flags__ & HEAP_TYPE:
-        return wrap_enum(ctx, value, source) if isinstance(value, enum.Enum) else _wrap_extended(ctx, value, source)
+        return wrap_by_identity(ctx, value, source) if isinstance(value, enum.Enum) else _wrap_extended(ctx, value, source)
     symbolic = ctx.dynamic.number(ctx, value, source)
     if symbolic is not None:
         if type(value) is float:
@@ -284,14 +284,8 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-@tracker_for(*BY_IDENTITY)
+@tracker_for(*BY_IDENTITY, enum.Enum, types.CodeType)
 def wrap_by_identity(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    return ConstantVariable(value, source=source)
-
-
-@tracker_for(enum.Enum)
-def wrap_enum(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.IDENTITY, value)
     return ConstantVariable(value, source=source)
 
@@ -299,12 +293,6 @@ def wrap_enum(ctx: Context, value: Any, source: Source) -> VariableTracker:
 @tracker_for(torch.device)
 def wrap_device(ctx: Context, value: Any, source: Source) -> VariableTracker:
     ctx.guards.require(source, GuardKind.EQUALS, value)
-    return ConstantVariable(value, source=source)
-
-
-@tracker_for(types.CodeType)
-def wrap_code(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
     return ConstantVariable(value, source=source)
 
 

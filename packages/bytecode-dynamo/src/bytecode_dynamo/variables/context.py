@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import types
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class ModeContextVariable(KeyedVariable):
 
     def fresh(self) -> VariableTracker:
         """Another object with the same settings."""
-        raise NotImplementedError
+        return dataclasses.replace(self, key=Identity(self.key.cls), source=None)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         if len(args) != 1 or kwargs:
@@ -216,14 +217,8 @@ class TorchModeVariable(ModeContextVariable):
         ctx.modes.leave(ctx)
         ctx.modes.note_grad(ctx, torch.is_grad_enabled())
 
-    def fresh(self) -> VariableTracker:
-        return TorchModeVariable(Identity(self.key.cls), self.mode, self.settings)
-
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(self.mode.make)
-        for setting in self.settings:
-            gen.load_const(setting)
-        gen.emitter.call(len(self.settings))
+        gen.call_const(self.mode.make, *self.settings)
 
 
 @tracker_for(torch.inference_mode)
@@ -258,9 +253,6 @@ class StrictVariable(ModeContextVariable):
 
     def exit(self, ctx: Context) -> None:
         ctx.modes.set_strict(ctx, ctx.effects.read((self.key, "before")))
-
-    def fresh(self) -> VariableTracker:
-        return StrictVariable(Identity(self.key.cls), self.error)
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.call_const(error_on_graph_break, self.error)
@@ -306,14 +298,8 @@ class LabelVariable(ModeContextVariable):
     def exit(self, ctx: Context) -> None:
         pass
 
-    def fresh(self) -> VariableTracker:
-        return LabelVariable(Identity(self.key.cls), self.args)
-
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(self.key.cls)
-        for arg in self.args:
-            gen.load_const(arg)
-        gen.emitter.call(len(self.args))
+        gen.call_const(self.key.cls, *self.args)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

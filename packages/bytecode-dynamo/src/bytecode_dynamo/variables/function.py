@@ -302,13 +302,7 @@ class PartialVariable(VariableTracker):
             VariableTracker.set_attr(self, ctx, name, value)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.emitter.load_callee_const(functools.partial)
-        gen(self.function)
-        for arg in self.args:
-            gen(arg)
-        for _, value in self.keywords:
-            gen(value)
-        gen.emitter.call(1 + len(self.args) + len(self.keywords), [name for name, _ in self.keywords])
+        gen.call(ConstantVariable(functools.partial), [self.function, *self.args], self.keywords)
 
 
 @tracker_for(functools.partial)

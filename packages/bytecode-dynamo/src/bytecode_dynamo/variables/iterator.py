@@ -53,9 +53,7 @@ class IteratorVariable(KeyedVariable):
 
     def reconstruct(self, gen: Codegen) -> None:
         # What is left is run through now.
-        gen.emitter.load_callee_const(iter)
-        gen.build_tuple(gen.remaining(self))
-        gen.emitter.call(1)
+        gen.call_const(iter, gen.ctx.create_tuple(gen.remaining(self)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,9 +88,7 @@ class ItemsIterator(IteratorVariable):
     def reconstruct(self, gen: Codegen) -> None:
         at = self.position(gen.ctx)
         if self.base is None:
-            gen.emitter.load_callee_const(iter)
-            gen.build_tuple(self.items[at:])
-            gen.emitter.call(1)
+            gen.call_const(iter, gen.ctx.create_tuple(self.items[at:]))
             return
         if gen.ctx.effects.is_changed(self.base.key) or self._mutation(gen.ctx) is not None:
             raise GraphBreak("BD015", f"an iterator over a {self.base.noun} that was changed")

@@ -14,7 +14,7 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
 
 from .attribute import find_special
-from .base import Args, KeyedVariable, Kwargs, LazyVariable, MethodTable, VariableTracker
+from .base import Args, ContainerVariable, KeyedVariable, Kwargs, LazyVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .proxy import ProxyVariable
 from .userobject import UserObjectVariable
@@ -31,7 +31,7 @@ DICT_METHODS = MethodTable()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DictVariable(KeyedVariable):
+class DictVariable(KeyedVariable, ContainerVariable):
     """A dict: the entries are in the effects, under keys with the equality of the values."""
 
     factory: VariableTracker | None = None
@@ -62,9 +62,8 @@ class DictVariable(KeyedVariable):
     def hash_key(self, ctx: Context) -> Hashable:
         return ctx.raise_error(TypeError, f"unhashable type: {self.key.cls.__name__!r}")
 
-    def has_method(self, name: str) -> bool:
-        """Whether there is a rule for a method."""
-        return DICT_METHODS.find(name) is not None
+    def methods(self) -> MethodTable:
+        return DICT_METHODS
 
     def truth(self, ctx: Context) -> bool:
         return bool(self.entries(ctx))
@@ -120,7 +119,7 @@ class DictVariable(KeyedVariable):
         return [ctx.real(key) for key, _ in self.entries(ctx).values()]
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if DICT_METHODS.find(name) is not None:
+        if self.has_method(name):
             return ctx.bound_rule(self, name)
         written = ctx.effects.read((self.key, name))
         if written is not MISSING and written is not DELETED:
@@ -135,12 +134,6 @@ class DictVariable(KeyedVariable):
         if self.key.cls is not collections.OrderedDict or hasattr(collections.OrderedDict, name):
             VariableTracker.set_attr(self, ctx, name, value)
         ctx.effects.write((self.key, name), value)
-
-    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        rule = DICT_METHODS.find(name)
-        if rule is None:
-            return self.get_attr(ctx, name).call(ctx, args, kwargs)
-        return ctx.apply_rule(name, rule, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.build_dict(self)

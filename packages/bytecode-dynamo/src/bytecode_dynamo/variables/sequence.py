@@ -15,7 +15,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ItemSource, Source, hidden_lookup
 
-from .base import Args, Kwargs, LazyVariable, MethodTable, VariableTracker, no_keywords
+from .base import Args, ContainerVariable, Kwargs, LazyVariable, MethodTable, VariableTracker, no_keywords
 from .constant import ConstantVariable
 from .wrap import tracker_for
 
@@ -29,7 +29,7 @@ LIST_METHODS = MethodTable(SEQUENCE_METHODS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SequenceVariable(VariableTracker):
+class SequenceVariable(ContainerVariable):
     """What tuples and lists share; ``items`` is read through :meth:`elements`."""
 
     def elements(self, ctx: Context) -> Items:
@@ -45,7 +45,6 @@ class SequenceVariable(VariableTracker):
         return items
 
     def methods(self) -> MethodTable:
-        """Methods of the type."""
         return SEQUENCE_METHODS
 
     def as_constant(self, ctx: Context) -> Any:
@@ -57,10 +56,6 @@ class SequenceVariable(VariableTracker):
     def as_fake(self, ctx: Context) -> Any:
         return [ctx.real(item).as_fake(ctx) for item in self.elements(ctx)]
 
-    def has_method(self, name: str) -> bool:
-        """Whether there is a rule for a method."""
-        return self.methods().find(name) is not None
-
     def truth(self, ctx: Context) -> bool:
         return bool(self.elements(ctx))
 
@@ -69,17 +64,6 @@ class SequenceVariable(VariableTracker):
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
         return [ctx.real(item) for item in self.elements(ctx)]
-
-    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if self.methods().find(name) is not None:
-            return ctx.bound_rule(self, name)
-        return ctx.class_attribute(self, self.python_type(), name)
-
-    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        rule = self.methods().find(name)
-        if rule is None:
-            return self.get_attr(ctx, name).call(ctx, args, kwargs)
-        return ctx.apply_rule(name, rule, [self, *args], kwargs)
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
         items = self.native(self.elements(ctx))
@@ -158,16 +142,10 @@ class TupleVariable(SequenceVariable):
     def reconstruct(self, gen: Codegen) -> None:
         if self.cls is tuple:
             gen.build_tuple(self.items)
-            return
-        if hasattr(self.cls, "_fields"):
-            gen.emitter.load_callee_const(tuple.__new__)
-            gen.load_const(self.cls)
-            gen.build_tuple(self.items)
-            gen.emitter.call(2)
-            return
-        gen.emitter.load_callee_const(self.cls)
-        gen.build_tuple(self.items)
-        gen.emitter.call(1)
+        elif hasattr(self.cls, "_fields"):
+            gen.call_const(tuple.__new__, self.cls, TupleVariable(self.items))
+        else:
+            gen.call_const(self.cls, TupleVariable(self.items))
 
 
 def _field_index(ctx: Context, cls: type, name: str) -> int | None:

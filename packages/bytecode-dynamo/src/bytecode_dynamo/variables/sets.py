@@ -12,7 +12,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AppliedSource, ItemSource, Source
 
-from .base import Args, KeyedVariable, Kwargs, MethodTable, VariableTracker
+from .base import ContainerVariable, KeyedVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .mapping import LASTING, wrap_key
 from .userobject import wrap_opaque
@@ -27,7 +27,7 @@ SET_METHODS = MethodTable()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SetVariable(KeyedVariable):
+class SetVariable(KeyedVariable, ContainerVariable):
     """A set or frozenset: key -> tracker in the effects."""
 
     def members(self, ctx: Context) -> dict[Hashable, VariableTracker]:
@@ -42,9 +42,8 @@ class SetVariable(KeyedVariable):
             return ctx.raise_error(TypeError, "unhashable type: 'set'")
         return frozenset(self.members(ctx))
 
-    def has_method(self, name: str) -> bool:
-        """Whether there is a rule for a method."""
-        return SET_METHODS.find(name) is not None
+    def methods(self) -> MethodTable:
+        return SET_METHODS
 
     def truth(self, ctx: Context) -> bool:
         return bool(self.members(ctx))
@@ -73,17 +72,6 @@ class SetVariable(KeyedVariable):
     def unpack_lazy(self, ctx: Context) -> list[VariableTracker]:
         """The elements now."""
         return self.unpack(ctx)
-
-    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if SET_METHODS.find(name) is not None:
-            return ctx.bound_rule(self, name)
-        return ctx.class_attribute(self, self.key.cls, name)
-
-    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
-        rule = SET_METHODS.find(name)
-        if rule is None:
-            return self.get_attr(ctx, name).call(ctx, args, kwargs)
-        return ctx.apply_rule(name, rule, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.build_set(self)
