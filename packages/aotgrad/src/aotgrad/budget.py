@@ -52,7 +52,10 @@ def partition_within(joint: Joint | JointView, budget: float) -> Partition:
 
 
 def memory_pareto(joint: Joint | JointView, points: int = 8) -> tuple[Choice, ...]:
-    """What a program's activations can be traded for: saved bytes against recompute cost, by falling bytes."""
+    """What a program's activations can be traded for: saved bytes against recompute cost, by falling bytes.
+
+    What ``partition_min_cut`` chooses, and what is best at each of ``points`` prices of memory; equal choices once.
+    """
     view = joint if isinstance(joint, JointView) else JointView.of(joint)
     base = partition_min_cut(view)
     cut = MinCut(view, _LONG_CHAIN, heavy=True)

@@ -249,7 +249,10 @@ def run(fn: Callable[..., Any]) -> Callable[..., Any]:
 def explain(
     fn: Callable[..., Any], *, backend: str | Backend = "eager", dynamic: bool | None = None
 ) -> Callable[..., Explanation]:
-    """``explain(fn)(*args)`` calls ``fn`` with capture and says what was captured and why graphs ended."""
+    """``explain(fn)(*args)`` calls ``fn`` with capture and says what was captured and why graphs ended.
+
+    ``backend`` and ``dynamic`` as ``optimize`` takes them. Nothing that was captured before is used.
+    """
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         found: list[Captured] = []

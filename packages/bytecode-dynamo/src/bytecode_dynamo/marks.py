@@ -12,7 +12,7 @@ from .errors import UserError
 
 
 def mark_dynamic(t: torch.Tensor, dim: int | Iterable[int], *, min: int | None = None, max: int | None = None) -> None:
-    """Make dimensions symbolic from the first capture on, within inclusive bounds.
+    """Make dimensions symbolic from the first capture on, with sizes from ``min`` to ``max`` (both included; None: any).
 
     The capture raises UserError, with the line that asked, when the program needs one certain size.
     Raises IndexError for a dimension that ``t`` does not have, UserError for bounds that exclude the size.

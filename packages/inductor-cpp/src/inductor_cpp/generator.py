@@ -64,6 +64,9 @@ def compile_graph(
     options: Options | None = None,
     on_artifact: Callable[[str, str], None] | None = None,
 ) -> HostProgram:
-    """``loopir.compile_graph`` with this generator for the CPU: an ATen graph (C2) or prim graph (C3) to a callable."""
+    """``loopir.compile_graph`` with this generator for the CPU: an ATen graph (C2) or prim graph (C3) to a callable.
+
+    ``store``, ``options`` and ``on_artifact`` as there. Raises BuildError with the compiler's output.
+    """
     codegens = {"cpu": CppCodeGenerator()}
     return loopir.compile_graph(gm, example_inputs, codegens=codegens, store=store, options=options, on_artifact=on_artifact)

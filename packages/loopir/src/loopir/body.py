@@ -230,7 +230,10 @@ Substitution = Mapping[sympy.Symbol, sympy.Expr]
 def replay(
     instructions: Iterable[Instruction], ops: OpsHandler[T], substitution: Substitution, values: dict[str, T] | None = None
 ) -> dict[str, T]:
-    """Runs recorded instructions under ``ops`` with loop symbols replaced; returns the value of every result name."""
+    """Runs recorded instructions under ``ops`` with loop symbols replaced; returns the value of every result name.
+
+    ``substitution`` gives expressions for symbols; ``values`` those of earlier bodies by name; they are returned, too.
+    """
     values = {} if values is None else values
     symbols = dict(substitution)
     for step in instructions:

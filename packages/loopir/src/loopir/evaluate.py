@@ -271,7 +271,8 @@ def _roundings(step: Instruction, terms: int) -> int:
 def evaluate_kernel(
     kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = (), rounding: Rounding | None = None
 ) -> None:
-    """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel would.
+    """Runs ``kernel`` on ``tensors`` (in ``kernel.buffers`` order) in place, as a built kernel would; ``sizes`` follow
+    ``kernel.sizes``.
 
     ``rounding`` is applied to the floating result of every operation, as often as it rounds at least, and to the terms of sums
     and products, and additions to a place go in any order: with one that errs by an ULP, results differ by what any order of

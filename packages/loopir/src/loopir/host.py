@@ -37,7 +37,7 @@ CONTIGUOUS_RESULT = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "
 
 
 def generate(program: Program, codegens: Mapping[str, CodeGenerator]) -> list[KernelSource]:
-    """The source of every kernel of a program, by the generator of its device."""
+    """The source of every kernel of a program, in order, by the generator of its device type."""
     return [_generate(_codegen(codegens, kernel.device), kernel) for kernel in program.kernels]
 
 
@@ -126,7 +126,10 @@ def op_name(op: Callable[..., object]) -> str:
 def build_host(
     program: Program, sources: Sequence[KernelSource], codegens: Mapping[str, CodeGenerator], store: ArtifactStore
 ) -> HostProgram:
-    """Builds the kernels (all of one device together) and the host function around them. Raises BuildError."""
+    """Builds the kernels (all of one device together) and the host function around them. Raises BuildError.
+
+    ``sources`` are those of ``generate``, ``codegens`` the generators by device type; built libraries are kept in ``store``.
+    """
     devices = dict.fromkeys(kernel.device for kernel in program.kernels)
     linked = cut_runs(program, [device for device in devices if isinstance(_codegen(codegens, device), LinksRuns)])
     launchers: dict[str, Callable[..., None]] = {}

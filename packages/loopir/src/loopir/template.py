@@ -58,7 +58,7 @@ class Template:
 
 
 def evaluate_template(template: Template, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
-    """Runs ``template`` on ``tensors`` (in ``template.buffers`` order) in place, stage by stage."""
+    """Runs ``template`` on ``tensors`` (in ``template.buffers`` order) and ``sizes`` (likewise) in place, stage by stage."""
     known: dict[str, torch.Tensor | int] = {s.name: v for s, v in zip(template.sizes, sizes, strict=True)}  # type: ignore[attr-defined]
     memory = {declared.name: tensor for declared, tensor in zip(template.buffers, tensors, strict=True)}
     for name, stage in template.prologues:

@@ -55,7 +55,10 @@ def fake_from_real(
 
 
 def fake_wrapper(mode: FakeTensorMode, t: torch.Tensor, source: str = "") -> torch.Tensor:
-    """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and leaf-ness of ``t``."""
+    """The fake of a tensor of a wrapper subclass: the class around fakes, with requires_grad and leaf-ness of ``t``.
+
+    ``source`` names ``t`` in guards, as in ``FakeTensorMode.from_real``.
+    """
     return with_history(mode, map_inner(lambda inner: fake_from_real(mode, inner, source=source), t), t)
 
 

@@ -18,7 +18,10 @@ class _Forward:
 
 
 class LazyGraphModule(GraphModule):
-    """Generating code costs several times what building the graph does, and compilers never run it."""
+    """A GraphModule whose code is generated when it is first asked for.
+
+    That costs several times what building the graph does, and compilers never run it.
+    """
 
     forward: Any = _Forward()
     lazy_module: Any

@@ -90,7 +90,10 @@ def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None) -> s
 
 
 def current_user_line(skip: Callable[[str], bool] | None = None) -> str:
-    """``File "...", line N, in name: source`` of the innermost frame outside this package and torch, or ''."""
+    """``File "...", line N, in name: source`` of the innermost frame outside this package and torch, or ''.
+
+    ``skip`` says of a file name whether its frames are left out, too.
+    """
     frame = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename

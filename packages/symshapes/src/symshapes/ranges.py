@@ -86,7 +86,7 @@ def _power(base: Interval, exponent: Any) -> Interval:
 
 
 def bound(expr: Any, symbol_bound: Callable[[sympy.Symbol], Interval]) -> Interval:
-    """Bounds of a numeric expression, given bounds of its symbols. Unknown functions are unbounded."""
+    """Bounds of a numeric expression, where ``symbol_bound`` gives those of a symbol. Unknown functions are unbounded."""
     if expr.is_Symbol:
         return symbol_bound(expr)
     if expr.is_Integer or expr.is_Float or expr.is_Rational:

@@ -45,7 +45,7 @@ def map_inner(function: Callable[[Any], torch.Tensor], value: Any, outer: Callab
 
 
 def rebuild(cls: Any, inner: dict[str, torch.Tensor], context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
-    """A tensor of a wrapper subclass."""
+    """A tensor of the wrapper subclass ``cls`` by its ``__tensor_unflatten__``; ``inner``: the tensors in it by attribute."""
     return cls.__tensor_unflatten__(inner, context, torch.Size(size) if all(type(s) is int for s in size) else size, stride)
 
 
@@ -119,12 +119,15 @@ class Maker:
 
 
 def wrap_inner(inner: Sequence[torch.Tensor], numbers: Sequence[Any], maker: int) -> Any:
-    """What the operator ``WRAP`` makes."""
+    """What the operator ``WRAP`` makes of plain tensors and the ``numbers`` of the wrappers around them.
+
+    ``maker`` is the number of a ``Maker``, which knows the layout.
+    """
     return _makers[maker].make(inner, numbers)
 
 
 def call_wrapper(func: Any, types: Sequence[Any], args: Any, kwargs: Any) -> Any:
-    """What the classes among ``types`` make of an operator: torch has put them in order."""
+    """``func(*args, **kwargs)`` as the first of the wrapper classes in ``types`` says, which torch has put in order."""
     if func is _INNER:
         return getattr(args[0], args[1])
     if func is WRAP:

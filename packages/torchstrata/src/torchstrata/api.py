@@ -85,7 +85,10 @@ def compile_fx(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Sequence[Any]]:
-    """The stack as a graph backend (contract B), without capture: for other front ends. Raises UsageError and CompileError."""
+    """The stack as a graph backend (contract B), without capture: for other front ends.
+
+    ``mode`` and ``options`` as ``compile`` takes them. Raises UsageError for others, CompileError when a layer fails.
+    """
     if not isinstance(graph, torch.fx.GraphModule):
         raise UsageError(f"compile_fx() takes a torch.fx.GraphModule, not {type(graph).__name__}; compile() takes functions")
     return compile_captured(_settings(mode, options), graph, example_inputs)

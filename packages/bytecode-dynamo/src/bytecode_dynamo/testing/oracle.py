@@ -80,7 +80,7 @@ def check_source(
 
 
 def load(text: str, filename: str = "<program>") -> types.ModuleType:
-    """A module of its own from a program's text, whose lines tracebacks show; loaded anew each time."""
+    """A module of its own from a program's text, whose lines tracebacks show under ``filename``; loaded anew each time."""
     name = f"{NAMESPACE}{next(_numbers)}"
     module = sys.modules[name] = types.ModuleType(name)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

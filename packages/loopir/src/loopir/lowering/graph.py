@@ -39,7 +39,7 @@ MAX_RECOMPUTED = 16
 def lower(gm: torch.fx.GraphModule, options: Options | None = None, table: LoweringTable = TABLE) -> LoweredGraph:
     """Lowers a prim graph. Raises :class:`LoweringError` naming the node and the user's line.
 
-    The graph is checked for contract C3 when ``options.check``, and always without ``options``."""
+    The graph is checked for contract C3 when ``options.check``, and always without ``options``. ``table``: the rules."""
     if options is None or options.check:
         check_graph(gm)
     return _GraphLowering(gm, options or Options(), table).run()

@@ -25,7 +25,10 @@ from loopir.verify import check_kernel
 def schedule(
     graph: LoweredGraph, options: Options | None = None, codegens: Mapping[str, CodeGenerator] | None = None
 ) -> Program:
-    """Fuses, orders and places the nodes of a lowered graph. ``codegens`` by device type are asked for templates."""
+    """Fuses, orders and places the nodes of a lowered graph. ``codegens`` by device type are asked for templates.
+
+    ``options``: those that the graph was lowered with. Raises ScheduleError for a defect of this package.
+    """
     options = options or Options()
     graph = replace(graph, nodes=_live_nodes(graph.nodes, graph.outputs), buffers=dict(graph.buffers))
     dag = Dag(graph)

@@ -22,6 +22,7 @@ def assert_matches(
 
     Integers and bool are equal exactly. For floats, ``exact`` is the float64 result, if known: the error against it is at most
     twice that of ``expected`` (at least ``eager_error``), plus ``ulps`` units in the last place of the largest finite element.
+    ``where`` begins the message.
     """
     if not isinstance(expected, torch.Tensor):
         assert actual == expected, f"{where}: {actual} is not {expected}"
@@ -48,7 +49,11 @@ def assert_matches(
 
 
 def check_against_eager(function: Callable[..., Any], *inputs: Any, numerics: str = "fast", **options: Any) -> Any:
-    """Traces ``function``, decomposes, checks C3, evaluates, and compares with eager. Returns the prim graph."""
+    """Traces ``function(*inputs)``, decomposes, checks C3, evaluates, and compares with eager. Returns the prim graph.
+
+    ``numerics`` and ``options`` as ``primops.decompose`` takes them. The rule is ``assert_matches``, with eager's results in
+    float64 where ``function`` has them; raises AssertionError.
+    """
     gm = trace(function, *inputs)
     prim_graph = decompose(gm, numerics=numerics, **options)
     check_prims(prim_graph)
