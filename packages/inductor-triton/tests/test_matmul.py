@@ -125,6 +125,13 @@ def test_descriptors_and_a_persistent_grid(monkeypatch, dtype, m, n, columns, tr
     assert binary.ptx.count(".param .u64 .ptr") == compile_variant(part, aligned, 90).ptx.count(".param .u64 .ptr")
 
 
+@pytest.mark.parametrize("by_engine", [False, True])
+def test_columns_that_fill_halves_of_tiles(monkeypatch, by_engine):
+    config = Config(x=256, y=64, r=32, num_warps=4, num_stages=3, grid=3 if by_engine else 0, tma=by_engine)
+    monkeypatch.setattr(autotune, "matmul_config", lambda template: config)
+    check(lambda x, w, b: F.linear(x, w, b).relu().float() * 2, random(100, 64), random(384, 64), random(384))
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_the_sum_in_parts(monkeypatch, parts):
     config = Config(x=32, y=16, r=16, num_stages=3, split=parts)
@@ -401,3 +408,34 @@ def test_sources_of_float8_and_groups(golden):
     first = check(scaled, eighth(64, 64), eighth(64, 64).t(), torch.rand(64, 1), torch.rand(1, 64))
     second = check(grouped, operand((200, 48), False), operand((5, 48, 72), True), part_ends(200))
     golden(first[0].text + second[0].text)
+
+
+@DTYPES
+@pytest.mark.parametrize("n", [8, 60, 128, 200])
+def test_rows_are_reduced_after_the_product(dtype, n):
+    x, w, b = random(70, 48, dtype=dtype), random(n, 48, dtype=dtype), random(n, dtype=dtype)
+    (source,) = check(lambda x, w, b: torch.softmax(F.linear(x, w, b), -1), x, w, b)
+    assert source.text.count("tl.dot(") == 1
+    for capability in (80, 90):
+        compile_ptx(source, capability)
+    check(lambda x, w, b: F.layer_norm(F.linear(x, w), (n,), b, b), x, w, b, tolerance=3e-2)
+    check(lambda x, w, b: F.rms_norm(F.linear(x, w, b) + 1, (n,)), x, w, b)
+
+
+def test_row_results_beside_the_product():
+    def fn(x, w):
+        y = torch.relu(x @ w)
+        return y, y.amax(-1), y.float().sum(-1, keepdim=True)
+
+    check(fn, random(2, 35, 48).view(70, 48), random(48, 96))
+    check(lambda x, w: torch.softmax(F.linear(x, w), -1), random(3, 5, 7, 32), random(60, 32))
+    check(lambda a, b: torch.softmax(a @ b, -1), random(4, 40, 32), random(4, 32, 60))
+    check(lambda x, w: (x @ w).sum(), random(64, 32), random(32, 32), templates=0)
+    check(lambda x, w: (x @ w).relu().sum(0), random(64, 32), random(32, 32), templates=0)
+    check(lambda x, w: torch.softmax(x @ w, -1), random(20, 32), random(32, 300), templates=0)
+    check(lambda x, w: torch.softmax(x @ w, -1), torch.randn(40, 32), torch.randn(32, 50), tolerance=1e-5)
+
+
+def test_source_of_rows(golden):
+    (source,) = check(lambda x, w: torch.softmax(F.linear(x, w), -1), random(256, 64), random(60, 64))
+    golden(source.text)

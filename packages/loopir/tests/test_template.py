@@ -96,9 +96,28 @@ def test_memory_of_a_residual_is_taken_over():
     assert "in place" in format_schedule(host.program)
 
 
+def test_rows_are_reduced_in_the_epilogue():
+    def fn(x, w):
+        y = x @ w
+        return y.softmax(-1), y.amax(-1)
+
+    check(fn, torch.randn(8, 16), torch.randn(16, 16), templates=1)
+    check(lambda x, w: F.layer_norm((x @ w).view(2, 4, 2, 8), (2, 8)), torch.randn(8, 16), torch.randn(16, 16), templates=1)
+    check(
+        lambda x, w: (x @ w).view(8, 2, 8).softmax(-1),
+        torch.randn(8, 16),
+        torch.randn(16, 16),
+        templates=0,
+        launches=1,
+        externs=1,
+    )
+
+
 def test_reasons_against_it():
-    host = check(lambda x, w: (x @ w).softmax(-1), torch.randn(8, 16), torch.randn(16, 16), templates=0, launches=1, externs=1)
+    host = check(lambda x, w: x.softmax(-1) @ w, torch.randn(8, 16), torch.randn(16, 16), launches=2)
     assert "a reduction is no part of an operator" in format_schedule(host.program)
+    host = check(lambda x, w: (x @ w).softmax(0), torch.randn(8, 16), torch.randn(16, 16), templates=0, launches=1, externs=1)
+    assert "the loops are no parts of the operator's dims" in format_schedule(host.program)
     host = check(lambda x, w: (x @ w)[:, 2:].sin(), torch.randn(8, 16), torch.randn(16, 16), templates=0, launches=1, externs=1)
     assert "their loops do not align" in format_schedule(host.program)
 

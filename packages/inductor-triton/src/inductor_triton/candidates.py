@@ -90,6 +90,10 @@ def _of_template(template: Template) -> Iterator[Config]:
     assert found is not None
     batch, m, n, k = sizes_of(template, found)
     exact = found.dtype is torch.float32 and not found.tf32
+    if template.epilogue.kernel.reduction:
+        rows = [rows for rows in (16, 32, 64, 128) if rows <= _widest(m)]
+        yield from (replace(base, y=each, num_warps=warps) for each in rows for warps in (4, 8))
+        return
     by_engine = has_descriptors(template, found) and not exact
     for rows, columns, warps, stages in (*SMALL_TILES, *TILES) if min(m, n) <= FEW else TILES:
         if rows > _widest(m) or columns > _widest(n):

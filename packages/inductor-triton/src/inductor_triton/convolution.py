@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 def as_product(template: Template) -> Template:
     """``template`` as one of a matrix product, where it is such a convolution; else as it is."""
-    if template.op is not CONVOLUTION or len(template.result.shape) < 3:
+    if template.op is not CONVOLUTION or len(template.result.shape) < 3 or template.epilogue.kernel.reduction:
         return template
     image, weight, bias, stride, padding, _, transposed, _, groups = template.args
     if not isinstance(image, View) or not isinstance(weight, View) or not (bias is None or isinstance(bias, View)):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
-from loopir import Body, FloorDiv, Instruction, Kernel, KernelBuffer, KernelSource, Range, Template, Value, View
+from loopir import Body, BuildError, FloorDiv, Instruction, Kernel, KernelBuffer, KernelSource, Range, Template, Value, View
 
 from inductor_triton import ops
 from inductor_triton.codegen import assemble, generate_source
@@ -20,9 +20,10 @@ from inductor_triton.groups import Groups, extent_of_tiles
 from inductor_triton.heuristics import Config
 from inductor_triton.indexing import flat_position, integer, product
 from inductor_triton.instructions import emit_instruction
-from inductor_triton.parts import PARTIALS, placed, sum_of_parts
+from inductor_triton.parts import PARTIALS, flat, placed, sum_of_parts
 from inductor_triton.precision import fused_gelu
 from inductor_triton.product import EIGHTHS, HALVES, Product, dtype_of, product_of
+from inductor_triton.reductions import persistent_reduction
 from inductor_triton.spec import ERRORS, INDEX, LaunchSpec, Sequence, launch_spec
 from inductor_triton.tiling import Axis, Tiling
 
@@ -35,41 +36,14 @@ DESCRIPTOR = 128
 LONGEST_ROUGH = 128
 """Products of float8 that are added in the tensor cores before float32 takes the sum, as in the library's."""
 FLOAT8 = {torch.float8_e4m3fn: "tl.float8e4nv", torch.float8_e5m2: "tl.float8e5"}
-LOCALS = frozenset(
-    [
-        "acc",
-        "kbase",
-        "rows",
-        "columns",
-        "program",
-        "tile",
-        "batch",
-        "first",
-        "together",
-        "share",
-        "mfirst",
-        "nfirst",
-        "place",
-        "groups",
-        "ends",
-        "begins",
-        "upto",
-        "left_bits",
-        "right_bits",
-        "left",
-        "right",
-        "left_rows",
-        "right_rows",
-        "m",
-        "n",
-        "k",
-        "j",
-    ]
-    + [f"{dim}{what}" for dim in "mnkj" for what in ("mask", "begin", "end")]
-    + [f"{dim}BLOCK" for dim in "MNKJ"]
-)
-M, N, K, J = "mnkj"
-"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a column of the right."""
+LOCALS = frozenset([
+    "acc", "kbase", "rows", "columns", "program", "tile", "batch", "first", "together", "share", "mfirst", "nfirst", "place",
+    "groups", "ends", "begins", "upto", "left", "right", "left_bits", "right_bits", "left_rows", "right_rows", *"mnkj", "rmask",
+    *(f"{dim}{what}" for dim in "mnkj" for what in ("mask", "begin", "end")), *(f"{dim}BLOCK" for dim in "MNKJ"),
+])  # fmt: skip
+M, N, K, J, R = "mnkjr"
+"""Axes of a block: rows and columns of the result, the sum along a row of the left operand, along a column of the right; the
+columns where rows are reduced after the product."""
 
 
 def generate_matmul(template: Template, config: Config) -> KernelSource:
@@ -78,6 +52,8 @@ def generate_matmul(template: Template, config: Config) -> KernelSource:
     assert found is not None, "refused before"
     if config.split > 1 and PARTIALS not in {buffer.name for buffer in template.buffers}:
         return _with_split_sum(template, found, config)
+    if template.epilogue.kernel.reduction and config.x < int(found.n):
+        raise BuildError(f"{template.name}: rows of {found.n} that are reduced fit no tile of {config.x} columns")
     source = _Source(template, found, config)
     function = source.function()
     text = assemble(template.origins, config, function)
@@ -138,7 +114,7 @@ class _Source:
     engine_stores: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.whole = Emitter(self._kernel((), ()), self._tiling((M, N)))
+        self.whole = Emitter(self._kernel((Body(False, ()),), ()), self._tiling((M, N)))
         self.whole.taken |= LOCALS
         self.whole.names = {k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()}
         stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
@@ -274,10 +250,10 @@ class _Source:
     def _describe_results(self) -> None:
         """Descriptors of the results that are whole matrices: the copy engine writes them while the next tile is computed."""
         kernel = self.template.epilogue.kernel
-        steps, _ = placed(self.template.epilogue, self.template, "")
+        bodies, _ = placed(self.template.epilogue, self.template, "")
         place = flat_position(kernel.ranges)
         buffers = {buffer.name: buffer for buffer in self.template.buffers}
-        for step in steps:
+        for step in flat(bodies):
             if step.op != "store" or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:  # type: ignore[operator]
                 continue
             result = str(step.args[0])
@@ -309,8 +285,7 @@ class _Source:
             masks = " & ".join(f"{dim}mask" for dim in (M, N) if self._masked(dim))
             self.whole.line(f"tl.store({self.whole.name(PARTIALS)} + {place}, acc{f', mask={masks}' if masks else ''})")
             return
-        halves = 2 if self.config.x > WIDEST_EPILOGUE else 1
-        if halves == 1:
+        if self.config.x <= WIDEST_EPILOGUE or self.template.epilogue.kernel.reduction:
             self._epilogue("acc", "", self.config.x)
             return
         width = self.config.x // 2
@@ -323,29 +298,43 @@ class _Source:
             self._epilogue(half, str(number), width, f" + {number * width}" if number else "")
 
     def _epilogue(self, accumulator: str, suffix: str, width: int, offset: str = "") -> None:
-        steps, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
-        steps = fused_gelu(steps, {buffer.name: buffer.dtype for buffer in self.template.buffers})
-        dims = (M, N)
-        emitter = self._stage(self.template.epilogue.kernel, steps, dims, width)
-        self._bind(emitter, self.template.epilogue.kernel.ranges, dims)
+        kernel = self.template.epilogue.kernel
+        dims = (M, R if kernel.reduction else N)
+        if kernel.reduction and self._masked(N):
+            self.whole.line("rmask = nmask")
+        bodies, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
+        dtypes = {buffer.name: buffer.dtype for buffer in self.template.buffers}
+        bodies = [replace(body, instructions=tuple(fused_gelu(list(body.instructions), dtypes))) for body in bodies]
+        steps = flat(bodies)
+        emitter = self._stage(kernel, bodies, dims, width)
+        self._bind(emitter, (*kernel.ranges, *kernel.reduction), dims)
         value = self._with_bias(accumulator, emitter, width)
         loads = {str(step.result) for step in steps if step.op == "load" and step.args[0] == result}
         wide = all(_reads_wide(step, loads) for step in steps)
-        dtype = next(b.dtype for b in self.template.epilogue.kernel.buffers if b.name == self.template.epilogue.buffer)
+        dtype = next(b.dtype for b in kernel.buffers if b.name == self.template.epilogue.buffer)
         term = Term(value, frozenset(dims), torch.float32)
         if not wide and dtype is not torch.float32:
             name = self.whole.fresh("rounded")
             self.whole.line(f"{name} = {ops.cast(value, torch.float32, dtype)}")
             term = Term(name, frozenset(dims), dtype)
-        for step in steps:
-            if str(step.result) in loads:
-                emitter.values[str(step.result)] = term
-            elif step.op == "store" and step.args[0] in self.engine_stores:
-                stored = emitter.operand(step.args[2])
-                text = stored.text if stored.dims == term.dims else emitter.expanded(stored.text, stored.dims, term.dims)
-                self.whole.line(f"{self.engine_stores[str(step.args[0])]}.store([mfirst, nfirst{offset}], {text})")
-            else:
-                emit_instruction(emitter, step)
+        emitter.values |= dict.fromkeys(loads, term)
+        for body in bodies:
+            before = dict(emitter.values)
+            rest = replace(body, instructions=tuple(step for step in body.instructions if str(step.result) not in loads))
+            emitter.full = frozenset(dims if body.inner or not kernel.reduction else (M,))
+            if body.inner:
+                emitter.values = before | persistent_reduction(emitter, rest)
+                continue
+            for step in rest.instructions:
+                self._emit(emitter, step, term, offset)
+
+    def _emit(self, emitter: Emitter, step: Instruction, whole: Term, offset: str) -> None:
+        if step.op != "store" or step.args[0] not in self.engine_stores:
+            emit_instruction(emitter, step)
+            return
+        stored = emitter.operand(step.args[2])
+        text = stored.text if stored.dims == whole.dims else emitter.expanded(stored.text, stored.dims, whole.dims)
+        self.whole.line(f"{self.engine_stores[str(step.args[0])]}.store([mfirst, nfirst{offset}], {text})")
 
     def _with_bias(self, accumulator: str, emitter: Emitter, width: int) -> str:
         """The accumulator with its scales and what addmm adds to it."""
@@ -377,10 +366,10 @@ class _Source:
             base = ("left_bits" if K in dims else "right_bits") if self._is_typed(view) else self.whole.name(view.buffer)
             self.whole.line(f"{name} = {self._load(base, self._position(view, places), dims, zero=self._masked(summed))}")
             return name
-        steps, result = placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
-        emitter = self._stage(stage.kernel, steps, dims, None)
+        bodies, result = placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
+        emitter = self._stage(stage.kernel, bodies, dims, None)
         self._bind(emitter, stage.kernel.ranges, dims)
-        for step in steps:
+        for step in flat(bodies):
             if step.op == "store" and step.args[0] == result:
                 term = emitter.operand(step.args[2])
                 text = term.text if term.dims == frozenset(dims) else emitter.expanded(term.text, term.dims, frozenset(dims))
@@ -409,10 +398,12 @@ class _Source:
         return self._text({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
 
     def _masked(self, dim: str) -> bool:
-        if self.product.ragged == (K if dim == J else dim):
-            return True
-        extent = integer({M: self.product.m, N: self.product.n}.get(dim, self.product.k))
-        return extent is None or extent % {M: self.config.y, N: self.config.x}.get(dim, self.config.r) != 0
+        dim = {J: K, R: N}.get(dim, dim)
+        extent, block = {
+            M: (self.product.m, self.config.y), N: (self.product.n, self.config.x), K: (self.product.k, self.config.r)
+        }[dim]  # fmt: skip
+        number = integer(extent)
+        return dim == self.product.ragged or number is None or number % block != 0
 
     def _position(self, view: View, names: collections.abc.Sequence[str | None]) -> str:
         terms = [self._text(view.offset)] if view.offset != 0 else []
@@ -441,13 +432,14 @@ class _Source:
     # Emitters of stages, which share names and lines
 
     def _stage(
-        self, kernel: Kernel, steps: collections.abc.Sequence[Instruction], dims: tuple[str, str], width: int | None
+        self, kernel: Kernel, bodies: collections.abc.Sequence[Body], dims: tuple[str, str], width: int | None
     ) -> Emitter:
         whole = self.whole
-        emitter = Emitter(replace(self._kernel(tuple(steps), kernel.ranges), name=kernel.name), self._tiling(dims, width))
+        own_kernel = replace(self._kernel(bodies, kernel.ranges, kernel.reduction), name=kernel.name)
+        emitter = Emitter(own_kernel, self._tiling(dims, width))
         emitter.taken, emitter.lines, emitter.indent = whole.taken, whole.lines, whole.indent
         emitter.index_type, emitter.uses_errors = whole.index_type, whole.uses_errors
-        own = {str(step.result) for step in steps if step.result is not None}
+        own = {str(step.result) for step in flat(bodies) if step.result is not None}
         emitter.names = dict(whole.names) | {name: whole.fresh(name) for name in sorted(own)}
         emitter.full = frozenset(dims)
         emitter.symbols |= whole.symbols
@@ -459,9 +451,11 @@ class _Source:
         for item in ranges:
             name = places.get(item.symbol, "batch" if self.product.batch != 1 else "0")
             along: Dims = frozenset({name}) if name in dims else frozenset()
-            emitter.symbols[item.symbol] = Term(name, along, torch.int64)
+            emitter.symbols[item.symbol] = Term(N if name == R else name, along, torch.int64)
 
-    def _kernel(self, steps: tuple[Instruction, ...], ranges: tuple[Range, ...]) -> Kernel:
+    def _kernel(
+        self, bodies: collections.abc.Sequence[Body], ranges: tuple[Range, ...], reduction: tuple[Range, ...] = ()
+    ) -> Kernel:
         template = self.template
         return Kernel(
             template.name,
@@ -469,19 +463,19 @@ class _Source:
             template.buffers,
             template.sizes,
             ranges,
-            (),
-            (Body(False, steps),),
+            reduction,
+            tuple(bodies),
             hints=template.hints,
         )
 
     def _tiling(self, dims: tuple[str, str], width: int | None = None) -> Tiling:
-        extents = {M: self.product.m, N: self.product.n, K: self.product.k, J: self.product.k}
-        blocks = {M: self.config.y, N: width or self.config.x, K: self.config.r, J: self.config.r}
+        found, config, columns = self.product, self.config, width or self.config.x
+        extents = {M: found.m, N: found.n, R: found.n, K: found.k, J: found.k}
+        blocks = {M: config.y, N: columns, R: columns, K: config.r, J: config.r}
         axes = []
         for position, dim in enumerate(dims):
             loop = Range(sympy.Symbol(dim, integer=True, nonnegative=True), extents[dim])
-            ragged = self.product.ragged == (K if dim == J else dim)
-            axes.append(Axis(dim, (loop,), blocks[dim], position, 2, ragged=ragged))
+            axes.append(Axis(dim, (loop,), blocks[dim], position, 2, beyond=self._masked(dim)))
         return Tiling(tuple(axes), (), self.config)
 
 

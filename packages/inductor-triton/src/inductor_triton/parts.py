@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import sympy
@@ -16,7 +17,8 @@ PARTIALS = "partials"
 def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, parts: int) -> Kernel:
     """The kernel after the product: the sum of its parts, what addmm adds, rounded as in memory, and the epilogue."""
     stage = template.epilogue
-    steps, result = placed(stage, template, "e_")
+    bodies, result = placed(stage, template, "e_")
+    steps = flat(bodies)
     rows, columns = (item.symbol for item in stage.kernel.ranges[-2:])
     part = sympy.Symbol("part", integer=True, nonnegative=True)
     place = sympy.expand((part * found.m + rows) * found.n + columns)
@@ -66,12 +68,16 @@ def _scaled_and_biased(found: Product, template: Template, point: tuple[sympy.Sy
     return tuple(steps)
 
 
-def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Instruction], str]:
-    """The stage's instructions over the template's buffers, with names of their own, and the name of what is no memory."""
+def flat(bodies: Iterable[Body]) -> list[Instruction]:
+    """The instructions of all bodies."""
+    return [step for body in bodies for step in body.instructions]
+
+
+def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Body], str]:
+    """The stage's bodies over the template's buffers, with names of their own, and the name of what is no memory."""
     others, hidden = iter(stage.arguments), f"{prefix}result"
     buffers = {b.name: hidden if b.name == stage.buffer else template.buffers[next(others)].name for b in stage.kernel.buffers}
-    steps = [step for body in stage.kernel.bodies for step in body.instructions]
-    renamed = {str(step.result): f"{prefix}{step.result}" for step in steps if step.result is not None}
+    renamed = {str(step.result): f"{prefix}{step.result}" for step in flat(stage.kernel.bodies) if step.result is not None}
     symbols = {
         sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True)
         for old, new in renamed.items()
@@ -84,8 +90,8 @@ def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Instruct
             return arg.xreplace(symbols)
         return buffers[str(arg)] if position == 0 and step.op in ("load", "store") else arg
 
-    placed = []
-    for step in steps:
+    def own(step: Instruction) -> Instruction:
         args = tuple(moved(position, step, arg) for position, arg in enumerate(step.args))
-        placed.append(replace(step, result=renamed.get(str(step.result)), args=args))  # type: ignore[arg-type]
-    return placed, hidden
+        return replace(step, result=renamed.get(str(step.result)), args=args)  # type: ignore[arg-type]
+
+    return [replace(body, instructions=tuple(map(own, body.instructions))) for body in stage.kernel.bodies], hidden

@@ -18,7 +18,7 @@ import sympy
 import torch
 from loopir import Template, View
 
-from inductor_triton.heuristics import MULTIPROCESSORS, Config
+from inductor_triton.heuristics import MULTIPROCESSORS, Config, next_power_of_two
 from inductor_triton.indexing import integer
 from inductor_triton.tiling import hint
 
@@ -31,6 +31,9 @@ LONGEST_EXACT = 4096
 HALVES = (torch.float16, torch.bfloat16)
 EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (*HALVES, torch.float32)
+REDUCED = {"sum", "prod", "max", "min", "any", "all"}
+WIDEST_ROW = 256
+"""Columns of a result whose rows are reduced after the product, in one tile."""
 MOST_GROUPS = 1024
 """Whose ends a program can look at."""
 
@@ -73,8 +76,18 @@ def product_of(template: Template) -> Product | None:
     given = {arg.name: arg.default_value for arg in known} | dict(zip((arg.name for arg in known), template.args))
     find = {SCALED: _scaled, GROUPED: _grouped}.get(template.op, _plain)
     found = find(template, given | dict(template.kwargs))
-    operands = () if found is None else (found.left.buffer, found.right.buffer)
-    return found if all(name in operands for name, _ in template.prologues) else None
+    if found is None or not _fits_tile(template, found):
+        return None
+    return found if all(name in (found.left.buffer, found.right.buffer) for name, _ in template.prologues) else None
+
+
+def _fits_tile(template: Template, found: Product) -> bool:
+    """Whether loops after the product reduce no row that is longer than a tile."""
+    kernel, length = template.epilogue.kernel, integer(found.n)
+    kinds = {str(step.args[0]) for body in kernel.bodies for step in body.instructions if step.op == "reduce"}
+    if not kernel.reduction:
+        return True
+    return length is not None and length <= WIDEST_ROW and found.ragged != "n" and kinds <= REDUCED
 
 
 def _plain(template: Template, given: dict[str, Any]) -> Product | None:
@@ -168,6 +181,8 @@ def unprofitable(template: Template, product: Product) -> str:
         return "products of float32 gain where they are measured to"
     if template.op in (SCALED, GROUPED):
         return "products of float8 or of groups gain where they are measured to"
+    if template.epilogue.kernel.reduction:
+        return "reductions after products gain where they are measured to"
     if template.op is CONVOLUTION:
         return _unprofitable_convolution(template, product, stores)
     if not has_descriptors(template, product) or product.left.stride[1] != 1 or product.right.stride[0] != 1:
@@ -195,9 +210,18 @@ def matmul_config(template: Template) -> Config:
     """Tiles without measuring."""
     found = product_of(template)
     assert found is not None
+    if template.epilogue.kernel.reduction:
+        return _whole_rows(found)
     if found.dtype is not torch.float32 or found.tf32:
         return replace(_tiles(template, found), tf32=found.tf32)
     return Config(x=64, y=64, r=16, num_warps=4, num_stages=3)
+
+
+def _whole_rows(found: Product) -> Config:
+    columns = max(16, next_power_of_two(int(found.n)))
+    exact = found.dtype is torch.float32 and not found.tf32
+    rows, step = (32, 16) if exact else (64, max(32, ROW_BYTES // found.dtype.itemsize // 2))
+    return Config(x=columns, y=rows, r=step, num_warps=8 if columns > 128 else 4, num_stages=3, tf32=found.tf32)
 
 
 def _tiles(template: Template, found: Product) -> Config:
@@ -240,7 +264,7 @@ def _step(k: int, most: int) -> int:
 def has_descriptors(template: Template, product: Product) -> bool:
     """Whether both operands are matrices in memory that the copy engine can read: static, rows of whole 16 bytes. The matrices
     of groups have to follow one another, and steps of the sum not to go beyond them."""
-    if product.matrices != 1 or template.prologues or template.sizes:
+    if product.matrices != 1 or template.prologues or template.sizes or template.epilogue.kernel.reduction:
         return False
     for view in (product.left, product.right):
         if 1 not in view.stride[-2:] or not _in_sixteens((view,), product.dtype.itemsize):

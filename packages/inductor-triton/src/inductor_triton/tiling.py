@@ -31,7 +31,8 @@ SMALL_SHARE = 8
 @dataclass(frozen=True, slots=True)
 class Axis:
     """Loops flattened into one dimension of a block. ``position`` is that dimension of ``rank`` ones; ``ends``: of the last
-    block of the loops, whose size is a literal; ``ragged``: groups end anywhere in it."""
+    block of the loops, whose size is a literal; ``beyond``: blocks may reach beyond its end anyhow, as parts of
+    larger ones or where groups end anywhere in it."""
 
     name: str
     loops: tuple[Range, ...]
@@ -39,7 +40,7 @@ class Axis:
     position: int
     rank: int
     ends: bool = False
-    ragged: bool = False
+    beyond: bool = False
 
     @property
     def extent(self) -> sympy.Expr:
@@ -50,7 +51,7 @@ class Axis:
     def masked(self) -> bool:
         """Whether a block can reach beyond the extent."""
         extent = integer(self.extent)
-        return self.ragged or extent is None or extent % self.block != 0
+        return self.beyond or extent is None or extent % self.block != 0
 
     @property
     def block_name(self) -> str:

@@ -23,10 +23,11 @@ from loopir.text import format_buffer, format_kernel
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A pointwise kernel of which ``buffer`` is no memory: an operand that it computes, or the operator's result.
+    """A kernel of which ``buffer`` is no memory: an operand that it computes, or the operator's result.
 
-    ``kernel.ranges`` are the dims of that tensor as the operator has them, in order, sizes 1 too: ``x0``, ``x1``, ... It has
-    one load (store) of ``buffer``, unmasked, at the position of that point. ``arguments`` are the places among
+    ``kernel.ranges`` are the dims of that tensor as the operator has them, in order, sizes 1 too: ``x0``, ``x1``, ... Where the
+    result is reduced along its last dim, that is ``kernel.reduction``. It has
+    loads (one store) of ``buffer``, unmasked, at the position of that point. ``arguments`` are the places among
     the template's buffers of the kernel's other buffers, in order.
     """
 

@@ -36,15 +36,15 @@ def build_kernel(
     group: Group, graph: LoweredGraph, external: set[str], keep_loops: bool = False
 ) -> tuple[Kernel, tuple[str, ...]]:
     """The kernel of a group, named ``kernel``, and the buffers to call it with. Buffers not in ``external`` need no memory
-    unless the kernel itself reads them back. ``keep_loops``: its loops are ``group.ranges`` as they are."""
+    unless the kernel itself reads them back. ``keep_loops``: its loops are the group's as they are."""
     members = [_resolve(member, group, graph) for member in group.members]
     _assign_slots(members)
     accesses = [access for m in members for access in _accesses(m)]
     ordered = list(group.ranges) if keep_loops else order_loops(group.ranges, accesses, graph.facts)
-    reduced = list(group.reduction) if group.is_ordered else order_loops(group.reduction, accesses, graph.facts)
+    reduced = list(group.reduction) if group.is_ordered or keep_loops else order_loops(group.reduction, accesses, graph.facts)
     is_scan = any(m.member.node.kind == "scan" for m in members)
     ranges, outer_map = (ordered, {}) if keep_loops else collapse(ordered, accesses, "x")
-    reduction, inner_map = collapse(reduced, accesses, "r")
+    reduction, inner_map = (reduced, {}) if keep_loops else collapse(reduced, accesses, "r")
     if group.reduction and not reduction:
         reduction = [Range(sympy.Symbol("r0", integer=True, nonnegative=True), sympy.Integer(1))]
     recorder = _record(members, {**outer_map, **inner_map}, ranges, reduction, graph, external)

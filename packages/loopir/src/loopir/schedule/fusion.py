@@ -177,8 +177,6 @@ class Fusion:
         """Whether loops become prologue or epilogue of an operator that a backend has a template for."""
         if left.extern is not None and right.extern is not None:
             return "two operators", None
-        if left.reduction or right.reduction:
-            return "a reduction is no part of an operator", None
         if left.extern is None:
             return self._judge_prologue(left, right, saved)
         written = [name for name in self._shared(left, right) if name in left.writes]
@@ -193,6 +191,8 @@ class Fusion:
 
     def _judge_prologue(self, left: Group, right: Group, saved: int) -> tuple[str, Group | None]:
         assert right.extern is not None
+        if left.reduction:
+            return "a reduction is no part of an operator", None
         names = [name for name in left.writes if name in right.extern.read_names]
         if len(left.writes) != 1 or len(names) != 1 or not is_operand(right.extern, names[0]):
             return "the loops compute more than one operand", None

@@ -70,21 +70,32 @@ def _dims(shape: Sequence[sympy.Expr], prefix: str) -> list[Range]:
 
 def _stage(group: Group, graph: LoweredGraph, external: set[str], view: View) -> Built | None:
     """The group's kernel over the dims of ``view``, where both go once through the same memory."""
-    facts, symbols = graph.facts, [item.symbol for item in group.ranges]
+    facts, loops = graph.facts, [*group.ranges, *group.reduction]
+    symbols = [item.symbol for item in loops]
     index = next(index for index, _ in group.accesses(view.buffer))
-    parts = linear_parts(facts.simplify(index, extents_of(group.ranges)), symbols)
+    parts = linear_parts(facts.simplify(index, extents_of(loops)), symbols)
     if parts is None:
         return None
     strides = [parts[0].get(each, ZERO) for each in symbols]
     dims = _dims(view.shape, "x")
-    whole = facts.is_dense([item.extent for item in group.ranges], strides) and facts.is_dense(view.shape, view.stride)
-    loops, own = _by_stride(group.ranges, strides, facts), _by_stride(dims, view.stride, facts)
+    whole = facts.is_dense([item.extent for item in loops], strides) and facts.is_dense(view.shape, view.stride)
+    loops, own = _by_stride(loops, strides, facts), _by_stride(dims, view.stride, facts)
     change = _in_dims(loops, own) if whole and view.offset == parts[1] else None
-    if change is None:
+    inside = dims[-1:] if group.reduction else []
+    if change is None or not _takes_last(group, change, inside):
         return None
     members = [member.moved(None, change) for member in group.members]
-    kernel, buffers = build_kernel(replace(group, members=members, ranges=dims), graph, external, keep_loops=True)
+    placed = replace(group, members=members, ranges=dims[: len(dims) - len(inside)], reduction=inside)
+    kernel, buffers = build_kernel(placed, graph, external, keep_loops=True)
     return kernel, buffers, kernel.buffers[buffers.index(view.buffer)].name
+
+
+def _takes_last(group: Group, change: Substitution, inside: Sequence[Range]) -> bool:
+    """Whether a reduction goes over the last dim, all of it and nothing else."""
+    last = {item.symbol for item in inside}
+    outer = set().union(*(change[item.symbol].free_symbols for item in group.ranges))
+    inner = set().union(*(change[item.symbol].free_symbols for item in group.reduction))
+    return inner <= last and not outer & last
 
 
 def _by_stride(loops: Sequence[Range], strides: Sequence[sympy.Expr], facts: Facts) -> list[Range]:
