@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torchstrata
+from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
 SIGNS = (torch.ones, lambda *size: -torch.ones(*size))
@@ -114,3 +115,20 @@ def test_loops(dynamic):
     for size in (2, 3, 5):
         arguments = torch.ones(size, 2), torch.eye(2) * 1.5
         torch.testing.assert_close(compiled(*arguments), grown(*arguments))
+
+
+@pytest.mark.parametrize(("dim", "reverse"), [(1, False), (-1, True)])
+def test_a_scan_of_columns_gives_columns(dim, reverse):
+    def columns(start, xs):
+        return scan(lambda carry, x: (carry * x, {"sum": carry + x, "total": x.sum()}), start, xs, dim=dim, reverse=reverse)
+
+    start, xs = torch.randn(3), torch.randn(3, 4)
+    got = torchstrata.compile(columns, fullgraph=True)(start, xs)
+    carry, sums, totals = start, [], []
+    for k in range(4)[::-1] if reverse else range(4):
+        sums.append(carry + xs[:, k])
+        totals.append(xs[:, k].sum())
+        carry = carry * xs[:, k]
+    if reverse:
+        sums, totals = sums[::-1], totals[::-1]
+    torch.testing.assert_close(got, (carry, {"sum": torch.stack(sums, 1), "total": torch.stack(totals)}))

@@ -122,3 +122,14 @@ def test_derivatives_twice_of_what_keeps_statistics_or_counts_zeros(f, dynamic):
             (first,) = grad(call(x, norm).square().sum(), x, create_graph=True)
             results.append((first, *grad(first.square().sum(), x), norm.running_mean.clone()))
     torch.testing.assert_close(results[:2], results[2:])
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_cotangents_in_containers(backend):
+    def pulled(x, t):
+        values, pullback = torch.func.vjp(lambda a: [a.sin(), {"k": a.cos()}], x)
+        return values, pullback([t, {"k": t * 2}])
+
+    x, t = torch.randn(3), torch.randn(3)
+    compiled = torchstrata.compile(pulled, backend=backend, fullgraph=True)
+    torch.testing.assert_close(compiled(x, t), pulled(x, t))

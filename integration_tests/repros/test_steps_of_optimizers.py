@@ -16,6 +16,8 @@ def _strict(monkeypatch):
 OPTIMIZERS = {
     "adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True, amsgrad=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),
 }
 
 
@@ -70,3 +72,16 @@ def test_parameters_are_frozen_inside(backend):
     compiled(layer, x).backward()
     assert not any(p.requires_grad or p.grad is not None for p in layer.parameters())
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(4, 3))
+
+
+@pytest.mark.parametrize("value", [1.0, float("inf"), float("nan")])
+def test_gradients_of_a_scaled_loss(value):
+    def unscale(gradients, found, inverse):
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+        return found
+
+    results = []
+    for call in (unscale, torchstrata.compile(unscale, fullgraph=True)):
+        gradients = [torch.linspace(-1, 1, 6).reshape(2, 3), torch.full((), value)]
+        results.append((call(gradients, torch.zeros(1), torch.full((1,), 0.25)), gradients))
+    torch.testing.assert_close(*results, equal_nan=True)

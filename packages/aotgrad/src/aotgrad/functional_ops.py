@@ -82,16 +82,20 @@ def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return own[0] if len(own) == 1 else own
 
 
-def is_fused_step(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether it is ``torch._fused_adam_`` or of its kin, with an empty list, which torch's functionalisation refuses there."""
-    return name.startswith("_fused_") and name.endswith("_") and any(isinstance(arg, list) and not arg for arg in args)
+def is_fused_step(name: str) -> bool:
+    """Whether it is ``torch._fused_adam_`` or of its kin: torch's functionalisation refuses empty lists and asks for meta
+    kernels, which some of them don't have."""
+    return name.startswith("_fused_") and name.endswith("_")
 
 
 def _fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    results = getattr(torch.ops.aten, name[:-1])(*args, **kwargs)
+    functional = getattr(torch.ops.aten, name[:-1])
+    results = functional(*args, **kwargs)
+    given = dict(zip((a.name for a in functional.default._schema.arguments), args)) | kwargs
+    written = [given[a.name] for a in functional.default._schema.arguments[: len(results)]]
     scaled = kwargs.get("grad_scale") is not None
     with torch.no_grad():
-        for place, (olds, news) in enumerate(zip(args, results)):
+        for place, (olds, news) in enumerate(zip(written, results)):
             if place != 1 or scaled:  # the gradients
                 for old, new in zip(olds, news):
                     old.copy_(new)

@@ -55,8 +55,10 @@ def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.
         case "call_function" if kwargs.get("out") is not None:
             return _call_with_out(node.target, args, kwargs)
         case "call_function":
-            for inner in getattr(node.target, "graphs", ()):
-                give_functional_kernels(inner.graph)
+            if hasattr(node.target, "graphs"):
+                args, kwargs = _thawed(args), _thawed(kwargs)
+                for inner in node.target.graphs:  # type: ignore[union-attr]
+                    give_functional_kernels(inner.graph)
             return node.target(*args, **kwargs)  # type: ignore[operator]
         case "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
@@ -64,6 +66,15 @@ def _run_node(gm: torch.fx.GraphModule, node: torch.fx.Node, values: dict[torch.
             return gm.get_submodule(str(node.target))(*args, **kwargs)
         case _:
             return args[0]
+
+
+def _thawed(value: Any) -> Any:
+    """``value`` with lists and dicts in the place of FX's own: those are other classes to who compares pytrees."""
+    if isinstance(value, dict):
+        return {key: _thawed(held) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_thawed(held) for held in value]
+    return tuple(_thawed(held) for held in value) if type(value) is tuple else value
 
 
 def _call_with_out(function: Any, args: Any, kwargs: Any) -> Any:

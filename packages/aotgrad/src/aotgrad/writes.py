@@ -156,7 +156,7 @@ class WriteRules(TorchFunctionMode):
 
     def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         func, target = overload_called(func, args, kwargs), args[0] if args else None
-        if is_mutable_custom(func) or is_fused_step(name, args):
+        if is_mutable_custom(func) or is_fused_step(name):
             return call_functional(func, args, kwargs)
         self._check(func, name, target)
         if name == "backward" and self._not_leaves(kwargs.get("tensors", target)):

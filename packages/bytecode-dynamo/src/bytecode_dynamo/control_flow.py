@@ -35,11 +35,13 @@ def map(f: Any, xs: Any, *args: Any) -> Any:
 def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
     """``torch._higher_order_ops.scan``."""
     leaves, spec = pytree.tree_flatten(xs)
+    dim %= leaves[0].dim()
     count, carry, rows = leaves[0].shape[dim], init, []
     for k in reversed(range(count)) if reverse else range(count):
         carry, row = combine_fn(carry, pytree.tree_unflatten([leaf.select(dim, k) for leaf in leaves], spec))
         rows.append(row)
-    return carry, _stacked(rows[::-1] if reverse else rows, 0)
+    stacked = _stacked(rows[::-1] if reverse else rows, 0)
+    return carry, pytree.tree_map(lambda row: row.movedim(0, dim) if dim < row.dim() else row, stacked)
 
 
 def stack_module_state(models: Any) -> Any:

@@ -83,6 +83,20 @@ def foreach_norm(self: Tensors, ord: Any = 2, dtype: Any = None) -> list[Tensor]
     return [reduction.linalg_vector_norm(a, ord, dtype=dtype) for a in self]
 
 
+@rules.register("_amp_foreach_non_finite_check_and_unscale")
+def amp_unscale(self: Tensors, found_inf: Tensor, inv_scale: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Gradients without the scale of their loss, and whether one of them is not finite."""
+    scaled, found = [], found_inf
+    for gradient in self:
+        wide = widen(gradient)
+        factor = prims.reshape(to_dtype(inv_scale, wide.dtype), shape=())
+        scaled.append(round_to(prims.mul(wide, prims.broadcast_in_dim(factor, shape=wide.shape, dims=())), gradient.dtype))
+        is_finite = prims.lt(prims.abs(wide), math.inf)
+        is_bad = prims.any(prims.bitwise_not(is_finite), dims=tuple(range(len(wide.shape))))
+        found = prims.where(prims.broadcast_in_dim(is_bad, shape=found.shape, dims=()), 1.0, found)
+    return scaled, found
+
+
 # Optimizers ------------------------------------------------------------------------------------------------------------------
 # The functional variants return each list after the step, in the order of the arguments.
 
