@@ -189,7 +189,7 @@ def optimize(
         backend: a callable ``(gm, example_inputs) -> callable`` or a name (``lookup_backend``). One whose attribute
             ``symbolic_floats`` is False gets no graphs with float inputs: a Python float that changes makes a graph per value.
             One whose ``host_effects`` is False gets no calls that depend on being run in their place: they break the graph.
-        fullgraph: raise Unsupported instead of breaking the graph.
+        fullgraph: raise Unsupported instead of breaking the graph; what ``item()`` gives is then a symbol of the graph.
         dynamic: True: sizes above 1 are symbolic from the start; False: never; None: those that change.
         on_error: "eager" or "error": what a defect of this package leads to (default: ``config.fallback``).
         on_capture: called with a ``Captured`` for each capture.

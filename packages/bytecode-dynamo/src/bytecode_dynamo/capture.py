@@ -192,7 +192,8 @@ class Compilation:
         names = GlobalNames(self.view.globals, self.view.builtins, True)
         seen = self.policy.seen.setdefault(self.view.code, Seen())
         dynamic = DynamicShapes(self.policy.dynamic, seen, self.policy.symbolic_floats)
-        ctx = Context(config, names, dynamic, host_effects=self.policy.host_effects)
+        settings = replace(config, capture_scalar_outputs=config.capture_scalar_outputs or self.policy.fullgraph)
+        ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
         ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
         return ctx

@@ -16,7 +16,7 @@ class Config:
     recompile_limit: how many graphs one code object may have before it runs in eager mode.
     inline_depth: how many calls deep functions are inlined.
     max_instructions: how many instructions one capture may evaluate.
-    capture_scalar_outputs: whether ``item()`` becomes an unbacked symbol rather than a graph break.
+    capture_scalar_outputs: whether ``item()`` becomes an unbacked symbol rather than a graph break; so with ``fullgraph``, too.
     verify: whether every captured graph is checked against contract C1.
     """
 

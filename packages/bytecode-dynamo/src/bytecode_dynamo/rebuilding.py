@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import operator
 import sys
 import types
@@ -97,6 +98,11 @@ def move_iterator(target: Any, position: int) -> None:
         next(target, None)
 
 
+def advance_count(target: Any, times: int) -> None:
+    """Let a ``count`` give so many numbers."""
+    collections.deque(itertools.islice(target, times), maxlen=0)
+
+
 EXHAUSTED = sys.maxsize
 CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     list: replace_list,
@@ -105,6 +111,7 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     collections.OrderedDict: replace_dict,
     collections.defaultdict: replace_dict,
     set: replace_set,
+    itertools.count: advance_count,
     **{type(iter(held)): move_iterator for held in ([], (), "", "\u00e9", b"", range(0))},
 }
 

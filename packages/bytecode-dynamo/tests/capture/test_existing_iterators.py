@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import types
 
 import bytecode_dynamo as bd
@@ -50,6 +51,19 @@ def test_iterators(program, kind):
         for _ in range(2 if program is not take_one else 1):
             assert repr(captured(torch.ones(2), mine)) == repr(program(torch.ones(2), theirs))
         assert repr(list(mine)) == repr(list(theirs))
+
+
+@pytest.mark.parametrize("arguments", [(3,), (3, 2), (0.5, 0.1)])
+def test_a_count_gives_its_next_numbers(arguments):
+    mine, theirs = itertools.count(*arguments), itertools.count(*arguments)
+
+    def program(x, count):
+        return x + next(count), [at for at, _ in zip(count, "ab")]
+
+    captured = bd.optimize("eager", fullgraph=True)(program)
+    for _ in range(4):
+        assert repr(captured(torch.ones(2), mine)) == repr(program(torch.ones(2), theirs))
+        assert repr(mine) == repr(theirs)
 
 
 @pytest.mark.parametrize("change", ["append", "clear", "pop"])

@@ -114,6 +114,14 @@ def questions():
     return f
 
 
+@check()
+def traced_without_looking():
+    @theirs.nonstrict_trace
+    def g(x, named):
+        return x * named["by"][0]
+    return lambda x: g(x + 1, {"by": [x]}) * 2
+
+
 @check(None)
 def compiled_inside():
     def f(x):
@@ -213,6 +221,7 @@ NAMES = [
     "break_of_theirs",
     "constant_result",
     "questions",
+    "traced_without_looking",
     "compiled_inside",
     "called_natively",
     "breaks_before_theirs",

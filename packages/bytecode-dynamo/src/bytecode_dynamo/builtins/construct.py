@@ -170,15 +170,10 @@ _KNOWN_BY_NAME = {"name", "obj", "path"}
 
 
 def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """A ``namedtuple``."""
-    if (
-        isinstance(cls.__new__, types.FunctionType)
-        and cls.__new__.__qualname__ != f"{cls.__name__}.__new__"
-        and cls.__bases__ != (tuple,)
-    ):
-        base = next((base for base in cls.__mro__ if base.__bases__ == (tuple,)), None)
-        if base is None or "__new__" in cls.__dict__:
-            raise GraphBreak("BD019", f"{cls.__qualname__} has its own __new__")
+    """A ``namedtuple``, by its fields; by the ``__new__`` of a class below where it has one."""
+    index, maker = find_special(ctx, cls, "__new__")
+    if cls.__mro__[index].__bases__ != (tuple,):
+        return ctx.get_attr(ClassVariable(cls), "__new__").call(ctx, [ClassVariable(cls), *args], kwargs)
     given = dict(zip(cls._fields, args))
     if len(args) > len(cls._fields) or set(kwargs) - set(cls._fields) or set(given) & set(kwargs):
         ctx.raise_error(TypeError, f"{cls.__name__}: wrong arguments")

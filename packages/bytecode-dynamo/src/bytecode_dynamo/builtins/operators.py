@@ -353,9 +353,10 @@ def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool
     if isinstance(left, NumberOfVariable) and isinstance(right, NumberOfVariable):
         return left.hash_key(ctx) == right.hash_key(ctx)
     a, b = left.identity(), right.identity()
-    if a is not b and left.source is not None and right.source is not None and left.python_type() is right.python_type():
+    same = a is b or (type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b)
+    if not same and left.source is not None and right.source is not None and left.python_type() is right.python_type():
         ctx.require_not_aliased(left, right)
-    return a is b or (type(a) is type(b) and isinstance(a, (int, str)) and not isinstance(a, bool) and a == b)
+    return same
 
 
 # -- functions of the operator module -------------------------------------------------------------------------------------

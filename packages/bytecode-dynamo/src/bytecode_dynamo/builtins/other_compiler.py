@@ -13,7 +13,7 @@ from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import FunctionVariable
 
-from .torch_functions import constant_result_rule
+from .torch_functions import allowed_rule, constant_result_rule
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -38,6 +38,8 @@ def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwarg
     if not filename.startswith(OTHER_COMPILER):
         return None
     name = function.code.co_qualname
+    if name == "nonstrict_trace.<locals>.wrapped" and value is not None:
+        return allowed_rule(value.__wrapped__)(ctx, *args, **kwargs)
     if value is not None and ORIGINAL in value.__dict__:
         home = getattr(value.__dict__[ORIGINAL], "__module__", None) or ""
         if value.__dict__.get(DISABLED) and not home.startswith("torch.optim."):

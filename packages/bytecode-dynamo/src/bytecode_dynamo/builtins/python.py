@@ -52,6 +52,8 @@ evaluates_call(callable)(lambda ctx, value: ConstantVariable(find_special(ctx, v
 @evaluates_call(getattr)
 def getattr_(ctx: Context, owner: Value, name: Value, *default: Value) -> Value:
     attribute = name.as_constant(ctx)
+    if not isinstance(attribute, str):
+        ctx.raise_error(TypeError, f"attribute name must be string, not {type(attribute).__name__!r}")
     if not default:
         return ctx.get_attr(owner, attribute)
     try:

@@ -39,6 +39,10 @@ class ReferenceVariable(VariableTracker):
     def hash_key(self, ctx: Context) -> Hashable:
         return ("reference", self.referent.hash_key(ctx))
 
+    def identity(self) -> object:
+        """Without a callback an object has one reference."""
+        return self if self.callback else f"reference to {id(self.referent.identity())}"
+
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.referent
 
@@ -52,7 +56,10 @@ def wrap_reference(ctx: Context, value: Any, source: Source) -> VariableTracker:
         return ctx.wrap_object(value, source)
     ctx.guards.require(source, GuardKind.TYPE_IS, weakref.ref)
     referent = ctx.wrap(value(), ReferentSource(source))
-    return ctx.effects.remember(value, ReferenceVariable(referent, source=source))
+    notifies = value.__callback__ is not None
+    ctx.guards.require(source, GuardKind.CUSTOM, lambda now: (now.__callback__ is not None) is notifies)
+    callbacks = (ctx.none,) if notifies else ()
+    return ctx.effects.remember(value, ReferenceVariable(referent, callbacks, source=source))
 
 
 @evaluates_call(contextvars.ContextVar.get)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bytecode_dynamo import groups
 from bytecode_dynamo.bytecode import Instruction, Op
@@ -72,12 +72,18 @@ def pop_except(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 
 @evaluates(Op.CHECK_EXC_MATCH)
 def check_exc_match(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    wanted = frame.stack.pop()
+    wanted = frame.stack.pop().as_constant(ctx)
     error = frame.stack[-1]
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "matching an exception that was raised outside of the graph")
+    if not all(isinstance(one, type) and issubclass(one, BaseException) for one in _each(wanted)):
+        ctx.raise_error(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     ctx.require_order(error.python_type())
-    frame.push(ConstantVariable(issubclass(error.python_type(), wanted.as_constant(ctx))))
+    frame.push(ConstantVariable(issubclass(error.python_type(), wanted)))
+
+
+def _each(wanted: Any) -> tuple[Any, ...]:
+    return wanted if isinstance(wanted, tuple) else (wanted,)
 
 
 @evaluates(Op.CHECK_EG_MATCH)

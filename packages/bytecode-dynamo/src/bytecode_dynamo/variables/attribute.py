@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import threading
 import types
@@ -118,6 +119,10 @@ def _bind_slot(ctx: Context, owner: VariableTracker, cls: type, found: Any, sour
     return ctx.raise_error(AttributeError, f"{type_name(cls)!r} object has no attribute {name!r}")
 
 
+def _bind_field(ctx: Context, owner: Any, cls: type, found: Any, source: Source, name: str) -> VariableTracker:
+    return owner.contents.unpack(ctx)[found.__reduce__()[1][0]]
+
+
 class _Empty:
     """Whether a slot of an object holds nothing."""
 
@@ -154,6 +159,7 @@ _BINDERS: dict[type, _Binder] = {
     types.WrapperDescriptorType: _bind_builtin,
     types.ClassMethodDescriptorType: _bind_builtin_class,
     functools._lru_cache_wrapper: _bind_function,
+    type(collections.namedtuple("_Named", "field").field): _bind_field,
 }
 
 

@@ -171,12 +171,19 @@ class CountIterator(IteratorVariable):
     step: VariableTracker = field(default_factory=lambda: ConstantVariable(1))
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        value = ctx.effects.read(self.key, self.start)
-        ctx.effects.write(self.key, ctx.binary("+", value, self.step))
+        value = self._following(ctx)
+        self.advance(ctx, self.position(ctx) + 1)
+        ctx.effects.write((_FOLLOWING, self.key), ctx.binary("+", value, self.step))
         return value
 
+    def _following(self, ctx: Context) -> VariableTracker:
+        return ctx.effects.read((_FOLLOWING, self.key), self.start)
+
     def reconstruct(self, gen: Codegen) -> None:
-        gen.call_const(itertools.count, gen.ctx.effects.read(self.key, self.start), self.step)
+        gen.call_const(itertools.count, self._following(gen.ctx), self.step)
+
+
+_FOLLOWING = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import itertools
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
 
-from .iterator import FilterIterator, ItemsIterator, ListIterator, RangeIterator, ZipIterator
+from .constant import ConstantVariable
+from .iterator import CountIterator, FilterIterator, ItemsIterator, ListIterator, RangeIterator, ZipIterator
 from .mapping import DictViewVariable
 from .proxy import ProxyVariable
 from .userobject import wrap_opaque
@@ -68,6 +70,17 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     else:
         made = ItemsIterator(key, items=tuple(base.unpack(ctx)), source=source)
     ctx.effects.set_initial(key, (place and place[0]) or 0)
+    return ctx.effects.remember(value, made)
+
+
+@tracker_for(itertools.count)
+def wrap_count(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A count by its next number, and its step if that is not 1."""
+    given, (_, parts) = _reduced(ctx, value, source)
+    ctx.guards.require(given, GuardKind.LENGTH, len(parts))
+    start, *step = (ctx.wrap(part, ItemSource(given, at)) for at, part in enumerate(parts))
+    key = Identity(itertools.count, value, source)
+    made = CountIterator(key, start=start, step=step[0] if step else ConstantVariable(1), source=source)
     return ctx.effects.remember(value, made)
 
 

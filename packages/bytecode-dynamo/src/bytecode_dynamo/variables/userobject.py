@@ -154,7 +154,7 @@ class UserObjectVariable(KeyedVariable):
             source = class_source(ctx, self.key.cls, index, name)
             if isinstance(found, property):
                 if found.fset is None:
-                    ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__name__!r} object has no setter")
+                    ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__qualname__!r} object has no setter")
                 ctx.wrap(found.fset, AttrSource(source, "fset")).call(ctx, [self, value], {})
                 return
             setter = getattr(type(found), "__set__", None)

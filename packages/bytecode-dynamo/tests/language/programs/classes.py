@@ -905,3 +905,26 @@ def class_attribute_assigned_and_read_through_an_instance(x):
 
 
 class_attribute_assigned_and_read_through_an_instance.any_graphs = True
+
+
+class Sealed:
+    @property
+    def v(self):
+        return 1
+
+
+def property_without_a_setter(x):
+    class Inner(Sealed):
+        pass
+
+    texts = []
+    for cls in (Sealed, Inner):
+        try:
+            cls().v = 3
+        except AttributeError as error:
+            texts.append(str(error))
+    try:
+        getattr(x, 3)
+    except TypeError as error:
+        texts.append(str(error))
+    return x + 1, texts

@@ -250,6 +250,19 @@ def named_tuple_subclass(x):
     return d.total(), d, isinstance(d, Point), d._replace(a=1)
 
 
+class Doubled(Point):
+    def __new__(cls, a, *, times=2):
+        return super().__new__(cls, a, a * times)
+
+
+def named_tuple_with_its_own_new(x):
+    d = Doubled(x, times=3)
+    try:
+        Doubled()
+    except TypeError as error:
+        return d, d.b, type(d) is Doubled, d._replace(b=1), str(error)
+
+
 def named_tuple_made_inside(x):
     Local = namedtuple("Local", ["u", "v"])
     return Local(x, 1).u + 1
@@ -691,6 +704,14 @@ def weak_keys(x):
     return x + _WEAK[_KEY], _WEAK.get(_KEY), _KEY in _WEAK
 
 
+_REFERENCE = weakref.ref(_KEY)
+
+
+def an_object_has_one_weak_reference(x):
+    made, noticed = weakref.ref(_KEY), weakref.ref(_KEY, print)
+    return x + 1, made is _REFERENCE, made == _REFERENCE, noticed is made, made() is _KEY
+
+
 def texts_of_containers(x):
     held = collections.deque([1, 2], maxlen=2)
     counts = collections.defaultdict(int, {"a": 1})
@@ -753,3 +774,15 @@ numbers_of_objects.any_graphs = True  # the numbers are others in each call
 
 def attributes_of_a_class(x):
     return sorted(name for name in vars(_Named) if name == "__repr__"), len(vars(_Named)["__module__"]) > 0, x + 1
+
+
+class WithADict(Point):
+    def scaled(self):
+        return self.a * self.b
+
+
+def named_tuple_with_a_dict(x):
+    made = WithADict(x, 3)
+    other = made._replace(b=4)
+    a, b = other
+    return made.scaled(), other.a, b, a, made == other, made

@@ -699,3 +699,13 @@ def comprehension_variable_named_like_a_free_one(x):
 
 
 comprehension_variable_named_like_a_free_one.any_graphs = True
+
+
+def except_without_a_class(x):
+    try:
+        try:
+            raise KeyError(1)
+        except (KeyboardInterrupt, 3):
+            return x
+    except TypeError as error:
+        return x + 1, str(error), repr(error.__context__)
