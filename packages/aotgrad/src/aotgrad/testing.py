@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 from .api import aot_function
 from .eager import run_eager
 
+__all__ = ["capture_symbolically", "check_against_eager"]
+
 Make = Callable[[], Sequence[Any]]
 
 
