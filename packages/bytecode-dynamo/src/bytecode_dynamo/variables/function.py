@@ -193,6 +193,8 @@ class FunctionVariable(VariableTracker):
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         if self.key is None or name == "__code__" or (self.value is not None and name in ("__defaults__", "__kwdefaults__")):
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
+        if name in ("__name__", "__qualname__") and not issubclass(value.python_type(), str):
+            ctx.raise_error(TypeError, f"{name} must be set to a string object")
         ctx.effects.write((self.key, name), value)
 
     def reconstruct(self, gen: Codegen) -> None:

@@ -64,6 +64,18 @@ class ObjectKey:
         return is_constant_value(other) and self.ctx.alike(self.value, ConstantVariable(other))
 
 
+def _said_without_a_dict() -> str:
+    """What the interpreter adds to the name of an attribute for which an object has no place."""
+    try:
+        object().name = None  # type: ignore[attr-defined]
+    except AttributeError as error:
+        return str(error).partition("'name'")[2]
+    return ""
+
+
+_NO_DICT = _said_without_a_dict()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UserObjectVariable(KeyedVariable):
     """An object whose class is written in Python (or an opaque C object, of which only attributes can be read)."""
@@ -149,6 +161,10 @@ class UserObjectVariable(KeyedVariable):
 
     def store(self, ctx: Context, name: str, value: VariableTracker) -> None:
         """``object.__setattr__``: data descriptors first, then the instance dict."""
+        assigned = ctx.written_in_class(self.key.cls, name)
+        if assigned is not None and self.key.cls.__dictoffset__ and not hasattr(assigned.python_type(), "__set__"):
+            ctx.effects.write((self.key, name), value)
+            return
         index, found = find_special(ctx, self.key.cls, name)
         if index >= 0 and is_data_descriptor(found) and not isinstance(found, types.MemberDescriptorType):
             source = class_source(ctx, self.key.cls, index, name)
@@ -162,8 +178,9 @@ class UserObjectVariable(KeyedVariable):
                 ctx.wrap(found, source).call_method(ctx, "__set__", [self, value], {})
                 return
             raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
-        if index < 0 and self.key.cls.__dictoffset__ == 0 and not issubclass(self.key.cls, threading.local):
-            ctx.raise_error(AttributeError, f"{type_name(self.key.cls)!r} object has no attribute {name!r}")
+        kept = self.key.cls.__dictoffset__ or isinstance(found, types.MemberDescriptorType)
+        if not kept and not issubclass(self.key.cls, threading.local):
+            self._refuse(ctx, name, index)
         ctx.effects.write((self.key, name), value)
 
     def del_attr(self, ctx: Context, name: str) -> None:
@@ -182,7 +199,7 @@ class UserObjectVariable(KeyedVariable):
             if not isinstance(found, property):
                 ctx.wrap(found, source).call_method(ctx, "__delete__", [self], {})
             elif found.fdel is None:
-                ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__name__!r} object has no deleter")
+                ctx.raise_error(AttributeError, f"property {name!r} of {self.key.cls.__qualname__!r} object has no deleter")
             else:
                 ctx.wrap(found.fdel, AttrSource(source, "fdel")).call(ctx, [self], {})
             return
@@ -194,8 +211,15 @@ class UserObjectVariable(KeyedVariable):
             ctx.effects.write((self.key, name), DELETED)
             return
         if load_instance_attribute(ctx, self.key, name) is None:
-            ctx.raise_error(AttributeError, f"{type_name(self.key.cls)!r} object has no attribute {name!r}")
+            self._refuse(ctx, name, index)
         ctx.effects.write((self.key, name), DELETED)
+
+    def _refuse(self, ctx: Context, name: str, index: int) -> None:
+        """Raise what assignment to, or deletion of, an attribute that the object can't hold raises."""
+        why = f"has no attribute {name!r}"
+        if not self.key.cls.__dictoffset__:
+            why = f"attribute {name!r} is read-only" if index >= 0 else why + _NO_DICT
+        ctx.raise_error(AttributeError, f"{type_name(self.key.cls)!r} object {why}")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.get_attr(ctx, name).call(ctx, args, kwargs)

@@ -928,3 +928,36 @@ def property_without_a_setter(x):
     except TypeError as error:
         texts.append(str(error))
     return x + 1, texts
+
+
+class Slotted:
+    __slots__ = ("a",)
+    shared = 1
+
+
+class Counted:
+    made = 0
+
+
+def attributes_that_can_not_be_set(x):
+    texts, held = [], Slotted()
+    held.a = 5
+    for name in ("shared", "other"):
+        for change in (lambda name=name: setattr(held, name, 3), lambda name=name: delattr(held, name)):
+            try:
+                change()
+            except AttributeError as error:
+                texts.append(str(error))
+    try:
+        change.__name__ = 3
+    except TypeError as error:
+        texts.append(str(error))
+    return x + held.shared + held.a, texts
+
+
+def attribute_of_an_instance_below_one_assigned_to_its_class(x):
+    Counted.made = len(x.shape)
+    one = Counted()
+    one.made = 10
+    one.made += Counted.made
+    return x + one.made, vars(one), Counted().made
