@@ -244,7 +244,11 @@ def _comes_from(node: Any, ancestor: Any) -> bool:
 
 def gradient_edge(wrapper: torch.Tensor) -> Any:
     """Where a gradient of the wrapper's present value would arrive."""
-    return torch.autograd.graph.get_gradient_edge(wrapper)
+    if wrapper.grad_fn is not None:
+        return torch.autograd.graph.get_gradient_edge(wrapper)
+    with torch.enable_grad(), torch._C._DisableTorchDispatch():  # a view that nobody records
+        node = torch.ops.aten.alias.default(wrapper).grad_fn.next_functions[0][0]
+    return torch.autograd.graph.GradientEdge(node, 0)
 
 
 def _layout_change(t: TracedTensor, written: bool) -> tuple[tuple[Any, ...], tuple[Any, ...] | None, Any] | None:

@@ -32,13 +32,18 @@ def _factor_out(a: Any, b: Any) -> tuple[Any, Any, Any] | None:
     """``(g, a / g, b / g)`` for a common factor ``g`` other than one, or None."""
     if a.is_Integer and b.is_Integer:
         g: Any = Integer(math.gcd(int(a), int(b)))
-    elif a.count_ops() + b.count_ops() > _MAX_OPS:
+    elif _operations(a) + _operations(b) > _MAX_OPS:
         return None
     else:
         g = _monomial_gcd(a, b)
     if g in (0, 1):
         return None
     return g, _divide(a, g), _divide(b, g)
+
+
+def _operations(expr: Any) -> int:
+    """About what ``count_ops`` says, whose first call loads much of SymPy."""
+    return sum(max(len(part.args) - 1, 1) for part in sympy.preorder_traversal(expr) if part.args)
 
 
 def _divide(a: Any, g: Any) -> Any:

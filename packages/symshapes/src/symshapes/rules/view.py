@@ -31,7 +31,7 @@ def _symbolic(op: Any) -> Callable[[Callable[..., Geometry | None]], Callable[..
 
 @RULES.register(
     "view permute transpose.int t expand unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor select.int split.Tensor "
-    "split_with_sizes unbind.int as_strided diagonal detach alias"
+    "split_with_sizes unbind.int as_strided diagonal detach alias _unsafe_view"
 )
 def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A fake over the same storage; keeps the value of a small constant."""
