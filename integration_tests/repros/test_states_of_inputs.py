@@ -182,3 +182,20 @@ def test_written_inputs_that_share_elements_stay_in_one_graph(dynamic):
             results.append((outs, base, *torch.autograd.grad(outs[0].sum() + base.square().sum(), w)))
         torch.testing.assert_close(*results)
     assert not torchstrata.counters["fallbacks"]
+
+
+@pytest.mark.parametrize("fill", [lambda x, y: x.copy_(y), lambda x, y: x.zero_(), lambda x, y: x.fill_(3)])
+def test_an_input_that_is_made_larger_and_written_over(fill):
+    def grown(x, y):
+        x.resize_(2, 4)
+        fill(x, y)
+        x[1] += 2
+        return x * 2
+
+    results = []
+    for call in (grown, torchstrata.compile(grown, fullgraph=True)):
+        memory = torch.arange(7.0)
+        x = memory[2:5]
+        results.append((call(x, torch.ones(2, 4)), x, memory))
+        assert x.data_ptr() == memory.data_ptr() + 8
+    torch.testing.assert_close(*results)

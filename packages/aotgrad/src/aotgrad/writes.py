@@ -36,7 +36,7 @@ class WriteRules(TorchFunctionMode):
 
     Attributes:
         moved: see above.
-        filled: those of them that a call with ``out=`` resized, and wrote.
+        filled: those of them that were resized, and then written as a whole.
         lines: where tensors from before the call were last written or changed, by id.
         outer_paths: one for each differentiation that may pass through the history of an input.
     """
@@ -132,6 +132,13 @@ class WriteRules(TorchFunctionMode):
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
         return out
 
+    def _note_filled(self, func: Any, target: torch.Tensor) -> None:
+        """Of a tensor that was made smaller, memory behind it stays."""
+        if func in _FILLS and id(target) in self.moved and id(target) in self._given:
+            now, before = target.numel(), self._given[id(target)].before.numel()
+            if type(now) is type(before) is int and now >= before:
+                self.filled.add(id(target))
+
     def _unfold(self, target: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
         """Windows. Functionalisation writes them back by adding to zeros, so where they are apart, blocks take their place."""
         length = target.shape[dimension] if target.dim() else 0
@@ -190,6 +197,7 @@ class WriteRules(TorchFunctionMode):
             and any(storage_id(v) == storage_id(target) for v in self._moved_views)
         ):
             self._refuse("AG022", f"{name} writes to memory of a view whose sizes or strides were changed in place")
+        self._note_filled(func, target)
         if target.stride() != strides and not _restore_layout(target, strides):
             self._dense[id(target)] = target
         return out
@@ -234,6 +242,7 @@ _UNSAFE = frozenset([  # views that autograd and functionalisation take for copi
 ])  # fmt: skip
 _GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
 _IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
+_FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.normal_}
 
 
 def _one_of_each(t: torch.Tensor) -> torch.Tensor:
