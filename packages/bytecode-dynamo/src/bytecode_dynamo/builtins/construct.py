@@ -212,6 +212,8 @@ constructs(list)(lambda ctx, *items: ctx.create_list(items[0].unpack(ctx) if ite
 @constructs(collections.deque)
 def make_deque(ctx: Context, iterable: VariableTracker | None = None, maxlen: VariableTracker | None = None) -> VariableTracker:
     longest = None if maxlen is None else ctx.constant_of(maxlen, "the length of a deque")
+    if isinstance(longest, int) and longest < 0:
+        ctx.raise_error(ValueError, "maxlen must be non-negative")
     items = collections.deque(iterable.unpack(ctx) if iterable is not None else [], longest)
     return ctx.create_list(list(items), collections.deque, longest)
 
@@ -237,6 +239,8 @@ constructs(collections.OrderedDict)(_make_dict(collections.OrderedDict))
 @constructs(collections.defaultdict)
 def make_defaultdict(ctx: Context, /, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
     factory = args[0] if args and not args[0].is_none else None
+    if factory is not None and find_special(ctx, factory.python_type(), "__call__")[0] < 0:
+        ctx.raise_error(TypeError, "first argument must be callable or None")
     made = ctx.new_dict({}, collections.defaultdict, factory)
     if len(args) > 1 or named:
         made.call_method(ctx, "update", list(args[1:]), named)

@@ -265,7 +265,8 @@ def dict_pop(ctx: Context, self: DictVariable, key: VariableTracker, *default: V
 def dict_popitem(ctx: Context, self: DictVariable, last: VariableTracker | None = None) -> VariableTracker:
     entries = dict(self.entries(ctx))
     if not entries:
-        return ctx.raise_error(KeyError, "popitem(): dictionary is empty")
+        ordered = issubclass(self.key.cls, collections.OrderedDict)
+        return ctx.raise_error(KeyError, "dictionary is empty" if ordered else "popitem(): dictionary is empty")
     at = list(entries)[-1 if last is None or last.truth(ctx) else 0]
     pair = entries.pop(at)
     self.replace(ctx, entries)

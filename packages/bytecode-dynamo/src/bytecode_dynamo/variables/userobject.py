@@ -319,6 +319,11 @@ class InstanceDictVariable(VariableTracker):
         if name in ("keys", "values", "items", "copy"):
             pairs = [(ConstantVariable(key), self.get(ctx, key) or ctx.none) for key in self.names(ctx)]
             return ctx.create_dict(pairs).call_method(ctx, name, args, kwargs)
+        if name == "setdefault":
+            found = self.get(ctx, self._name(ctx, args[0]))
+            if found is None:
+                self.set_item(ctx, args[0], found := args[1] if len(args) > 1 else ctx.none)
+            return found
         if name == "update":
             pairs = [pair for arg in args for pair in ctx.pairs_of(arg)]
             pairs += [(ConstantVariable(key), value) for key, value in kwargs.items()]

@@ -786,3 +786,24 @@ def named_tuple_with_a_dict(x):
     other = made._replace(b=4)
     a, b = other
     return made.scaled(), other.a, b, a, made == other, made
+
+
+class _Remembering:
+    pass
+
+
+def instance_dict_setdefault(x):
+    held = _Remembering()
+    vars(held).setdefault("n", 1)
+    held.n += vars(held).setdefault("n", 5)
+    return x + held.n, vars(held).setdefault("nothing"), list(vars(held))
+
+
+def containers_that_are_refused(x):
+    texts = []
+    for make in (lambda: deque([], -1), lambda: defaultdict(3), lambda: OrderedDict().popitem()):
+        try:
+            make()
+        except (TypeError, ValueError, KeyError) as error:
+            texts.append(repr(error))
+    return x + 1, texts
