@@ -52,7 +52,8 @@ def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 @RULES.register("_grouped_mm")
 def grouped_mm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The meta kernel, which says what is wrong with others, takes bfloat16 only and pads no rows in builds without CUDA."""
-    a, b, ends, bias, dtype = (*args, *[None] * (5 - len(args)))
+    given: tuple[Any, ...] = (*args, *[None] * (5 - len(args)))
+    a, b, ends, bias, dtype = given
     ends, bias, dtype = kwargs.get("offs", ends), kwargs.get("bias", bias), kwargs.get("out_dtype", dtype)
     if not all(is_fake(x) and x.fake_mode is mode and x.dim() in (2, 3) for x in (a, b)) or bias is not None:
         return NotImplemented
