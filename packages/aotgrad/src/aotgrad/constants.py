@@ -22,6 +22,11 @@ def is_random(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
+def is_collective(node: torch.fx.Node) -> bool:
+    """Whether other processes take part: all of them run it, or none may."""
+    return getattr(node.target, "namespace", None) == "_c10d_functional"
+
+
 class Constants:
     """Folds ops of one graph whose operands are literals (``torch.tensor([1, 2])``) or small CPU tensors made from numbers."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, mode_of
 
-from .constants import Constants, is_random
+from .constants import Constants, is_collective, is_random
 from .views import is_view_op, view_root, view_source
 
 aten = torch.ops.aten
@@ -118,9 +118,9 @@ def _key(value: Any) -> Hashable:
 
 
 def remove_dead(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
-    """Removes nodes that no output needs; placeholders stay, and so do random ops when asked."""
+    """Removes nodes that no output needs; placeholders and collectives stay, and so do random ops when asked."""
     for node in reversed(list(graph.nodes)):
-        if node.users or node.op in ("placeholder", "output") or (keep_random and is_random(node)):
+        if node.users or node.op in ("placeholder", "output") or (keep_random and is_random(node)) or is_collective(node):
             continue
         if node.target is aten.sym_size.int and len(node.all_input_nodes[0].users) > 1:
             continue  # binds a size that other values may have

@@ -13,7 +13,7 @@ from .cost import Recompute, recompute_class
 from .desugar import has_wrappers
 from .donation import donated_among, own_among
 from .joint import Joint
-from .passes import is_random, size_symbols
+from .passes import is_collective, is_random, size_symbols
 from .rematerialise import add_substitutes
 from .views import view_root, view_source
 
@@ -264,11 +264,13 @@ def extract_forward(
 ) -> torch.fx.GraphModule:
     """The part of a joint graph that computes ``results`` from the inputs."""
     results = tuple(results)
-    unused = (n for n in joint.gm.graph.nodes if is_random(n) and not n.users)  # there for eager's random sequence
-    needed = ancestors((*results, *unused))
-    graph, env = torch.fx.Graph(), {}
     placeholders = joint.gm.graph.find_nodes(op="placeholder")
     tangents = set(placeholders[len(joint.inputs) :])
+    unused = [n for n in joint.gm.graph.nodes if not n.users]
+    draws = (n for n in unused if is_random(n))  # there for eager's random sequence
+    shared = (n for n in unused if is_collective(n) and not ancestors([n]) & tangents)
+    needed = ancestors((*results, *draws, *shared))
+    graph, env = torch.fx.Graph(), {}
     binders = {n for n in joint.gm.graph.nodes if n.target is aten.sym_size.int and n.args[0] in needed}
     for node in joint.gm.graph.nodes:
         if (node.op == "placeholder" and node not in tangents) or (node.op != "output" and (node in needed or node in binders)):

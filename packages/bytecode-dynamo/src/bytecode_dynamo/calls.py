@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from . import hook_policy
-from .builtins import construct, operators, other_compiler, overrides, torch_functions, wrapped
+from .builtins import collectives, construct, operators, other_compiler, overrides, torch_functions, wrapped
 
 from .builtins import (  # noqa: F401 (modules that register rules)  # isort: skip
     arrays, autograd, autograd_function, branching, class_statement, class_tests, construct_iterators, copying,
@@ -106,9 +106,10 @@ class Calls:
         by_code = CODE_RULES.get(function.code)
         if by_code is not None:
             return by_code(self, function, list(args), dict(kwargs))
-        foreign = other_compiler.evaluate(self, function, list(args), dict(kwargs))
-        if foreign is not None:
-            return foreign
+        for evaluate in (other_compiler.evaluate, collectives.evaluate):
+            known = evaluate(self, function, list(args), dict(kwargs))
+            if known is not None:
+                return known
         if function.value is not None and not other_compiler.is_passed_through(function):
             if torch_functions.is_graph_function(function.value):
                 return self.call_known(function.value, args, kwargs)

@@ -18,7 +18,9 @@ from .trace import TORCH_ROOT
 
 DISABLED = "_bytecode_dynamo_disabled"
 _OWN_ROOTS = (str(Path(__file__).parent) + os.sep, str(Path(symshapes.__file__).parent) + os.sep)
-_POLYFILLS = tuple(os.path.join(os.path.dirname(__file__), name) for name in ("control_flow.py", "groups.py", "polyfills.py"))
+_POLYFILLS = tuple(
+    os.path.join(os.path.dirname(__file__), name) for name in ("collective.py", "control_flow.py", "groups.py", "polyfills.py")
+)
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = (sysconfig.get_paths()["purelib"] + os.sep, sysconfig.get_paths()["platlib"] + os.sep)
 # Parts of torch that are ordinary Python around tensors; frames of the rest run as they are.
@@ -35,6 +37,8 @@ _TORCH_OPAQUE = tuple(
         "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph",
     )
 )  # fmt: skip
+# In opaque parts, but what graphs should hold is inside.
+_TORCH_INLINED = (TORCH_ROOT + "distributed/_functional_collectives.py",)
 # Standard library code that is worth evaluating when it is inlined.
 _NOT_INLINED = (
     "logging",
@@ -82,7 +86,7 @@ def check_inlining(function: types.FunctionType) -> None:
             id_ = "BD003" if module in ("logging", "warnings") else "BD002"
             raise GraphBreak(id_, f"call of {function.__module__}.{function.__qualname__}")
         return
-    if filename.startswith(_TORCH_OPAQUE):
+    if filename.startswith(_TORCH_OPAQUE) and filename not in _TORCH_INLINED:
         raise GraphBreak("BD018", f"call of {function.__module__}.{function.__qualname__}")
     if filename.startswith(_OWN_ROOTS) and filename not in _POLYFILLS:
         raise GraphBreak("BD002", f"call of {function.__module__}.{function.__qualname__}")

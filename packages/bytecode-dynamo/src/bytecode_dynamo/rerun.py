@@ -300,8 +300,10 @@ def _is_known(node: Node) -> bool:
     graphs = getattr(target, "graphs", ())
     if graphs:
         return all(_is_known(inner) for module in graphs for inner in module.graph.nodes)
-    if node.op != "call_function" or isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if node.op != "call_function":
         return True
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return not str(target).startswith("_c10d_functional")  # other processes take part
     function = target.function if isinstance(target, OpaqueCall) else target
     home = getattr(function, "__module__", None) or type(function).__module__
     return home.partition(".")[0] in _KNOWN_HOMES and not home.startswith("torch.distributed")

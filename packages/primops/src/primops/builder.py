@@ -85,6 +85,11 @@ class GraphValue(Traced):
         return f"<{getattr(self.target, '__name__', self.target)}: {self.meta}>"
 
 
+def is_effect(op: OpOverload) -> bool:
+    """Whether each call counts: it draws numbers in eager's sequence, all processes run it or none, or it has no result."""
+    return torch.Tag.nondeterministic_seeded in op.tags or op.namespace == "_c10d_functional" or not op._schema.returns
+
+
 class GraphBuilder:
     """Interpreter that records prim calls. Equal calls give one value; ``simplify`` sees each call first.
 
@@ -133,7 +138,7 @@ class GraphBuilder:
 
     def call(self, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> GraphValue:
         """Records an extern call. Calls of deterministic operators are shared like prims."""
-        if torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns:
+        if is_effect(target):
             return self._append(target, args, kwargs, meta)
         return self._shared((target, key_of(args), key_of(kwargs)), target, args, kwargs, meta)
 

@@ -13,7 +13,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from primops import prims
-from primops.builder import SYMBOLIC, GraphBuilder, GraphValue, map_values
+from primops.builder import SYMBOLIC, GraphBuilder, GraphValue, is_effect, map_values
 from primops.control import Decompose, is_control, lower_control
 from primops.decompositions import DEFAULT, RANDOM_OPS, seeded_rule
 from primops.errors import ContractError, DecompositionError, PrimopsError, UnknownOpError, locate
@@ -225,9 +225,7 @@ class _Pass:
         args = tuple(self.laid_out(value, given) for value, given in zip(args, node.args))
         kwargs = {name: self.laid_out(value, node.kwargs[name]) for name, value in kwargs.items()}
         value = self.builder.call(op, args, kwargs, meta)
-        # One binds sizes; random numbers come in eager's sequence.
-        kept = (torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
-        if isinstance(meta, SYMBOLIC) or any(tag in op.tags for tag in kept) or not op._schema.returns:
+        if isinstance(meta, SYMBOLIC) or torch.Tag.dynamic_output_shape in op.tags or is_effect(op):  # the first two bind sizes
             self.builder.pinned.append(value)
         return meta if isinstance(meta, SYMBOLIC) else value
 

@@ -5,13 +5,15 @@ They are known by where their code stands and by the attributes that they carry;
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.trace import OTHER_COMPILER, TORCH_ROOT
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
-from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.function import FunctionVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
 
 from .torch_functions import allowed_rule, constant_result_rule
 
@@ -22,6 +24,44 @@ ORIGINAL, DISABLED = "_torchdynamo_orig_callable", "_torchdynamo_disable"
 CONSTANT = "_dynamo_marked_constant"
 _PASSED_THROUGH = ("wrap_inline.<locals>.inner", "OptimizedModule.__getattr__")
 """Wrappers that only ask or call what they hold."""
+
+
+SIZES = TORCH_ROOT + "fx/experimental/symbolic_shapes.py"
+
+
+def _has_unknown(ctx: Context, x: VariableTracker) -> bool:
+    """Whether a number, or a size of a tensor, depends on data."""
+    numbers = x.fake.shape if isinstance(x, TensorVariable) else [x.value] if isinstance(x, SymbolicVariable) else []
+    return any(not isinstance(number, int) and number.node.expr.free_symbols & ctx.env.unbacked for number in numbers)
+
+
+def _or(default: bool) -> Callable[..., bool]:
+    def decide(ctx: Context, a: VariableTracker) -> bool:
+        if not _has_unknown(ctx, a):
+            return a.truth(ctx)
+        known = ctx.env.statically_known(a.value.node.expr)
+        return default if known is None else known
+
+    return decide
+
+
+def _is_known(answer: bool) -> Callable[..., bool]:
+    def decide(ctx: Context, x: VariableTracker) -> bool:
+        known = ctx.env.statically_known(x.value.node.expr) if isinstance(x, SymbolicVariable) else x.truth(ctx)
+        return known is answer
+
+    return decide
+
+
+_DECISIONS: dict[str, Callable[..., bool]] = {
+    "guard_or_false": _or(False),
+    "guard_or_true": _or(True),
+    "guard_size_oblivious": _or(False),
+    "statically_known_true": _is_known(True),
+    "statically_known_false": _is_known(False),
+    "has_free_unbacked_symbols": _has_unknown,
+}
+"""What programs ask that compiler of sizes which only data gives."""
 
 
 def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs) -> VariableTracker | None:
@@ -35,6 +75,8 @@ def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwarg
         return constant_result_rule(value)(ctx, *args, **kwargs)
     if filename == TORCH_ROOT + "__init__.py" and function.code.co_qualname == "compile":
         raise GraphBreak("BD018", "another compiler is asked to compile a function")
+    if filename == SIZES and function.code.co_qualname in _DECISIONS:
+        return ConstantVariable(_DECISIONS[function.code.co_qualname](ctx, *args, **kwargs))
     if not filename.startswith(OTHER_COMPILER):
         return None
     name = function.code.co_qualname

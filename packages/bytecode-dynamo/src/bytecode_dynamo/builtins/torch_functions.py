@@ -6,7 +6,7 @@ import builtins
 import inspect
 import operator
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +17,7 @@ from bytecode_dynamo import control_flow
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
-from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall, as_target
-from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
@@ -126,33 +124,6 @@ evaluates_call(torch.is_neg)(lambda ctx, input: input.call_method(ctx, "is_neg",
 def dispatch_modes(ctx: Context) -> VariableTracker:
     # Asked outside capture's own mode, which is not the program's; the number is part of the guarded global state.
     return ConstantVariable(torch._C._len_torch_dispatch_stack())
-
-
-_DISTRIBUTED = (
-    "is_initialized", "get_rank", "get_world_size", "get_backend", "is_torchelastic_launched", "is_nccl_available",
-    "is_gloo_available", "is_mpi_available", "is_ucc_available", "is_xccl_available", "is_backend_available",
-)  # fmt: skip
-
-
-def _distributed(function: Callable[..., Any]) -> Any:
-    """What the process knows of its group, guarded."""
-
-    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        values = [arg.as_constant(ctx) for arg in args]
-        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
-        try:
-            answer = function(*values, **named)
-        except Exception as error:
-            raise GraphBreak("BD018", f"torch.distributed.{function.__name__}: {error}") from None
-        ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, lambda now: now(*values, **named) == answer)
-        return ctx.create(answer)
-
-    return rule
-
-
-if torch.distributed.is_available():
-    for _name in filter(lambda name: hasattr(torch.distributed, name), _DISTRIBUTED):
-        evaluates_call(getattr(torch.distributed, _name))(_distributed(getattr(torch.distributed, _name)))
 
 
 @evaluates_call(torch._C._len_torch_function_stack)

@@ -119,6 +119,8 @@ def is_pure(target: object) -> bool:
     """Whether a call may be left out or made once: no effect, no random number, a size known beforehand."""
     if not isinstance(target, OpOverload):
         return True
+    if target.namespace == "_c10d_functional":
+        return False
     tags = (torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape)
     return bool(target._schema.returns) and not target._schema.is_mutable and not any(tag in target.tags for tag in tags)
 

@@ -27,7 +27,7 @@ class Dag:
         self.readers: dict[str, list[str]] = {}
         self.positions = {id(node): position for position, node in enumerate(graph.nodes)}
         self.binders: dict[sympy.Symbol, str] = {}
-        last_random: str | None = None
+        last_ordered: str | None = None
         for position, node in enumerate(graph.nodes):
             group = group_of(node, position)
             group.name = f"{group.name}.{position}"
@@ -39,10 +39,10 @@ class Dag:
                     self._edge(self.binders[size], group.name)
             if isinstance(node, ExternNode):
                 self.binders |= {bind.symbol: group.name for bind in node.binds}
-            if isinstance(node, ExternNode) and is_random(node):
-                if last_random is not None:
-                    self._edge(last_random, group.name)
-                last_random = group.name
+            if isinstance(node, ExternNode) and is_ordered(node):
+                if last_ordered is not None:
+                    self._edge(last_ordered, group.name)
+                last_ordered = group.name
         self._set_line(list(self.groups))
 
     def _set_line(self, names: list[str]) -> None:
@@ -225,8 +225,10 @@ def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[
     return found
 
 
-def is_random(node: ExternNode) -> bool:
-    """Whether the call draws from a generator, so that its order among such calls counts."""
+def is_ordered(node: ExternNode) -> bool:
+    """Whether the call draws from a generator or takes part in a collective, so that its order among such calls counts."""
+    if getattr(node.op, "namespace", None) == "_c10d_functional":
+        return True
     tags = getattr(node.op, "tags", ())
     return any(getattr(tag, "name", tag) in ("nondeterministic_seeded", "random", "random_seed", "effect") for tag in tags) or (
         getattr(node.op, "name", None) == "random_seed"

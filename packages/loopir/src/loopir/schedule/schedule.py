@@ -13,7 +13,7 @@ from loopir.node import ExternNode, LoweredGraph, Node, View
 from loopir.options import Options
 from loopir.program import ExternCall, Launch, MakeView, Program, Step, check_program
 from loopir.schedule.build import build_kernel
-from loopir.schedule.dag import Dag, is_random
+from loopir.schedule.dag import Dag, is_ordered
 from loopir.schedule.fusion import Fusion
 from loopir.schedule.memory import plan_memory
 from loopir.schedule.peak import order_steps
@@ -114,7 +114,7 @@ def _live_nodes(nodes: list[Node], outputs: list[object]) -> list[Node]:
     for node in reversed(nodes):
         if isinstance(node, ExternNode):
             results = {name for name in node.results if name}
-            if results and not results & wanted and not node.binds and not is_random(node):
+            if results and not results & wanted and not node.binds and not is_ordered(node):
                 continue
         elif node.buffer not in wanted:
             continue

@@ -1,0 +1,183 @@
+"""What a process knows of torch.distributed is constant in a graph and guarded; collectives are operators in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo import collective
+from bytecode_dynamo.errors import GraphBreak
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import ConstSource, Source
+from bytecode_dynamo.trace import TORCH_ROOT
+from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
+from bytecode_dynamo.variables.callable import KnownObjectVariable
+from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.function import FunctionVariable
+from bytecode_dynamo.variables.wrap import tracker_for
+
+from .registry import evaluates_call
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+FUNCTIONAL = TORCH_ROOT + "distributed/_functional_collectives.py"
+_world: Any = getattr(torch.distributed, "distributed_c10d", None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupVariable(KnownObjectVariable):
+    """A process group or a mesh of devices: what it says of itself never changes."""
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name in _SAID:
+            return ctx.bound_rule(self, name)
+        return ctx.create(getattr(self.value, name))
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        if name not in _SAID:
+            raise GraphBreak("BD018", f"{name}() of a {type(self.value).__name__}")
+        return ctx.create(_call(ctx, getattr(self.value, name), args, kwargs))
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return ctx.create(self.value[key.as_constant(ctx)])
+
+
+_SAID = frozenset("size rank name get_group get_rank get_local_rank get_coordinate get_all_groups".split())  # noqa: SIM905
+
+
+@tracker_for("torch.distributed.distributed_c10d.ProcessGroup", "torch.distributed.device_mesh.DeviceMesh")
+def wrap_group(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return GroupVariable(value, source=source)
+
+
+def _wrap_reduction(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    return KnownObjectVariable(value, source=source)
+
+
+def _call(ctx: Context, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    values = [ctx.constant_of(arg, "an argument of torch.distributed") for arg in args]
+    named = {name: ctx.constant_of(value, "an argument of torch.distributed") for name, value in kwargs.items()}
+    try:
+        return function(*values, **named)
+    except Exception as error:
+        raise GraphBreak("BD018", f"torch.distributed.{function.__name__}: {error}") from None
+
+
+def _known(function: Callable[..., Any]) -> Any:
+    """The rule of a function of what the process knows of its groups; the answer is guarded."""
+
+    def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+        answer = _call(ctx, function, args, kwargs)
+        values = [arg.as_constant(ctx) for arg in args]
+        named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
+
+        def is_same(now: Callable[..., Any]) -> bool:
+            try:
+                return now(*values, **named) == answer
+            except (RuntimeError, ValueError):  # the group is gone
+                return False
+
+        ctx.guards.require(ConstSource(function), GuardKind.CUSTOM, is_same)
+        return ctx.create(answer)
+
+    return rule
+
+
+_KNOWN = (
+    "is_initialized", "get_rank", "get_world_size", "get_backend", "is_torchelastic_launched", "is_nccl_available",
+    "is_gloo_available", "is_mpi_available", "is_ucc_available", "is_xccl_available", "is_backend_available",
+    "get_process_group_ranks", "get_group_rank", "get_global_rank", "get_node_local_rank", "_get_default_group",
+    "_get_group_size_by_name", "_get_group_size", "_resolve_process_group",
+)  # fmt: skip
+
+
+def _in_place(polyfill: Callable[..., None]) -> Any:
+    return lambda ctx, *args, **kwargs: ctx.polyfill(polyfill, args, kwargs)
+
+
+_IN_PLACE = {
+    collective.all_reduce: ("all_reduce",),
+    collective.broadcast: ("broadcast",),
+    collective.all_gather: ("all_gather",),
+    collective.all_gather_into_tensor: ("all_gather_into_tensor", "all_gather_single", "_all_gather_base"),
+    collective.reduce_scatter: ("reduce_scatter",),
+    collective.reduce_scatter_tensor: ("reduce_scatter_tensor", "reduce_scatter_single", "_reduce_scatter_base"),
+    collective.all_to_all_single: ("all_to_all_single",),
+}
+
+if torch.distributed.is_available():
+    tracker_for(torch.distributed.ReduceOp.RedOpType)(_wrap_reduction)
+    for _name in _KNOWN:
+        if hasattr(_world, _name):
+            evaluates_call(getattr(_world, _name))(_known(getattr(_world, _name)))
+    for _polyfill, _names in _IN_PLACE.items():
+        evaluates_call(*{id(f): f for f in (getattr(_world, n) for n in _names if hasattr(_world, n))}.values())(
+            _in_place(_polyfill)
+        )
+
+
+def _world_group() -> Any:
+    return _world.GroupMember.WORLD
+
+
+if torch.distributed.is_available():
+    evaluates_call(type(_world.GroupMember).WORLD.fget)(lambda ctx, cls: _known(_world_group)(ctx))
+
+
+def _name_of(group: Any) -> str:
+    return (group or _world._get_default_group()).group_name
+
+
+def _size_of(group: Any) -> int:
+    return _world.get_world_size(group)
+
+
+def _root_of(group: Any, src: int | None, group_src: int | None) -> int:
+    return group_src if src is None else _world.get_group_rank(group or _world._get_default_group(), src)
+
+
+for _asked, _answering in (
+    (collective.group_name, _name_of),
+    (collective.group_size, _size_of),
+    (collective.root_of, _root_of),
+):
+    evaluates_call(_asked)(_known(_answering))
+
+
+@evaluates_call(collective.reduction)
+def reduction(ctx: Context, op: VariableTracker) -> VariableTracker:
+    value = torch.distributed.ReduceOp.SUM if op.is_none else ctx.constant_of(op, "a reduction")
+    names = {getattr(torch.distributed.ReduceOp, name.upper()): name for name in _REDUCTIONS}
+    if value not in names:
+        raise GraphBreak("BD018", f"a collective with {op.describe()}")
+    return ConstantVariable(names[value])
+
+
+_REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+
+
+@evaluates_call(collective.refuse_async)
+def refuse_async(ctx: Context, async_op: VariableTracker) -> None:
+    if async_op.truth(ctx):
+        raise GraphBreak("BD018", "a collective with async_op=True")
+
+
+def evaluate(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs) -> VariableTracker | None:
+    """A call inside functional collectives that says what they are for; None for any other function.
+
+    They are looked into: under a compiler they wait for their results.
+    """
+    if function.code.co_filename != FUNCTIONAL:
+        return None
+    name = function.code.co_qualname
+    if name == "_are_we_tracing":
+        return ConstantVariable(True)
+    if name in ("_resolve_group", "_resolve_group_name", "_expand_group"):
+        return _known(function.value)(ctx, *args, **kwargs)  # type: ignore[arg-type]
+    return None
