@@ -115,6 +115,20 @@ def two(x: In('float32', 819200), y: In('float32', 819200), w: In('float32', 100
 """  # noqa: E501
 
 
+GATHERED = """
+@kernel(device='cuda', vector='r0')
+def gathered(at: In('int64', 8192), x: In('float32', 819200), out: Out('float32', 1)):
+    for r0 in reduce(8192):
+        t = load(at, [r0], 'int64')
+        z = constant(0, 'int64')
+        p = maximum(t, z)
+        i0 = indirect(p, 100)
+        a = load(x, [100*r0 + i0], 'float32')
+        s = reduce('sum', a, 'float32')
+    store(out, [0], s)
+"""
+
+
 def split(text: str) -> tuple[Kernel, Split]:
     kernel = parse_kernel(text)
     found = split_reduction(kernel)
@@ -128,7 +142,7 @@ def tensors_of(kernel: Kernel) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 3), (EVERYTHING, 2), (STORED_FIRST, 3), (TWO_VARIANCES, 2)]
+    ("text", "parts"), [(COLUMNS, 2), (BATCH_NORM, 3), (EVERYTHING, 2), (STORED_FIRST, 3), (TWO_VARIANCES, 2), (GATHERED, 2)]
 )
 def test_parts_give_what_the_kernel_gives(text: str, parts: int):
     kernel, found = split(text)
