@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from inductor_triton import Binary, Launcher, Variant, generate_source, launch_spec
 from inductor_triton import launch as launch_module
-from inductor_triton.compile import compile_all, load_or_compile, usual_variant
+from inductor_triton.compile import compile_all, load_or_compile, usual_variant, variant_key
 from loopir import ArtifactStore, BuildError, parse_kernel
 
 TEXT = """
@@ -89,6 +90,24 @@ def test_binaries_are_kept_in_the_store(tmp_path):
     assert first.image[:4] == b"\x7fELF"
     wide = load_or_compile(source, Variant(True, variant.divisible), 90, store)
     assert wide.image != first.image
+
+
+def test_kernels_that_differ_in_names_and_counters_are_one_code(tmp_path):
+    text = """
+@kernel(device='cuda', vector='i')
+def NAME(seed: In('int64', 1), out: Out('float32', 4096)):
+    for i in range(4096):
+        s = load(seed, [0], 'int64')
+        c = index_expr(i + FIRST, 'int64')
+        u = uniform(s, c)
+        store(out, [i], u)
+"""
+    texts = [text.replace("NAME", f"k{first}").replace("FIRST", str(first)) for first in (0, 4096, 8192, 3)]
+    sources = [generate_source(replace(parse_kernel(text), origins=((text[:30], ""),))) for text in texts]
+    assert [launch_spec(source).numbers for source in sources] == [(0,), (1024,), (2048,), (3,)]
+    store = ArtifactStore(tmp_path)
+    keys = [variant_key(store, source, usual_variant(launch_spec(source)), 90) for source in sources]
+    assert keys[0] == keys[1] == keys[2] != keys[3]
 
 
 def test_kernels_compile_in_parallel(tmp_path):

@@ -65,6 +65,7 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
     if scaling is not None and len(tiling.axes) == 1:
         tiling = replace(tiling, config=walking(flat, tiling.config))
     emitter = Emitter(flat, tiling, scaling)
+    emitter.numbers = {}
     function = emit_function(emitter)
     text = assemble(kernel.origins, tiling.config, function)
     spec = LaunchSpec(
@@ -77,6 +78,7 @@ def generate_source(kernel: Kernel, config: Config | None = None) -> KernelSourc
         index=emitter.index_type,
         limits=emitter.limits,
         errors=emitter.uses_errors,
+        numbers=tuple(offset // each for offset, each in emitter.numbers),
     )
     return KernelSource(kernel, text, (("launch", spec),))
 
@@ -109,6 +111,7 @@ def emit_function(emitter: Emitter) -> str:
     emitter.end_walk()
     parameters = [emitter.name(buffer.name) for buffer in emitter.kernel.buffers]
     parameters += [emitter.name(size.name) for size in emitter.kernel.sizes]
+    parameters += (emitter.numbers or {}).values()
     parameters += [ERRORS] if emitter.uses_errors else []
     parameters += [f"{INDEX}: tl.constexpr"] if emitter.index_type == "dynamic" else []
     blocks = [f"    {axis.block_name}: tl.constexpr = {axis.block}" for axis in emitter.tiling.axes]

@@ -41,14 +41,18 @@ class Binary:
 
 def argument_types(spec: LaunchSpec, wide: bool) -> dict[str, str]:
     """Triton's signature: parameter position to type, for all run-time arguments."""
-    types = [*spec.signature, *(["i64" if wide else "i32"] * len(spec.sizes)), *(["*i32"] if spec.errors else [])]
+    types = [
+        *spec.signature,
+        *(["i64" if wide else "i32"] * (len(spec.sizes) + len(spec.numbers))),
+        *(["*i32"] if spec.errors else []),
+    ]
     return {str(position): kind for position, kind in enumerate(types)}
 
 
 def usual_variant(spec: LaunchSpec, sizes: Sequence[int] = ()) -> Variant:
     """The variant of an ordinary call: aligned tensors, small sizes, and the divisibility of ``sizes``."""
     known = [*(size % ALIGNMENT == 0 for size in sizes), *([False] * (len(spec.sizes) - len(sizes)))]
-    flags = [*([True] * len(spec.signature)), *known, *([True] if spec.errors else [])]
+    flags = [*([True] * len(spec.signature)), *known, *([False] * len(spec.numbers)), *([True] if spec.errors else [])]
     return Variant(wide=spec.index == "int64", divisible=tuple(flags))
 
 
@@ -98,7 +102,13 @@ def variant_key(store: ArtifactStore, source: KernelSource, variant: Variant, ca
     """The store's key of one compilation."""
     spec = launch_spec(source)
     parts = (repr(spec.config), repr(spec.signature), spec.index, repr(variant), f"sm_{capability}", load_triton().__version__)
-    return store.key("triton", FORMAT, source.text, *parts)
+    return store.key("triton", FORMAT, _code(source), *parts)
+
+
+def _code(source: KernelSource) -> str:
+    """The source without what says where it is from: kernels that only differ in that compile once."""
+    lines = "\n".join(line for line in source.text.splitlines() if not line.startswith("#"))
+    return lines.replace(f"def {launch_spec(source).function}(", "def kernel(")
 
 
 def load_or_compile(source: KernelSource, variant: Variant, capability: int, store: ArtifactStore) -> Binary:

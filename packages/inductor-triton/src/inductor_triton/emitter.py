@@ -82,6 +82,7 @@ class Emitter:
         self.expressions: dict[str, sympy.Expr] = {}
         self.arguments_of_erf: dict[str, Term] = {}
         self.drawn: dict[str, str] = {}
+        self.numbers: dict[tuple[int, int], str] | None = None
         self.narrow = narrow_values(list(steps(kernel)), {name: buffer.dtype for name, buffer in self.buffers.items()})
         self.versions: dict[str, int] = {}
         self.unsynchronised: set[str] = set()
@@ -349,8 +350,16 @@ class Emitter:
         if offset is None or offset % each:
             return None
         count = axis.block // each
-        start = f" + {offset // each}" if offset else ""
-        return f"tl.program_id(0){self.index_cast} * {count} + tl.arange(0, {count}){start}"
+        start = self.number(offset, each)
+        return f"tl.program_id(0){self.index_cast} * {count} + tl.arange(0, {count})" + (f" + {start}" if start != "0" else "")
+
+    def number(self, value: int, divisor: int = 1) -> str:
+        """``value // divisor``, which the code need not know: an argument, so that kernels that differ in it compile once."""
+        if self.numbers is None:
+            return str(value // divisor)
+        if (value, divisor) not in self.numbers:
+            self.numbers[value, divisor] = self.fresh("number")
+        return self.numbers[value, divisor]
 
     def shape(self, dims: Dims) -> str:
         """The block shape of something that varies along ``dims``."""

@@ -17,6 +17,9 @@ from inductor_triton.indexing import bounds, indices, integer
 from inductor_triton.spec import ERRORS, INT32_LIMIT
 from inductor_triton.tiling import steps
 
+PER_BLOCK = {"uniform": 4, "uniform16": 8}
+"""Random numbers of a Philox block."""
+
 
 def emit_instruction(emitter: Emitter, step: Instruction) -> None:
     """Writes one instruction other than ``reduce`` and ``scan``, and enters its result into the scope."""
@@ -107,12 +110,29 @@ def _index_expr(emitter: Emitter, step: Instruction) -> Term:
     text, dims, _ = emitter.index(step.args[0])
     if integer(step.args[0]) is not None:
         return _constant(emitter, replace(step, args=(integer(step.args[0]),)))
+    counted = _counted(emitter, step)
+    if counted is not None:
+        rest, first, readers = counted
+        if all(emitter.counter_blocks(step.result, PER_BLOCK[op]) for op in readers):
+            return Term("", dims, step.dtype)
+        text = f"{emitter.index(rest)[0]} + {emitter.number(first)}"
     source = text if text.isidentifier() else f"({text})"
     if step.dtype in (torch.int32, torch.int64):
         converted = f"{source}.to({ops.TRITON_DTYPES[step.dtype]})"
     else:
         converted = ops.cast(source, torch.int32, step.dtype)
     return emitter.define(step.result, converted, dims, step.dtype)
+
+
+def _counted(emitter: Emitter, step: Instruction) -> tuple[sympy.Expr, int, set[str]] | None:
+    """An index that only counts random numbers, without the number of the first; that number; what draws them."""
+    expr, value = sympy.sympify(step.args[0]), Value(str(step.result))
+    readers = {other.op for other in steps(emitter.kernel) if value in other.args}
+    if emitter.numbers is None or not readers or not readers <= PER_BLOCK.keys():
+        return None
+    offset, rest = expr.as_independent(*expr.free_symbols, as_Add=True)
+    first = integer(offset)
+    return None if first is None else (rest, first, readers)
 
 
 def _indirect(emitter: Emitter, step: Instruction) -> Term:
@@ -155,7 +175,7 @@ def _bitcast(emitter: Emitter, step: Instruction) -> Term:
 def _uniform(emitter: Emitter, step: Instruction) -> Term:
     """One Philox block for four or eight elements, where the counter runs along the only axis from a multiple of that on."""
     assert step.result is not None
-    each = 4 if step.op == "uniform" else 8
+    each = PER_BLOCK[step.op]
     blocks = emitter.counter_blocks(str(step.args[1]), each)
     if blocks is None:
         return _elementwise(emitter, step)

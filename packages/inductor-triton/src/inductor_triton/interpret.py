@@ -41,7 +41,7 @@ def interpreted(source: KernelSource) -> Callable[..., None]:
         extra = [error_flag] if spec.errors else []
         named = {INDEX: language.int32} if spec.index == "dynamic" else {}
         with _adapted(interpreter), numpy.errstate(all="ignore"):
-            kernel[(programs,)](*map(_as_stored, tensors), *sizes, *extra, **named)
+            kernel[(programs,)](*map(_as_stored, tensors), *sizes, *spec.numbers, *extra, **named)
         if error_flag.item():
             raise IndexError(f"{source.kernel.name}: index out of range")
 

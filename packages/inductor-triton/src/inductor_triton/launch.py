@@ -108,7 +108,8 @@ class Launcher:
         self._static_programs = None if self.spec.sizes else self._programs(())
         self._wide = self.spec.index == "int64"
         self._name = source.kernel.name
-        self.trailing = () if flag is None else (flag.address,)
+        self.trailing = self.spec.numbers if flag is None else (*self.spec.numbers, flag.address)
+        self._known = (*([False] * len(self.spec.numbers)), *([] if flag is None else [flag.address % ALIGNMENT == 0]))
         self.reports_errors = flag is not None
 
     def add(self, device: int, variant: Variant, binary: Binary) -> None:
@@ -119,8 +120,7 @@ class Launcher:
         """The function for addresses that are multiples of 16 as ``divisible`` says, compiled if need be, and its programs."""
         programs = self._static_programs if self._static_programs is not None else self._programs(sizes)
         wide = self._wide or (self.spec.index == "dynamic" and not fits_int32(self.spec, sizes))
-        numbers = (value % ALIGNMENT == 0 for value in (*sizes, *self.trailing))
-        variant = Variant(wide, (*divisible, *numbers))
+        variant = Variant(wide, (*divisible, *(value % ALIGNMENT == 0 for value in sizes), *self._known))
         if (device, variant) not in self._functions and (programs or not self._functions):
             self.add(device, variant, load_or_compile(self.source, variant, capability_of(device), self._store))
         function = self._functions.get((device, variant)) or next(iter(self._functions.values()))

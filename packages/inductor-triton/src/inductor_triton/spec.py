@@ -18,7 +18,8 @@ INDEX = "INDEX"
 class LaunchSpec:
     """How a kernel is launched: one program per point of ``batch`` and per block of each of ``blocks`` (extent, block size).
 
-    ``signature`` has the Triton type of each tensor argument; ints follow, one per size, then the error flag if ``errors``.
+    ``signature`` has the Triton type of each tensor argument; ints follow, one per size and ``numbers``, which kernels of one
+    source may have others of, then the error flag if ``errors``.
     ``index`` is ``"int32"``, ``"int64"``, or ``"dynamic"``: decided at launch by whether all of ``limits`` fit 32 bits. With
     ``workspace``, one more address follows: memory for what Triton calls global scratch.
     """
@@ -33,6 +34,7 @@ class LaunchSpec:
     limits: tuple[sympy.Expr, ...]
     errors: bool
     workspace: bool = False
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
