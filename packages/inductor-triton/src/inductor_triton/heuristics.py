@@ -20,7 +20,7 @@ KEPT_BYTES = 57344, 106496
 """Of rows of which one stays in the registers of 16 warps while the next two come into shared memory."""
 WIDE_BYTES = 90112
 """Of a row that eight warps hold faster than sixteen: an H200's cross entropy of 50304 takes 429 us, not 433 (of 40960 it
-would take 356, not 350)."""
+would take 356, not 350), and 2 less where half the programs follow the other half: which ends early takes the next share."""
 TILE_ELEMENTS = 2048
 ROWS_PER_PROGRAM = 4
 SHORT_COLUMN = 1024
@@ -108,7 +108,8 @@ def _row_reduction(work: Workload) -> Config:
     is_long = work.operations > LONG_ROWS
     is_kept = is_long and work.itemsize == 2 and KEPT_BYTES[0] <= work.row_bytes <= KEPT_BYTES[1]
     if is_kept and work.points >= 2 * ROWS_PER_PROGRAM * MULTIPROCESSORS:
-        return Config(x=1, r=4096, num_warps=8 if work.row_bytes > WIDE_BYTES else 16, grid=MULTIPROCESSORS)
+        warps, shares = (8, 2) if work.row_bytes > WIDE_BYTES else (16, 1)
+        return Config(x=1, r=4096, num_warps=warps, grid=shares * MULTIPROCESSORS)
     # What is read once need not stay in registers: few warps with several blocks in flight are faster.
     is_stream = work.passes == 1 and not work.scans and not work.adds and length * work.itemsize >= STREAM_BYTES
     # Wide rows whose passes are cheap are read again rather than kept: the cache is told when it may drop them.
