@@ -439,3 +439,23 @@ def test_row_results_beside_the_product():
 def test_source_of_rows(golden):
     (source,) = check(lambda x, w: torch.softmax(F.linear(x, w), -1), random(256, 64), random(60, 64))
     golden(source.text)
+
+
+def test_symbolic_rows_of_groups_and_of_float8():
+    ends = torch.tensor([8, 8, 40], dtype=torch.int32)
+    a, b = operand((40, 32), False), operand((3, 32, 40), True)
+    x, w = eighth(40, 32), eighth(48, 32).t()
+    cases = [(grouped, [a, b, ends], (0,)), (scaled, [x, w, torch.rand(40, 1), torch.rand(1, 48)], (0, 2))]
+    for fn, args, dynamic in cases:
+        mode = FakeTensorMode()
+        fakes = [mode.from_real(arg, source=f"a{i}", dynamic_dims=[0] if i in dynamic else []) for i, arg in enumerate(args)]
+        with mode:
+            graph = primops.decompose(trace(fn, *fakes))
+        generator = TritonCodeGenerator(device="cpu", interpret=True, templates="always")
+        host = compile_graph(graph, args, codegens={"cpu": generator}, options=Options(check=True))
+        assert any(isinstance(kernel, Template) for kernel in host.program.kernels)
+        for rows in (40, 64, 130):
+            given = [torch.cat([arg] * 4)[:rows] if i in dynamic else arg for i, arg in enumerate(args)]
+            result, expected = host(*given)[0], fn(*given)
+            known = min(rows, 40) if fn is grouped else rows
+            torch.testing.assert_close(result[:known], expected[:known], rtol=1e-2, atol=1e-2)

@@ -237,7 +237,7 @@ def _tiles(template: Template, found: Product) -> Config:
     if k >= LONG_SUM and has_descriptors(template, found):
         columns = 256 if tiles(128, 256) >= 2 * MULTIPROCESSORS and n > LONG_SUM else 128
         written = {buffer.name: buffer.dtype.itemsize for buffer in template.buffers if buffer.role != "in"}
-        stages = 4 if sum(written.values()) <= 2 else 3  # results are staged in shared memory too
+        stages = 4 if sum(written.values()) <= 2 and not found.ragged else 3  # results are staged in shared memory too
         grid = MULTIPROCESSORS if found.ragged else even_grid(tiles(128, columns))
         return Config(x=columns, y=128, r=step, num_warps=8, num_stages=stages, grid=grid, tma=True)
     return Config(x=128, y=128, r=step, num_warps=8, num_stages=3)
