@@ -161,6 +161,11 @@ def _in_sixteens(views: Sequence[View], itemsize: int) -> bool:
 
 
 SMALLEST_M, SMALLEST_N, SMALLEST_K, WHOLE_TILE = 4096, 2048, 2048, 128
+SMALLEST_SCALED_M, SMALLEST_SCALED_N = 8192, 4096
+"""On an H200 with scales by row or one each, gelu after products of 8192 to 16384 x 2048 to 8192 x 4096 to 8192 took 0.82 to
+0.97 of cuBLAS's and a kernel's time; where cuBLAS takes float32 between the steps of a sum, one launch took 1.16 or more."""
+MANY_ROWS, LONGEST_BEFORE_ROWS = 32768, {128: 2048, 256: 256}
+"""The longest sums of products of so many columns."""
 FEWEST_PIXELS, MOST_PIXELS, MOST_CHANNELS, CHANNELS = 49, 25088, 2048, 64
 LONG_SUM = 2048
 ROW_BYTES = 128
@@ -179,10 +184,10 @@ def unprofitable(template: Template, product: Product) -> str:
     stores = sum(step.op == "store" for body in template.epilogue.kernel.bodies for step in body.instructions)
     if product.dtype is torch.float32:
         return "products of float32 gain where they are measured to"
-    if template.op in (SCALED, GROUPED):
-        return "products of float8 or of groups gain where they are measured to"
+    if template.op is GROUPED or (template.op is SCALED and not product.rough):
+        return "products of groups, and of float8 whose sums leave the tensor cores, gain where they are measured to"
     if template.epilogue.kernel.reduction:
-        return "reductions after products gain where they are measured to"
+        return _unprofitable_rows(template, product, stores)
     if template.op is CONVOLUTION:
         return _unprofitable_convolution(template, product, stores)
     if not has_descriptors(template, product) or product.left.stride[1] != 1 or product.right.stride[0] != 1:
@@ -191,6 +196,28 @@ def unprofitable(template: Template, product: Product) -> str:
         return f"an epilogue of {stores} results saves one read only"
     if m < SMALLEST_M or n < SMALLEST_N or k < SMALLEST_K or n < k or m % WHOLE_TILE or n % WHOLE_TILE:
         return f"a product of {m} x {k} x {n} was not measured to gain"
+    if template.op is SCALED and (m < SMALLEST_SCALED_M or n < SMALLEST_SCALED_N):
+        return f"a product of float8 of {m} x {k} x {n} was not measured to gain"
+    return ""
+
+
+def _unprofitable_rows(template: Template, product: Product, stores: int) -> str:
+    """On an H200 in bfloat16 one launch took 0.85 of cuBLAS's and a kernel's time for softmax after 32768 x 2048 x 128, 0.73
+    for layer norm after 65536 x 256 x 256, 0.62 for rms norm after 65536 x 128 x 128, but 1.10 for softmax after
+    8192 x 4096 x 256."""
+    _, m, n, k = sizes_of(template, product)
+    rows = (product.left.stride[-1], product.right.stride[-2]) == (1, 1)
+    if (
+        template.op in (SCALED, CONVOLUTION)
+        or template.prologues
+        or template.sizes
+        or not rows
+        or product.batch != 1
+        or stores != 1
+    ):
+        return "rows of products of other kinds were not measured to gain"
+    if m < MANY_ROWS or k > LONGEST_BEFORE_ROWS.get(n, 0):
+        return f"rows of a product of {m} x {k} x {n} were not measured to gain"
     return ""
 
 
@@ -211,17 +238,21 @@ def matmul_config(template: Template) -> Config:
     found = product_of(template)
     assert found is not None
     if template.epilogue.kernel.reduction:
-        return _whole_rows(found)
+        return _whole_rows(template, found)
     if found.dtype is not torch.float32 or found.tf32:
         return replace(_tiles(template, found), tf32=found.tf32)
     return Config(x=64, y=64, r=16, num_warps=4, num_stages=3)
 
 
-def _whole_rows(found: Product) -> Config:
-    columns = max(16, next_power_of_two(int(found.n)))
-    exact = found.dtype is torch.float32 and not found.tf32
-    rows, step = (32, 16) if exact else (64, max(32, ROW_BYTES // found.dtype.itemsize // 2))
-    return Config(x=columns, y=rows, r=step, num_warps=8 if columns > 128 else 4, num_stages=3, tf32=found.tf32)
+def _whole_rows(template: Template, found: Product) -> Config:
+    matrices, m, n, k = sizes_of(template, found)
+    columns = max(16, next_power_of_two(n))
+    if found.dtype is torch.float32 and not found.tf32:
+        return Config(x=columns, y=32, r=16, num_warps=8 if columns > 128 else 4, num_stages=3)
+    step = _step(k, ROW_BYTES // found.dtype.itemsize)
+    if columns >= WHOLE_TILE and matrices * m >= MANY_ROWS:
+        return Config(x=columns, y=128, r=step, num_warps=8, num_stages=3, tf32=found.tf32)
+    return Config(x=columns, y=64, r=step, num_warps=8 if columns > 128 else 4, num_stages=4, tf32=found.tf32)
 
 
 def _tiles(template: Template, found: Product) -> Config:
@@ -237,7 +268,8 @@ def _tiles(template: Template, found: Product) -> Config:
     if k >= LONG_SUM and has_descriptors(template, found):
         columns = 256 if tiles(128, 256) >= 2 * MULTIPROCESSORS and n > LONG_SUM else 128
         written = {buffer.name: buffer.dtype.itemsize for buffer in template.buffers if buffer.role != "in"}
-        stages = 4 if sum(written.values()) <= 2 and not found.ragged else 3  # results are staged in shared memory too
+        is_small = columns == 128 if found.ragged else sum(written.values()) <= 2  # results are staged in shared memory too
+        stages = 4 if is_small else 3
         grid = MULTIPROCESSORS if found.ragged else even_grid(tiles(128, columns))
         return Config(x=columns, y=128, r=step, num_warps=8, num_stages=stages, grid=grid, tma=True)
     return Config(x=128, y=128, r=step, num_warps=8, num_stages=3)
