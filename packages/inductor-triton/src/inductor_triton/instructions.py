@@ -126,11 +126,12 @@ def _index_expr(emitter: Emitter, step: Instruction) -> Term:
 
 def _counted(emitter: Emitter, step: Instruction) -> tuple[sympy.Expr, int, set[str]] | None:
     """An index that only counts random numbers, without the number of the first; that number; what draws them."""
-    expr, value = sympy.sympify(step.args[0]), Value(str(step.result))
+    expr, value = step.args[0], Value(str(step.result))
+    assert isinstance(expr, sympy.Expr)
     readers = {other.op for other in steps(emitter.kernel) if value in other.args}
     if emitter.numbers is None or not readers or not readers <= PER_BLOCK.keys():
         return None
-    offset, rest = expr.as_independent(*expr.free_symbols, as_Add=True)
+    offset, rest = expr.as_coeff_Add()
     first = integer(offset)
     return None if first is None else (rest, first, readers)
 

@@ -65,6 +65,11 @@ case("_fused_adagrad", lambda m: with_options(
     _list(m), _list(m), _list(m), [torch.tensor(3.0), torch.tensor(1.0)], lr=0.1, lr_decay=0.01, weight_decay=0.1, eps=1e-6,
     maximize=False))  # fmt: skip
 
+case(
+    "_amp_foreach_non_finite_check_and_unscale", lambda m: (_list(m), torch.zeros(1), torch.tensor(0.25)),
+    lambda m: ([torch.tensor([1.0, torch.inf], dtype=torch.float32)], torch.zeros(1), torch.tensor([2.0])),
+)  # fmt: skip
+
 # Others -----------------------------------------------------------------------------------------------------------------------
 
 case("hann_window hamming_window blackman_window bartlett_window", lambda m: (7,), lambda m: (1,))

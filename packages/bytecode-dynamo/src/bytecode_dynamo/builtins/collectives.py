@@ -73,7 +73,7 @@ def _known(function: Callable[..., Any]) -> Any:
     """The rule of a function of what the process knows of its groups; the answer is guarded."""
 
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        answer = _call(ctx, function, args, kwargs)
+        answer = _call(ctx, function, [*args], kwargs)
         values = [arg.as_constant(ctx) for arg in args]
         named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
 
@@ -139,7 +139,7 @@ def _size_of(group: Any) -> int:
 
 
 def _root_of(group: Any, src: int | None, group_src: int | None) -> int:
-    return group_src if src is None else _world.get_group_rank(group or _world._get_default_group(), src)
+    return group_src if group_src is not None else _world.get_group_rank(group or _world._get_default_group(), src)
 
 
 for _asked, _answering in (

@@ -35,11 +35,15 @@ def _has_unknown(ctx: Context, x: VariableTracker) -> bool:
     return any(not isinstance(number, int) and number.node.expr.free_symbols & ctx.env.unbacked for number in numbers)
 
 
+def _known(ctx: Context, x: VariableTracker) -> bool | None:
+    return ctx.env.statically_known(x.value.node.expr) if isinstance(x, SymbolicVariable) else x.truth(ctx)
+
+
 def _or(default: bool) -> Callable[..., bool]:
     def decide(ctx: Context, a: VariableTracker) -> bool:
         if not _has_unknown(ctx, a):
             return a.truth(ctx)
-        known = ctx.env.statically_known(a.value.node.expr)
+        known = _known(ctx, a)
         return default if known is None else known
 
     return decide
@@ -47,8 +51,7 @@ def _or(default: bool) -> Callable[..., bool]:
 
 def _is_known(answer: bool) -> Callable[..., bool]:
     def decide(ctx: Context, x: VariableTracker) -> bool:
-        known = ctx.env.statically_known(x.value.node.expr) if isinstance(x, SymbolicVariable) else x.truth(ctx)
-        return known is answer
+        return _known(ctx, x) is answer
 
     return decide
 

@@ -12,7 +12,7 @@ from bytecode_dynamo.errors import GraphBreak, ObservedException
 from bytecode_dynamo.variables.base import NullVariable, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.function import BoundMethodVariable, CellVariable, FunctionVariable
-from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import UserObjectVariable, instance_dict
 
 from .registry import evaluates_call
 
@@ -108,4 +108,4 @@ def signature(ctx: Context, function: Value) -> Value:
 
 @evaluates_call(vars)
 def vars_(ctx: Context, value: Value) -> Value:
-    return InstanceDictVariable(value) if isinstance(value, UserObjectVariable) else ctx.get_attr(value, "__dict__")
+    return instance_dict(ctx, value) if isinstance(value, UserObjectVariable) else ctx.get_attr(value, "__dict__")

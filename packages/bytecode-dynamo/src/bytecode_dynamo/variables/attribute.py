@@ -159,7 +159,7 @@ _BINDERS: dict[type, _Binder] = {
     types.WrapperDescriptorType: _bind_builtin,
     types.ClassMethodDescriptorType: _bind_builtin_class,
     functools._lru_cache_wrapper: _bind_function,
-    type(collections.namedtuple("_Named", "field").field): _bind_field,
+    type(vars(collections.namedtuple("_Named", "field"))["field"]): _bind_field,
 }
 
 

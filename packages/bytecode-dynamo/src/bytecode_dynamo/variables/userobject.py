@@ -134,7 +134,7 @@ class UserObjectVariable(KeyedVariable):
     def plain_get_attr(self, ctx: Context, name: str, *, hook: bool = True) -> VariableTracker:
         """``object.__getattribute__``, and then the class's ``__getattr__`` if ``hook`` says so."""
         if name == "__dict__" and (self.key.cls.__dictoffset__ or issubclass(self.key.cls, threading.local)):
-            return InstanceDictVariable(self)
+            return instance_dict(ctx, self)
         return load_attribute(ctx, self, self.key, name, hook=hook)
 
     def _intercepted(self, ctx: Context, name: str) -> VariableTracker:
@@ -261,6 +261,15 @@ class UserObjectVariable(KeyedVariable):
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.build_object(self)
+
+
+def instance_dict(ctx: Context, owner: UserObjectVariable) -> VariableTracker:
+    """``owner.__dict__``; when the program came to that dict as an object of its own before, that object."""
+    key = owner.key
+    held = getattr(key.value, "__dict__", None) if key.exists else None
+    if held is not None and key.source is not None and ctx.effects.find(held) is not None:
+        return ctx.wrap(held, AttrSource(key.source, "__dict__"))
+    return InstanceDictVariable(owner)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
