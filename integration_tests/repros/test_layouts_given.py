@@ -38,3 +38,30 @@ def test_an_expanded_gradient_that_has_a_gradient():
         return torch.autograd.grad((gradient.norm(dim=1) - 1).square().mean(), list(model.parameters())[:3])
 
     torch.testing.assert_close(penalty(torchstrata.compile(model)), penalty(model))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.as_strided((5, 6), (6, 1), 0) * 2,
+        lambda x: (x * 1).as_strided((5, 6), (6, 1), 0) * 2,
+        lambda x: (x + 1)[2:].clone().as_strided((3, 6), (6, 1), 0) * 2,
+    ],
+)
+def test_elements_by_address_of_an_input_behind_others(program, dynamic, monkeypatch):
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+    x = torch.arange(48.0).reshape(8, 6)[3:]
+    assert torch.equal(torchstrata.compile(program, dynamic=dynamic)(x), program(x))
+
+
+def test_slice_inverse_that_is_written_to():
+    def program(piece: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+        return torch.slice_inverse(piece, whole, 0, 1, 3, 1).mul_(2)
+
+    results = []
+    with pytest.warns(torchstrata.FallbackWarning, match="slice_inverse"):
+        for call in (program, torchstrata.compile(program)):
+            x = torch.arange(48.0).reshape(8, 6)
+            results.append((call(x[1:3], x).clone(), x))
+    torch.testing.assert_close(results[1], results[0])

@@ -20,6 +20,7 @@ aten = torch.ops.aten
 
 _NEVER_NOOP = frozenset([aten._conj.default, aten._neg_view.default, aten.view.dtype, aten.conj.default])
 _COPIES = frozenset([aten.clone.default, aten._to_copy.default, aten._unsafe_view.default])
+_BY_ADDRESS = frozenset([aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default])
 _NEUTRAL: dict[Any, int] = {
     **dict.fromkeys([aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar, aten.pow.Tensor_Scalar], 1),
     **dict.fromkeys([aten.sub.Tensor, aten.sub.Scalar], 0),
@@ -65,7 +66,7 @@ def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:
         source = node.args[0]
     else:
         return None
-    if not isinstance(source, torch.fx.Node) or not isinstance(source.meta["val"], torch.Tensor):
+    if not isinstance(source, torch.fx.Node) or not isinstance(source.meta["val"], torch.Tensor) or _is_addressed(node):
         return None
     # the storage offset of a fresh copy is its own affair
     return source if layout_key(node.meta["val"])[:-1] == layout_key(source.meta["val"])[:-1] else None
@@ -75,6 +76,8 @@ def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:
     """The first of the values that ``node`` is a view of, view by view, that looks like ``node``."""
     key, found = layout_key(node.meta["val"]), None
     source = view_source(node)
+    if node.target in _BY_ADDRESS and _offset_given(node) and view_root(node).op == "placeholder":
+        return None  # where the memory of an input begins is the caller's affair
     while source is not None and isinstance(source.meta["val"], torch.Tensor):
         if layout_key(source.meta["val"]) == key:
             found = source
@@ -82,6 +85,15 @@ def _equal_base(node: torch.fx.Node) -> torch.fx.Node | None:
             break
         source = view_source(source)
     return found
+
+
+def _offset_given(node: torch.fx.Node) -> bool:
+    return len(node.args) > 3 or node.kwargs.get("storage_offset") is not None
+
+
+def _is_addressed(node: torch.fx.Node) -> bool:
+    """Whether a reader of ``node``, or of a view of it, counts elements from where its memory begins."""
+    return any(user.target in _BY_ADDRESS or (view_source(user) is not None and _is_addressed(user)) for user in node.users)
 
 
 def _is_neutral(node: torch.fx.Node) -> bool:

@@ -69,6 +69,8 @@ class WriteRules(TorchFunctionMode):
     def _check(self, func: Any, name: str, target: Any) -> None:
         if name.startswith("as_strided") and id(target) in self._dense:
             self._refuse("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
+        if name.startswith("slice_inverse"):
+            self._refuse("AG022", "slice_inverse, which takes the place of its source in memory")
         if name.startswith("resize_") and is_functional(target) and not target.is_contiguous():
             self._refuse("AG026", f"{name} of a tensor that is not contiguous")
         if name == "backward":
