@@ -162,3 +162,14 @@ def test_numbers_below_zero(function):
     compiled, x = torchstrata.compile(function, fullgraph=True, dynamic=True), torch.arange(24.0).reshape(4, 6)
     for n in (3, 4, -3, -4, 7, -7, 30, -30):
         assert torch.equal(compiled(x, n), function(x, n))
+
+
+@pytest.mark.parametrize("correction", [1, 2.5, 5])
+def test_variance_of_fewer_numbers_than_its_correction(correction):
+    def spread(x):
+        return x.var(1, correction=correction), x.std(correction=correction)
+
+    compiled = torchstrata.compile(spread, dynamic=True)
+    for shape in ((3, 4), (2, 6), (2, 2)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), spread(x))

@@ -199,3 +199,25 @@ def test_an_input_that_is_made_larger_and_written_over(fill):
         results.append((call(x, torch.ones(2, 4)), x, memory))
         assert x.data_ptr() == memory.data_ptr() + 8
     torch.testing.assert_close(*results)
+
+
+def fill_masked(x, mask):
+    y = x.clone()
+    y[mask] = 0.5
+    return y
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_mask_has_the_sizes_of_what_it_selects_from(dynamic):
+    compiled = torchstrata.compile(fill_masked, dynamic=dynamic)
+    for shape in ((4, 6), (5, 7), (3, 2)):
+        x = torch.randn(shape)
+        assert torch.equal(compiled(x, x > 0), fill_masked(x, x > 0))
+    for select in (fill_masked, torch.Tensor.__getitem__):
+        with pytest.raises(IndexError, match=r"mask \[4, 5\] at index 1"):
+            torchstrata.compile(select, dynamic=dynamic)(torch.randn(4, 6), torch.ones(4, 5, dtype=torch.bool))
+
+
+def test_the_largest_of_no_numbers():
+    with pytest.raises(RuntimeError, match=r"max\(\)"):
+        torchstrata.compile(torch.Tensor.max, fullgraph=True)(torch.randn(0))

@@ -12,7 +12,7 @@ from primops.meta import Size
 from primops.operand import Scalar, Tensor, full_like, iota, kept, reduce, round_to, spread, to_bool, to_dtype, widen
 from primops.promotion import compute_dtype, is_integral, sum_dtype, to_float_dtype
 from primops.registry import DecompositionTable, Rule
-from primops.shapes import product, wrap_dim, wrap_dims
+from primops.shapes import larger, product, wrap_dim, wrap_dims
 
 rules = DecompositionTable()
 Dims = int | Sequence[int] | None
@@ -108,7 +108,11 @@ def _extreme(name: str, prim: Any, position: Any) -> Rule:
     def both(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         return over(self, dim, keepdim), place(self, dim, keepdim)
 
-    rules.register(name)(lambda self: over(self, None))
+    @rules.register(name)
+    def of_all(self: Tensor) -> Tensor:
+        is_empty = any(isinstance(size, int) and size == 0 for size in self.shape)
+        return NotImplemented if is_empty else over(self, None)  # eager's error
+
     return over
 
 
@@ -132,10 +136,7 @@ def moments(wide: Tensor, dims: Sequence[int], correction: Scalar) -> tuple[Tens
     total = prims.sum(prims.mul(deviation, deviation), dims=tuple(dims))
     # A whole number stays one, so that a symbolic size does.
     whole: Scalar = int(correction) if isinstance(correction, float) and correction.is_integer() else correction
-    freedom = size - whole
-    if isinstance(freedom, (int, float)):
-        freedom = freedom if freedom > 0 else 0
-    return prims.div(total, freedom), average
+    return prims.div(total, larger(size - whole, 0)), average
 
 
 def _deviation(name: str, function: Any) -> None:

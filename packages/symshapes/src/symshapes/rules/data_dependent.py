@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from symshapes.errors import DataDependentError
 
+from .format import require_equal
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -68,15 +70,39 @@ def masked_select(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
 def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Boolean masks become their nonzero indices; other indexing goes to the meta kernel."""
     x, indices = args
-    if not any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
+    if not any(map(_is_mask, indices)):
         return NotImplemented
+    _check_masks(mode, x, indices)
     plain: list[Any] = []
     for i in indices:
-        if i is not None and i.dtype in (torch.bool, torch.uint8):
+        if _is_mask(i):
             plain += i.nonzero().unbind(1)
         else:
             plain.append(i)
     return aten.index.Tensor(x, plain)
+
+
+@RULES.register("index_put index_put_ _unsafe_index_put _index_put_impl_")
+def index_put(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The meta kernel, which does not look at the sizes of masks."""
+    _check_masks(mode, *args[:2])
+    return NotImplemented
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def _check_masks(mode: Any, x: Any, indices: Sequence[Any]) -> None:
+    """Raises IndexError where a mask has another size than what it selects from; those that are equal in the example call get
+    a guard."""
+    dim = 0
+    for i in indices:
+        for place, size in enumerate(i.shape if _is_mask(i) else ()):
+            if dim + place < x.dim() and not require_equal(mode.shape_env, size, x.shape[dim + place]):
+                shown = f"mask {list(i.shape)} at index {place} does not match the shape of the indexed tensor {list(x.shape)}"
+                raise IndexError(f"The shape of the {shown} at index {dim + place}")
+        dim += i.dim() if _is_mask(i) else 1
 
 
 def _unique(mode: Any, func: Any, x: Any, dim: int | None, inverse: bool, counts: bool) -> Any:
