@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import gc
 import itertools
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
 
-from .constant import ConstantVariable
 from .iterator import CountIterator, FilterIterator, ItemsIterator, ListIterator, RangeIterator, ZipIterator
 from .mapping import DictViewVariable
 from .proxy import ProxyVariable
@@ -30,6 +30,28 @@ class ReducedSource(AppliedSource):
 
     function = staticmethod(lambda iterator: iterator.__reduce__())
     text = "{}.__reduce__()"
+
+
+def numbers_of_count(count: itertools.count) -> tuple[Any, ...]:
+    """The next number and the step.
+
+    ``__reduce__`` says so, too, but warns from CPython 3.12 on. By Modules/itertoolsmodule.c a count holds both as
+    objects, or only the step where that is 1 and the next number fits into a machine's word.
+    """
+    held = tuple(number for number in gc.get_referents(count) if number is not itertools.count)
+    return held if len(held) == 2 else (_word_of_count(count), *held)
+
+
+def _word_of_count(count: itertools.count) -> int:
+    text = repr(count).removeprefix("count(").removesuffix(")")
+    return sys.maxsize if text == "<NULL>" else int(text)  # the largest word is printed so
+
+
+class CountedSource(AppliedSource):
+    """The next number of a count, and its step."""
+
+    function = staticmethod(numbers_of_count)
+    text = "numbers_of_count({})"
 
 
 class ViewedSource(AppliedSource):
@@ -75,12 +97,12 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
 
 @tracker_for(itertools.count)
 def wrap_count(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    """A count by its next number, and its step if that is not 1."""
-    given, (_, parts) = _reduced(ctx, value, source)
-    ctx.guards.require(given, GuardKind.LENGTH, len(parts))
-    start, *step = (ctx.wrap(part, ItemSource(given, at)) for at, part in enumerate(parts))
+    """A count by its next number and its step."""
+    ctx.guards.require(source, GuardKind.TYPE_IS, itertools.count)
+    numbers = CountedSource(source)
+    start, step = (ctx.wrap(number, ItemSource(numbers, at)) for at, number in enumerate(numbers_of_count(value)))
     key = Identity(itertools.count, value, source)
-    made = CountIterator(key, start=start, step=step[0] if step else ConstantVariable(1), source=source)
+    made = CountIterator(key, start=start, step=step, source=source)
     return ctx.effects.remember(value, made)
 
 
