@@ -267,7 +267,7 @@ def retain_grad(ctx: Context, tensor: TensorVariable) -> VariableTracker:
     if not ctx.host_effects:
         raise GraphBreak("BD018", f"{tensor.describe()}.retain_grad(): compilers do not keep gradients between calls")
     result = ctx.torch_call("call_method", "retain_grad", [tensor], {})
-    next(reversed(ctx.graph.graph.nodes)).meta["host"] = True  # what came before belongs to another program
+    next(iter(reversed(ctx.graph.graph.nodes))).meta["host"] = True  # what came before belongs to another program
     return result
 
 
