@@ -133,3 +133,25 @@ def doubled(in0: In('float32', {n}), out0: Out('float32', {n})):
 """
     texts = [kernel_text(parse_kernel(text.format(n=n))) for n in (1 << 12, 1 << 20)]
     assert [text.count("ask_for_lanes<W, 1>(out0 + p0") for text in texts] == [0, 1]
+
+
+def test_large_outputs_ask_for_large_pages(harness):
+    """Asked for where the hint is large; whether the system hears it is decided by the size at the call."""
+    text = """
+@kernel(device='cpu', vector='p0')
+def kernel0(in0: In('float32', s0), out0: Out('float32', s0), out1: Out('bfloat16', s0), s0: Size(hint={hint})):
+    for p0 in range(s0):
+        a = load(in0, [p0], 'float32')
+        y = add(a, a)
+        b = cast(y, 'bfloat16')
+        store(out0, [p0], y)
+        store(out1, [p0], b)
+"""
+    large = text.format(hint=(8 << 20) + 1)
+    assert "want_large_pages(out0, 4*s0);" in kernel_text(parse_kernel(large))
+    assert "want_large_pages(out1" not in kernel_text(parse_kernel(large))
+    assert "want_large_pages" not in kernel_text(parse_kernel(text.format(hint=8 << 20)))
+    for size in (5, (8 << 20) + 4097):
+        tensors = [torch.arange(size, dtype=torch.float32), torch.zeros(size), torch.zeros(size, dtype=torch.bfloat16)]
+        harness.add(large, *tensors, sizes=(size,))
+    harness.compare()

@@ -10,13 +10,14 @@ import torch
 from loopir import Body, Kernel, Range, format_kernel
 
 from inductor_cpp import collective
-from inductor_cpp.access import accessed_once
+from inductor_cpp.access import accessed_once, as_expr
 from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emit import RULES, Emitter, sums_of
 from inductor_cpp.exponentials import divide_exponentials
+from inductor_cpp.heap import LARGEST_BLOCK
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, make_plan, next_row, row_length
+from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, hint_of, make_plan, next_row, row_length
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
@@ -53,6 +54,10 @@ def kernel_text(kernel: Kernel) -> str:
         assert plan.axis is not None
         shared = f"share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work})"
         entry.add(f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};")
+    for buffer in kernel.buffers:
+        numel = as_expr(buffer.numel)
+        if buffer.role == "out" and hint_of(kernel, numel) * buffer.dtype.itemsize > LARGEST_BLOCK:
+            entry.add(f"want_large_pages({identifier(buffer.name)}, {print_index(numel * buffer.dtype.itemsize)});")
     entry.add(f"const i64 units = {_unit_count(plan)}, work = {work};")
     if plan.sums:
         _write_chunks(plan, length, call, entry)
