@@ -164,6 +164,45 @@ def test_numbers_below_zero(function):
         assert torch.equal(compiled(x, n), function(x, n))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x[:n] * 2,
+        lambda x, n: x[-n:, n:] * 2,
+        lambda x, n: F.pad(x, (0, 0, -n, 0)) * 2,
+        lambda x, n: F.pad(x, (0, -n)) + n,
+        lambda x, n: torch.select_scatter(x, x[0] * 0, 0, n),
+        lambda x, n: torch.slice_scatter(x, x[:1] * 0, 0, n, n + 1 if n != -1 else None),
+        lambda x, n: x + int(n / 2) + (n >> 1),
+        lambda x, n: x * (7 // n) + 5 % n,
+        lambda x, n: x // n,
+    ],
+)
+def test_positions_and_divisors_below_zero(function):
+    compiled, x = torchstrata.compile(function, fullgraph=True), torch.arange(24.0).reshape(4, 6)
+    for n in (2, 3, -1, -2, -3, 1):
+        assert torch.equal(compiled(x, n), function(x, n))
+
+
+def test_divisors_that_become_zero():
+    compiled, x = torchstrata.compile(lambda x, n: x * (7 // n) + 5 % (n - 4), dynamic=True), torch.arange(4.0)
+    for n in (2, 3):
+        compiled(x, n)
+    for n in (0, 4):
+        with pytest.raises(ZeroDivisionError):
+            compiled(x, n)
+    assert torch.equal(compiled(x, 5), x)
+
+
+def test_filling_what_has_no_elements():
+    def filled(x, n):
+        return x.expand(n, -1).clone().fill_(3) * x.sum()
+
+    compiled = torchstrata.compile(filled, fullgraph=True)
+    for n in (2, 3, 0):
+        torch.testing.assert_close(compiled(torch.ones(1, 4), n), filled(torch.ones(1, 4), n))
+
+
 @pytest.mark.parametrize("correction", [1, 2.5, 5])
 def test_variance_of_fewer_numbers_than_its_correction(correction):
     def spread(x):

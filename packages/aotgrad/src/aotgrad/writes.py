@@ -249,8 +249,8 @@ _FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.
 
 def _one_of_each(t: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor, each once."""
-    for d, stride in enumerate(t.stride()):
-        if type(stride) is int and stride == 0:
+    for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
+        if type(stride) is int and stride == 0 and size != 0:
             t = t.narrow(d, 0, 1)
     return t
 

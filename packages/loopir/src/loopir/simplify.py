@@ -34,9 +34,11 @@ def product(items: Iterable[sympy.Expr]) -> sympy.Expr:
 
 @dataclass
 class Facts:
-    """What is known about size symbols: inclusive lower bounds and example values. Answers are cached."""
+    """What is known about size symbols: inclusive lower bounds, which of them may be negative, example values. Answers are
+    cached."""
 
     lower: dict[sympy.Symbol, int] = field(default_factory=dict)
+    signed: set[sympy.Symbol] = field(default_factory=set)
     hints: dict[sympy.Symbol, int] = field(default_factory=dict)
     _simplified: dict[object, sympy.Expr] = field(default_factory=dict, repr=False)
     _nonnegative: dict[sympy.Expr, bool] = field(default_factory=dict, repr=False)
@@ -61,9 +63,12 @@ class Facts:
         moved = sympy.expand(expr.xreplace(shifted)) if shifted else sympy.expand(expr)
         for term in sympy.Add.make_args(moved):
             coefficient, rest = term.as_coeff_Mul()
-            if coefficient < 0 or not all(_is_plain_nonnegative(f) for f in sympy.Mul.make_args(rest)):
+            if coefficient < 0 or not all(self._is_plain_nonnegative(f) for f in sympy.Mul.make_args(rest)):
                 return False
         return True
+
+    def _is_plain_nonnegative(self, factor: sympy.Expr) -> bool:
+        return bool(factor.is_nonnegative) and self.signed.isdisjoint(symbols_of(factor))
 
     def is_dense(self, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr]) -> bool:
         """Whether the strides are those of a contiguous tensor with its dims permuted."""
@@ -95,8 +100,10 @@ class Facts:
         factors = sympy.Mul.make_args(rest)
         loops = [f for f in factors if f in extents or isinstance(f, FloorDiv | Mod)]
         if not loops:
-            return term if all(_is_plain_nonnegative(f) for f in factors) or not (term.free_symbols & set(extents)) else None
-        if not all(_is_plain_nonnegative(f) or isinstance(f, FloorDiv | Mod) for f in factors):
+            return (
+                term if all(self._is_plain_nonnegative(f) for f in factors) or not (term.free_symbols & set(extents)) else None
+            )
+        if not all(self._is_plain_nonnegative(f) or isinstance(f, FloorDiv | Mod) for f in factors):
             return None
         if coefficient < 0:
             return ZERO if all(self.is_from_zero(f, extents) for f in loops) else None
@@ -131,7 +138,7 @@ class Facts:
                 if isinstance(factor, FloorDiv):
                     if not self.is_from_zero(factor.args[0], extents):  # type: ignore[arg-type]
                         return False
-                elif not isinstance(factor, Mod) and not _is_plain_nonnegative(factor):
+                elif not isinstance(factor, Mod) and not self._is_plain_nonnegative(factor):
                     return False
         return True
 
@@ -189,10 +196,6 @@ def _coarse_parts(a: sympy.Expr, b: sympy.Expr) -> Iterable[tuple[sympy.Expr, sy
         if len(whole) < len(terms):
             rest = sympy.Add(*[t for t in terms if t not in whole])
             yield sympy.Integer(g), sympy.Add(*[t / g for t in whole]), rest
-
-
-def _is_plain_nonnegative(factor: sympy.Expr) -> bool:
-    return bool(factor.is_nonnegative)
 
 
 def _rejoin(expr: sympy.Expr) -> sympy.Expr:

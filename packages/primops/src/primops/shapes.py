@@ -65,6 +65,11 @@ def concrete(size: Size) -> int:
     return int(size)
 
 
+def is_negative(number: Size) -> bool:
+    """Whether a position or amount is below 0 for certain: where that matters, fakes have put a guard on its sign."""
+    return number < 0 if isinstance(number, int) else known(number < 0)
+
+
 def size_key(size: object) -> object:
     """A hashable stand-in for a size or number: equal keys mean equal values."""
     if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):

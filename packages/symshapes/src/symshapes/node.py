@@ -28,16 +28,20 @@ def _always(pytype: type) -> Callable[[SymNode, SymNode], type]:
     return lambda a, b: pytype
 
 
+_DIVISIONS = frozenset([operator.floordiv, operator.mod, operator.truediv])
+
+
 def _binary(name: str, python: Callable, symbolic: Callable, result: Callable = _both_float) -> None:
-    """Defines a binary method: Python's meaning on hints, SymPy's on expressions, and the type of the result."""
+    """Defines a binary method: Python's meaning on hints, SymPy's on expressions, and the type of the result.
+
+    A divisor gets a guard that it is not 0, and raises as in Python where it is."""
 
     def apply(self: SymNode, other: SymNode) -> SymNode:
         hint = None
+        if python in _DIVISIONS and other.pytype is int and other._hint:
+            self.shape_env.decide(other.ne(self.shape_env.constant_node(0)))
         if self._hint is not None and other._hint is not None:
-            try:
-                hint = python(self._hint, other._hint)
-            except ZeroDivisionError:
-                hint = None
+            hint = python(self._hint, other._hint)
         pytype = result(self, other)
         return self.shape_env.make((name, self._expr, other._expr), lambda: symbolic(self.expr, other.expr), pytype, hint)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import sympy
 import torch
+from sympy.core.function import Application
 from symshapes import Interval, bound, expr_of
 
 from loopir.errors import LoweringError
@@ -51,7 +52,6 @@ class LoweringContext:
         self.facts = self.graph.facts
         self.origin: Origin = ("", "")
         self._sizes: dict[tuple[Callable[[int], int], sympy.Expr], sympy.Symbol] = {}
-        self._signed: set[sympy.Symbol] = set()
         self._numbers: dict[tuple[sympy.Symbol, torch.device], Tensor] = {}
         self._count = 0
 
@@ -75,7 +75,7 @@ class LoweringContext:
             renamed[free] = known
             if known not in self.facts.lower:
                 self._learn(known, free, env)  # type: ignore[arg-type]
-            if known in self._signed and raw.has(*INDEX_FUNCTIONS[2:]):
+            if known in self.facts.signed and raw.has(Application):
                 renamed[free] = self._difference(known)
         return raw.xreplace(renamed)  # type: ignore[return-value]
 
@@ -108,7 +108,7 @@ class LoweringContext:
     def _learn(self, known: sympy.Symbol, free: sympy.Symbol, env: object) -> None:
         low, _ = env.bounds(free)  # type: ignore[attr-defined]
         if low < 0:
-            self._signed.add(known)
+            self.facts.signed.add(known)
         self.facts.lower[known] = int(low) if low > 0 else 0
         if not env.is_unbacked_symint(free):  # type: ignore[attr-defined]
             self.facts.hints[known] = int(env.hint_of(free))  # type: ignore[attr-defined]

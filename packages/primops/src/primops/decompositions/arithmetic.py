@@ -85,6 +85,8 @@ def floor_quotient(a: Operand, b: Operand) -> Tensor:
     """``floor(a / b)`` of one dtype. For floats as eager: from the exact remainder, so that a quotient never rounds up."""
     if is_integral(dtype_of(a, b)):
         return prims.floor_div(a, b)
+    if isinstance(b, (torch.SymInt, torch.SymFloat)):
+        b = full_like(a, b, a.dtype)  # its sign is open
     rest = prims.fmod(a, b)
     quotient = prims.div(prims.sub(a, rest), b)
     crosses = prims.bitwise_and(prims.ne(rest, 0), prims.ne(_negative(b, rest), prims.lt(rest, 0)))

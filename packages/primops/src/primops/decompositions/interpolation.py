@@ -13,6 +13,7 @@ from primops.meta import Size
 from primops.operand import Tensor, broadcast_to, full, full_like, iota, pad_dim, round_to, to_dtype, widen
 from primops.promotion import is_integral
 from primops.registry import DecompositionTable
+from primops.shapes import is_negative
 
 rules = DecompositionTable()
 Scales = Sequence[float | None]
@@ -212,7 +213,7 @@ def _edge(a: Tensor, dim: int, start: Size, stop: Size) -> Tensor:
 
 def _cropped(low: Size, high: Size) -> tuple[Size, Size, Size, Size]:
     """What negative pads cut off, and the pads that are left."""
-    cut = [-n if isinstance(n, int) and n < 0 else 0 for n in (low, high)]
+    cut = [-n if is_negative(n) else 0 for n in (low, high)]
     return cut[0], cut[1], low + cut[0], high + cut[1]
 
 

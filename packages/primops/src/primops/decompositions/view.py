@@ -12,7 +12,7 @@ from primops.meta import Size
 from primops.operand import Scalar, Tensor, broadcast_to, full, pad_dim, to_dtype, unsqueeze
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, infer_shape, is_one, larger, product, smaller, wrap_dim
+from primops.shapes import concrete, infer_shape, is_negative, is_one, larger, product, smaller, wrap_dim
 
 rules = DecompositionTable()
 
@@ -175,10 +175,8 @@ def slice_range(size: Size, start: Size | None, end: Size | None) -> tuple[Size,
     """Python's rule for the bounds of a slice."""
     start = 0 if start is None else start
     end = END if end is None else end
-    if isinstance(start, int) and start < 0:
-        start = larger(size + start, 0)
-    if isinstance(end, int) and end < 0:
-        end = larger(size + end, 0)
+    start = larger(size + start, 0) if is_negative(start) else start
+    end = larger(size + end, 0) if is_negative(end) else end
     start = start if isinstance(start, int) and start == 0 else smaller(start, size)
     end = size if isinstance(end, int) and end == END else smaller(end, size)
     return start, larger(start, end)
@@ -199,7 +197,7 @@ def narrow(self: Tensor, dim: int, start: Size, length: Size) -> Tensor:
 
 
 def _from_start(index: Size, size: Size) -> Size:
-    return size + index if isinstance(index, int) and index < 0 else index
+    return size + index if is_negative(index) else index
 
 
 def _without(shape: Sequence[Size], dim: int) -> tuple[Size, ...]:

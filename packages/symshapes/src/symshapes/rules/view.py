@@ -52,6 +52,21 @@ def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mode.run_native(aten.as_strided.default, (base, *geometry), {}, base.fake_device)
 
 
+_WRITTEN = {aten.slice_scatter.default: aten.slice.Tensor, aten.select_scatter.default: aten.select.int}
+
+
+@RULES.register("slice_scatter select_scatter")
+def scatter(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A symbolic position has its sign and range guarded as by the view that is written."""
+    base, source, *place = args
+    if is_fake(base) and _has_symbols(base, tuple(place)):
+        part = mode.run_op(_WRITTEN[func], (base, *place), kwargs)
+        if source.shape != part.shape:
+            kind = "slice" if func is aten.slice_scatter.default else "selected part"
+            raise RuntimeError(f"expected src to have a size equal to the {kind} of self: {source.shape}, {part.shape}")
+    return NotImplemented
+
+
 _NATIVE = {aten.detach.default, aten.alias.default, aten.as_strided.default}
 
 
