@@ -212,3 +212,21 @@ def test_variance_of_fewer_numbers_than_its_correction(correction):
     for shape in ((3, 4), (2, 6), (2, 2)):
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), spread(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("limit", [torch.relu, F.relu6, lambda x: x.clamp(max=0.0), lambda x: F.hardtanh(x, 0, 1)])
+def test_limits_keep_the_sign_of_a_zero(dtype, limit):
+    x = torch.full((43,), -0.0, dtype=dtype)
+    assert torch.equal(torchstrata.compile(limit)(x).signbit(), limit(x).signbit())
+
+
+@pytest.mark.parametrize("padding_mode", ["border", "reflection"])
+@pytest.mark.parametrize("align_corners", [True, False])
+def test_grid_sample_of_a_place_that_is_no_number(padding_mode, align_corners):
+    def sample(x, grid):
+        return F.grid_sample(x, grid, padding_mode=padding_mode, align_corners=align_corners)
+
+    x, grid = torch.randn(1, 2, 4, 5), torch.rand(1, 3, 3, 2)
+    grid[0, 0, 0], grid[0, 1, 2, 1] = float("nan"), float("nan")
+    torch.testing.assert_close(torchstrata.compile(sample)(x, grid), sample(x, grid))

@@ -89,16 +89,16 @@ INLINE i8 abs_of(i8 x) { return scalar_abs(x); }
 INLINE u8 abs_of(u8 x) { return x; }
 LIFT1(abs_of)
 
-// ---- minimum and maximum: NaN wins ----
+// ---- minimum and maximum: NaN wins, of equal ones the first, so that limits keep the sign of -0 as eager's do ----
 #if HAVE_NEON
 INLINE vf minimum(vf a, vf b) { NEON2("fmin %0.4s, %1.4s, %2.4s", vf, a, b) }
 INLINE vf maximum(vf a, vf b) { NEON2("fmax %0.4s, %1.4s, %2.4s", vf, a, b) }
 #else
-INLINE vf minimum(vf a, vf b) { vf m = min_second(a, b); return a != a ? a : m; }
-INLINE vf maximum(vf a, vf b) { vf m = max_second(a, b); return a != a ? a : m; }
+INLINE vf minimum(vf a, vf b) { vf m = min_second(b, a); return b != b ? b : m; }
+INLINE vf maximum(vf a, vf b) { vf m = max_second(b, a); return b != b ? b : m; }
 #endif
-INLINE vd min_leaf(vd a, vd b) { return ((a < b) | (a != a)) ? a : b; }
-INLINE vd max_leaf(vd a, vd b) { return ((a > b) | (a != a)) ? a : b; }
+INLINE vd min_leaf(vd a, vd b) { return ((b < a) | (b != b)) ? b : a; }
+INLINE vd max_leaf(vd a, vd b) { return ((b > a) | (b != b)) ? b : a; }
 INLINE vdd minimum(vdd a, vdd b) { return {min_leaf(a.a, b.a), min_leaf(a.b, b.b)}; }
 INLINE vdd maximum(vdd a, vdd b) { return {max_leaf(a.a, b.a), max_leaf(a.b, b.b)}; }
 #define EXTREMES(V) INLINE V minimum(V a, V b) { return a < b ? a : b; } INLINE V maximum(V a, V b) { return a > b ? a : b; }
@@ -109,7 +109,7 @@ INLINE bool minimum(bool a, bool b) { return a & b; }
 INLINE bool maximum(bool a, bool b) { return a | b; }
 INLINE vqq minimum(vqq a, vqq b) { return {a.a < b.a ? a.a : b.a, a.b < b.b ? a.b : b.b}; }
 INLINE vqq maximum(vqq a, vqq b) { return {a.a > b.a ? a.a : b.a, a.b > b.b ? a.b : b.b}; }
-#define FLOAT_EXTREMES(T) INLINE T minimum(T a, T b) { return a < b || a != a ? a : b; } INLINE T maximum(T a, T b) { return a > b || a != a ? a : b; }
+#define FLOAT_EXTREMES(T) INLINE T minimum(T a, T b) { return b < a || b != b ? b : a; } INLINE T maximum(T a, T b) { return b > a || b != b ? b : a; }
 FLOAT_EXTREMES(f32) FLOAT_EXTREMES(f64)
 LIFT2(minimum) LIFT2(maximum)
 

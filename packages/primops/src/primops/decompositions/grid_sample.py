@@ -48,7 +48,7 @@ class Axis:
             if slope is not None:
                 outside = prims.bitwise_or(prims.le(at, 0), prims.ge(at, self.size - 1))
                 slope = prims.where(outside, 0, slope)
-            at = prims.minimum(self.size - 1, prims.maximum(at, 0))
+            at = prims.minimum(self.size - 1, prims.where(prims.gt(at, 0), at, 0))  # NaN is the first place
         return at, slope
 
     def _reflected(self, at: Tensor, low: float, span: float, slope: Tensor | None) -> tuple[Tensor, Tensor | None]:
