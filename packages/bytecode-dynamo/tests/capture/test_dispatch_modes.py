@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bytecode_dynamo
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
@@ -28,3 +29,11 @@ def test_number_of_modes_is_the_programs() -> None:
         with Passing():
             expected, result = f(x), compiled(x)
         assert torch.equal(result, expected) and torch.equal(expected, x + 1)
+
+
+def test_the_stack_of_modes_is_popped_as_every_torch_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bytecode_dynamo.reset()
+    pop = torch._C._pop_torch_dispatch_stack
+    monkeypatch.setattr(torch._C, "_pop_torch_dispatch_stack", lambda key: pop(key))  # torch 2.11 has no default
+    with Passing():
+        assert torch.equal(bytecode_dynamo.optimize("eager")(lambda x: x + 1)(torch.zeros(2)), torch.ones(2))

@@ -153,7 +153,7 @@ def _take_modes() -> list[Any]:
     """Takes the dispatch modes that are no infrastructure off the stack; the last one first."""
     found = range(torch._C._len_torch_dispatch_stack())
     ours = [k for k in found if getattr(torch._C._get_dispatch_stack_at(k), "_mode_key", None) is None]
-    return [torch._C._pop_torch_dispatch_stack() for _ in ours]
+    return [torch._C._pop_torch_dispatch_stack(None) for _ in ours]
 
 
 class FakeTensorMode(TorchDispatchMode):
