@@ -98,6 +98,13 @@ def move_iterator(target: Any, position: int) -> None:
         next(target, None)
 
 
+def move_reversed(target: Any, index: int) -> None:
+    """Let a backward iterator stand at an index; where its list has become too short for it, it has ended."""
+    target.__setstate__(index)
+    if target.__reduce__()[2:] != (index,):
+        target.__setstate__(-1)
+
+
 def advance_count(target: Any, times: int) -> None:
     """Let a ``count`` give so many numbers."""
     collections.deque(itertools.islice(target, times), maxlen=0)
@@ -112,6 +119,7 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     collections.defaultdict: replace_dict,
     set: replace_set,
     itertools.count: advance_count,
+    **dict.fromkeys((reversed, type(reversed([]))), move_reversed),
     **{type(iter(held)): move_iterator for held in ([], (), "", "\u00e9", b"", range(0))},
 }
 

@@ -19,6 +19,9 @@ ITERATORS = {
     "zip": lambda: map(sum, zip([1, 2, 3], (4, 5, 6))),
     "map": lambda: map(lambda a, b: a * b, [1, 2, 3], range(1, 5)),
     "filter": lambda: filter(lambda v: v % 2, [2, 1, 2, 3]),
+    "reversed list": lambda: advanced(reversed([1, 2, 3, 4])),
+    "reversed tuple": lambda: reversed((1, 2, 3)),
+    "reversed range": lambda: reversed(range(4)),
     "tensors": lambda: iter([torch.ones(2), torch.zeros(2)]),
 }
 
@@ -81,6 +84,21 @@ def test_a_list_that_changes_below_its_iterator(change):
         assert repr(captured(torch.ones(2), mine, left)) == repr(program(torch.ones(2), theirs, right))
         mine.append(6)
         assert list(left) == []
+
+
+@pytest.mark.parametrize("change", ["append", "clear", "pop"])
+def test_a_list_that_changes_below_its_backward_iterator(change):
+    def program(x, items, iterator):
+        first = next(iterator)
+        getattr(items, change)(*[9] * (change == "append"))
+        return x + first
+
+    captured = bd.optimize("eager", fullgraph=True)(program)
+    for _ in range(2):
+        mine, theirs = [1, 2, 3], [1, 2, 3]
+        left, right = reversed(mine), reversed(theirs)
+        assert repr(captured(torch.ones(2), mine, left)) == repr(program(torch.ones(2), theirs, right))
+        assert mine == theirs and list(left) == list(right)
 
 
 def test_an_iterator_that_ended_before():

@@ -147,6 +147,20 @@ def list_iterator_at(items: Any, position: int) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ReversedIterator(IteratorVariable):
+    """An existing ``reversed`` of a list, which may change meanwhile, or of something fixed; its place is the next index."""
+
+    base: Any = None
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        at, items = self.position(ctx), self.base.unpack(ctx)
+        found = at in range(len(items))
+        if at >= 0:
+            self.advance(ctx, at - 1 if found else -1)
+        return ctx.real(items[at]) if found else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RangeIterator(IteratorVariable):
     """Over a range."""
 

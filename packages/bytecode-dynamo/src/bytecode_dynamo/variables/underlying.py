@@ -13,7 +13,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
 
-from .iterator import CountIterator, FilterIterator, ItemsIterator, ListIterator, RangeIterator, ZipIterator
+from .iterator import CountIterator, FilterIterator, ItemsIterator, ListIterator, RangeIterator, ReversedIterator, ZipIterator
 from .mapping import DictViewVariable
 from .proxy import ProxyVariable
 from .userobject import wrap_opaque
@@ -92,6 +92,21 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     else:
         made = ItemsIterator(key, items=tuple(base.unpack(ctx)), source=source)
     ctx.effects.set_initial(key, (place and place[0]) or 0)
+    return ctx.effects.remember(value, made)
+
+
+@tracker_for(reversed, type(reversed([])))
+def wrap_reversed(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """A backward iterator over a list, tuple or text."""
+    held, *place = value.__reduce__()[1:]
+    if _drives_loop(source) or type(held[0]) not in (list, tuple, str, bytes):
+        return wrap_opaque(ctx, value, source, "which is reversed")
+    given, _ = _reduced(ctx, value, source)
+    if place:
+        ctx.guards.require(ItemSource(ReducedSource(source), 2), GuardKind.EQUALS, place[0])
+    key = Identity(type(value), value, source)
+    made = ReversedIterator(key, base=ctx.wrap(held[0], ItemSource(given, 0)), source=source)
+    ctx.effects.set_initial(key, place[0] if place else -1)
     return ctx.effects.remember(value, made)
 
 
