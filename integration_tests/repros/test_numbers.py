@@ -230,3 +230,11 @@ def test_grid_sample_of_a_place_that_is_no_number(padding_mode, align_corners):
     x, grid = torch.randn(1, 2, 4, 5), torch.rand(1, 3, 3, 2)
     grid[0, 0, 0], grid[0, 1, 2, 1] = float("nan"), float("nan")
     torch.testing.assert_close(torchstrata.compile(sample)(x, grid), sample(x, grid))
+
+
+def test_a_float_divisor_that_becomes_zero():
+    compiled, x = torchstrata.compile(lambda x, f: x * (1 / f)), torch.ones(3)
+    for f in (0.5, 0.25):
+        compiled(x, f)
+    with pytest.raises(ZeroDivisionError):
+        compiled(x, 0.0)

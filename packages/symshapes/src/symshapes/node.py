@@ -38,7 +38,7 @@ def _binary(name: str, python: Callable, symbolic: Callable, result: Callable = 
 
     def apply(self: SymNode, other: SymNode) -> SymNode:
         hint = None
-        if python in _DIVISIONS and other.pytype is int and other._hint:
+        if python in _DIVISIONS and other._hint:
             self.shape_env.decide(other.ne(self.shape_env.constant_node(0)))
         if self._hint is not None and other._hint is not None:
             hint = python(self._hint, other._hint)
