@@ -37,6 +37,7 @@ def install(mode_type: type) -> None:
         _override(packet.default, partial(_plain, packet.default), mode_type)
     for name in ("softshrink", "hardshrink"):
         _override(getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type)
+    aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _plain(aten.one_hot.default, None))  # torch 2.11 has none
     _override(aten.one_hot.default, _dense, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         _override(getattr(aten, name).default, _idle_dropout, mode_type)
