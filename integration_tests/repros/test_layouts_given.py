@@ -65,3 +65,29 @@ def test_slice_inverse_that_is_written_to():
             x = torch.arange(48.0).reshape(8, 6)
             results.append((call(x[1:3], x).clone(), x))
     torch.testing.assert_close(results[1], results[0])
+
+
+def write_by_address(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    block, end = x.as_strided((2, 2), (2, 1), 3), x.as_strided((2,), (1,), 4)
+    block.mul_(2)
+    end.add_(1)
+    return block * 1, end * 1
+
+
+def read_what_was_written(x: torch.Tensor) -> torch.Tensor:
+    x[1:].add_(1)
+    return x.as_strided((2, 2), (2, 1), storage_offset=3) * 1
+
+
+@pytest.mark.parametrize("program", [write_by_address, read_what_was_written])
+def test_writes_by_address_to_an_input_behind_others(program):
+    call = torchstrata.compile(program)
+    for start in (
+        0,
+        2,
+    ):  # an address tells the place in an input only where it begins with its storage: the second runs eagerly
+        given, expected = torch.arange(12.0), torch.arange(12.0)
+        fallbacks = torchstrata.counters["fallbacks"]
+        torch.testing.assert_close(call(given[start:]), program(expected[start:]), rtol=0, atol=0)
+        assert torch.equal(given, expected)
+        assert torchstrata.counters["fallbacks"] == fallbacks + (start > 0)

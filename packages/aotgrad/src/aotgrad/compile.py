@@ -128,7 +128,7 @@ def _compile_gradient(joint: Joint, recipe: Recipe, options: Options) -> Callabl
     listener = options.on_artifact
     if listener is not None:
         options = replace(options, on_artifact=lambda name, text: listener(f"gradient {name}", text))
-    joint.outer_paths = ()  # the first pass has been through here
+    joint.outer_paths, joint.addressed = (), frozenset()  # the first pass has been through here
     optimise_joint(joint, options)
     run = Runtime(joint, (), _never, None, True, True)
     return compile_joint(joint, run, recipe, options)

@@ -55,12 +55,13 @@ class TracedTensor:
 
 @dataclass(frozen=True, slots=True)
 class TracedProgram:
-    """The live objects of a forward trace: tensors from before the call, the flat outputs, and paths outside."""
+    """The live objects of a forward trace: tensors from before the call, the flat outputs, and what a call looks at first."""
 
     tensors: tuple[TracedTensor, ...]
     outputs: tuple[Any, ...]
     out_spec: pytree.TreeSpec
     outer_paths: tuple[OuterPaths, ...] = ()
+    addressed: frozenset[int] = frozenset()
 
 
 def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, list[Any]]:

@@ -14,6 +14,7 @@ counters: Counter[str] = Counter()
 """How often compiled callables ran eagerly since the process started: under ``"fallbacks"`` in all, and under each reason."""
 
 
+ADDRESSED = "AG022: as_strided at an offset in storage of an input that is written and begins inside its storage"
 OUTER_HISTORY = "AG031: a gradient inside passes through what an input was computed from"
 TRANSFORMED = "a torch.func transform or forward-mode AD is active"
 

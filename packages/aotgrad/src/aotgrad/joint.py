@@ -39,6 +39,7 @@ class Joint:
         out_spec: pytree of the program's outputs.
         backward_error: what backward raises, in eager, too; there are no gradients then.
         outer_paths: what the program's own differentiation might have passed through outside.
+        addressed: indices of the inputs into whose storage the program counts offsets.
     """
 
     gm: torch.fx.GraphModule
@@ -49,6 +50,7 @@ class Joint:
     out_spec: pytree.TreeSpec
     backward_error: str = ""
     outer_paths: tuple[OuterPaths, ...] = ()
+    addressed: frozenset[int] = frozenset()
 
     @property
     def has_backward(self) -> bool:
@@ -85,7 +87,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec, error, traced.outer_paths)
+    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec, error, traced.outer_paths, traced.addressed)
 
 
 def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode) -> torch.fx.GraphModule:
@@ -154,7 +156,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
         replace(t, moved=i in rules.moved, filled=i in rules.filled, line=rules.lines.get(i, "")) for i, t in zip(ids, tensors)
     ]
     tensors = [replace(t, edge=gradient_edge(t.wrapper)) if t.became_leaf else t for t in tensors]
-    return TracedProgram(tuple(tensors), tuple(outputs), out_spec, tuple(rules.outer_paths))
+    return TracedProgram(tuple(tensors), tuple(outputs), out_spec, tuple(rules.outer_paths), frozenset(rules.addressed))
 
 
 def _run_backward(

@@ -14,7 +14,7 @@ from .backward import Compiled, call_compiled, write_backward
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
-from .fallback import OUTER_HISTORY, TRANSFORMED, Fallback
+from .fallback import ADDRESSED, OUTER_HISTORY, TRANSFORMED, Fallback
 from .history import leads_to
 from .joint import Joint
 from .offers import only_written, save_kept, write_backs
@@ -195,6 +195,7 @@ def _open_call(out: Source, run: Runtime, saved: Sequence[torch.fx.Node] = ()) -
         out(f"return {out.name('other_mode', run.other_mode)}({arguments})")
         out.leave()
     _check_histories(out, run, arguments)
+    _check_addresses(out, run, arguments)
     _check_sharing(out, run, arguments, saved)
     for spec in run.joint.inputs:
         if spec.becomes_leaf:
@@ -210,6 +211,17 @@ def _check_histories(out: Source, run: Runtime, arguments: str) -> None:
         fallback = Fallback(run.eager, OUTER_HISTORY, paths.line)
         out(f"return {out.name('outer_history', fallback)}({arguments})")
         out.leave()
+
+
+def _check_addresses(out: Source, run: Runtime, arguments: str) -> None:
+    """Writes the test whether memory that is written, and addressed from the storage's beginning, begins there: what is written
+    to takes the place of the input, and begins where it begins itself."""
+    written = {m.target.index for m in run.joint.plan.mutations}
+    for i in sorted(run.joint.addressed & written):
+        if i >= 0:
+            out.enter(f"if {run.joint.inputs[i].name}.storage_offset():")
+            out(f"return {out.name('addressed', Fallback(run.eager, ADDRESSED))}({arguments})")
+            out.leave()
 
 
 def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[torch.fx.Node]) -> None:

@@ -39,6 +39,7 @@ class WriteRules(TorchFunctionMode):
         filled: those of them that were resized, and then written as a whole.
         lines: where tensors from before the call were last written or changed, by id.
         outer_paths: one for each differentiation that may pass through the history of an input.
+        addressed: the inputs into whose storage ``as_strided`` counted an offset.
     """
 
     def __init__(self, tensors: Sequence[TracedTensor], user_line: Callable[[], str]) -> None:
@@ -47,6 +48,7 @@ class WriteRules(TorchFunctionMode):
         self.filled: set[int] = set()
         self.lines: dict[int, str] = {}
         self.outer_paths: list[OuterPaths] = []
+        self.addressed: set[int] = set()
         self._tensors = tensors
         self._given = {id(t.wrapper): t for t in tensors}
         self._user_line = user_line
@@ -66,9 +68,11 @@ class WriteRules(TorchFunctionMode):
     def _refuse(self, id: str, reason: str) -> NoReturn:
         raise Unsupported(id, reason, line=self._user_line())
 
-    def _check(self, func: Any, name: str, target: Any) -> None:
+    def _check(self, func: Any, name: str, target: Any, args: Any, kwargs: Any) -> None:
         if name.startswith("as_strided") and id(target) in self._dense:
             self._refuse("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
+        if _is_addressed(name, args, kwargs):
+            self.addressed |= {t.target.index for t in self._tensors if storage_id(t.wrapper) == storage_id(target)}
         if name.startswith("slice_inverse"):
             self._refuse("AG022", "slice_inverse, which takes the place of its source in memory")
         if name.startswith("resize_") and is_functional(target) and not target.is_contiguous():
@@ -167,7 +171,7 @@ class WriteRules(TorchFunctionMode):
         func, target = overload_called(func, args, kwargs), args[0] if args else None
         if is_mutable_custom(func) or is_fused_step(name):
             return call_functional(func, args, kwargs)
-        self._check(func, name, target)
+        self._check(func, name, target, args, kwargs)
         if name == "backward" and self._not_leaves(kwargs.get("tensors", target)):
             self._refuse("AG031", "backward() passes through what an input was computed from")
         if func is torch.autograd.grad:
@@ -203,6 +207,12 @@ class WriteRules(TorchFunctionMode):
         if target.stride() != strides and not _restore_layout(target, strides):
             self._dense[id(target)] = target
         return out
+
+
+def _is_addressed(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether a call names a place by its offset in storage."""
+    is_given = kwargs.get("storage_offset") is not None or (args[3:] and args[3] is not None)
+    return name.startswith("as_strided") and name != "as_strided_scatter" and bool(is_given) and is_functional(args[0])
 
 
 def _is_wrapped(value: Any) -> bool:
