@@ -112,3 +112,41 @@ def test_a_graph_of_sizes_alone(monkeypatch):
     for size in (3, 5, 1, 0):
         x = torch.randn(size, 2)
         torch.testing.assert_close(compiled(x), f(x))
+
+
+@torch.library.custom_op("repros::split_by_sign", mutates_args=())
+def split_by_sign(x: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[key > 0].clone(), key[key <= 0].clone()
+
+
+@split_by_sign.register_fake
+def _(x, key):
+    assert x.device.type == "cpu"  # not that of the meta tensors underneath
+    context = torch.library.get_ctx()
+    return x.new_empty((context.new_dynamic_size(max=100), *x.shape[1:])), torch.empty(context.new_dynamic_size())
+
+
+def _split_backward(ctx, grad, _):
+    x, key = ctx.saved_tensors
+    out = torch.zeros_like(x)
+    out[key > 0] = grad
+    return out, None
+
+
+split_by_sign.register_autograd(_split_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+
+def test_an_operator_whose_sizes_only_the_running_program_knows():
+    def f(x, key):
+        positive, rest = split_by_sign(x, key)
+        again, _ = split_by_sign(x.sin(), key)  # the same operands' metadata, another size
+        return positive.cos().sum() + again.sum() * 3, rest * 2, positive.shape[0]
+
+    compiled = torchstrata.compile(f, fullgraph=True)
+    for key in (torch.randn(6), torch.randn(7), torch.ones(7), -torch.ones(9)):
+        x, twin = (torch.ones(len(key), 2).requires_grad_() for _ in range(2))
+        result, expected = compiled(x, key), f(twin, key)
+        torch.testing.assert_close(result, expected)
+        result[0].backward()
+        expected[0].backward()
+        torch.testing.assert_close(x.grad, twin.grad)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .registered import fake_kernel
+
 if TYPE_CHECKING:
     from .fake import FakeTensor, FakeTensorMode
 
@@ -37,6 +39,7 @@ class ResultCache:
                 and not any(r.alias_info is not None for r in schema.returns)
                 and torch.Tag.data_dependent_output not in func.tags
                 and torch.Tag.dynamic_output_shape not in func.tags
+                and fake_kernel(func) is None
             )
             self._admitted[func] = answer
         return answer

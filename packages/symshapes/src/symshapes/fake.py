@@ -16,6 +16,7 @@ from .convert import fake_from_real
 from .env import ShapeEnv
 from .errors import FakeTensorError
 from .quiet import quiet
+from .registered import fake_kernel, run_registered
 from .rules import RULES
 from .rules.creation import is_factory, remember_result
 from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper, is_wrapper_class, wrap_inner
@@ -272,6 +273,9 @@ class FakeTensorMode(TorchDispatchMode):
             out = rule(self, func, args, kwargs)
             if out is not NotImplemented:
                 return out
+        kernel = fake_kernel(func)
+        if kernel is not None:
+            return run_registered(self, kernel, func, args, kwargs)
         return self.run_meta(func, args, kwargs)
 
     def run_meta(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
