@@ -39,7 +39,7 @@ def _binary(name: str, python: Callable, symbolic: Callable, result: Callable = 
     def apply(self: SymNode, other: SymNode) -> SymNode:
         hint = None
         if python in _DIVISIONS and other._hint:
-            self.shape_env.decide(other.ne(self.shape_env.constant_node(0)))
+            self.shape_env.decide(other.ne(self.shape_env.constant_node(0)))  # type: ignore[attr-defined]
         if self._hint is not None and other._hint is not None:
             hint = python(self._hint, other._hint)
         pytype = result(self, other)
