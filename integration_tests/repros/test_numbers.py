@@ -238,3 +238,20 @@ def test_a_float_divisor_that_becomes_zero():
         compiled(x, f)
     with pytest.raises(ZeroDivisionError):
         compiled(x, 0.0)
+
+
+@pytest.mark.parametrize("place", [lambda n: slice(n, None), lambda n: slice(n)])
+@pytest.mark.parametrize("backend", ["torchstrata", "eager"])
+def test_items_bound_the_part_that_is_written(place, backend):
+    def written(x, t):
+        n = t.item()
+        torch._check(n >= 0)
+        torch._check(n < x.shape[0])
+        y = torch.zeros(5, 3)
+        y[place(n)] = 1.0
+        return x + y
+
+    compiled = torchstrata.compile(written, fullgraph=True, backend=backend)
+    x = torch.randn(5, 3)
+    for n in (2, 0, 4):
+        torch.testing.assert_close(compiled(x, torch.tensor(n)), written(x, torch.tensor(n)))

@@ -40,7 +40,9 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
     """A small result of pointwise arithmetic on known values is known as well."""
-    if not is_fake(out) or out.numel() > _MAX_CONSTANT or torch.Tag.pointwise not in func.tags or func._schema.is_mutable:
+    if torch.Tag.pointwise not in func.tags or func._schema.is_mutable or not is_fake(out):
+        return
+    if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:  # a symbolic size would be decided here, by a guard
         return
     values = [arg.known_value if is_fake(arg) else arg for arg in args]
     numbers = (bool, int, float, torch.Tensor)
