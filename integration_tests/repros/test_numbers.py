@@ -255,3 +255,12 @@ def test_items_bound_the_part_that_is_written(place, backend):
     x = torch.randn(5, 3)
     for n in (2, 0, 4):
         torch.testing.assert_close(compiled(x, torch.tensor(n)), written(x, torch.tensor(n)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("exponent", [0.5, -0.5])
+def test_roots_of_limits(dtype, exponent):
+    x = torch.tensor([float("-inf"), -0.0, 0.0, float("inf"), -1.0, 4.0], dtype=dtype)
+    result = torchstrata.compile(lambda x: x**exponent)(x)
+    torch.testing.assert_close(result, x**exponent, equal_nan=True)
+    assert torch.equal(result.nan_to_num().signbit(), (x**exponent).nan_to_num().signbit())
