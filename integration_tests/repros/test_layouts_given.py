@@ -79,7 +79,18 @@ def read_what_was_written(x: torch.Tensor) -> torch.Tensor:
     return x.as_strided((2, 2), (2, 1), storage_offset=3) * 1
 
 
-@pytest.mark.parametrize("program", [write_by_address, read_what_was_written])
+def write_before_an_input(x: torch.Tensor) -> torch.Tensor:
+    return x.as_strided((2,), (1,), 0).add_(10)
+
+
+def write_behind_a_view(x: torch.Tensor) -> torch.Tensor:
+    window = x.view(2, -1).as_strided((2,), (1,), 3)
+    torch._foreach_add_([x], 1.0)
+    return window + 1
+
+
+@pytest.mark.filterwarnings("ignore::torchstrata.FallbackWarning")
+@pytest.mark.parametrize("program", [write_by_address, read_what_was_written, write_before_an_input, write_behind_a_view])
 def test_writes_by_address_to_an_input_behind_others(program):
     call = torchstrata.compile(program)
     for start in (
