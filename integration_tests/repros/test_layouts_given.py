@@ -89,7 +89,7 @@ def write_behind_a_view(x: torch.Tensor) -> torch.Tensor:
     return window + 1
 
 
-@pytest.mark.filterwarnings("ignore::torchstrata.FallbackWarning")
+@pytest.mark.filterwarnings("ignore:a compiled graph runs eagerly")
 @pytest.mark.parametrize("program", [write_by_address, read_what_was_written, write_before_an_input, write_behind_a_view])
 def test_writes_by_address_to_an_input_behind_others(program):
     call = torchstrata.compile(program)
