@@ -83,6 +83,16 @@ def write_before_an_input(x: torch.Tensor) -> torch.Tensor:
     return x.as_strided((2,), (1,), 0).add_(10)
 
 
+def replace_in_what_was_written(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return torch.as_strided_scatter(x, torch.full((2,), 9.0), (2,), (1,), 3)
+
+
+def read_by_keyword(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return torch.as_strided(input=x, size=(2,), stride=(1,), storage_offset=3) * 1
+
+
 def write_behind_a_view(x: torch.Tensor) -> torch.Tensor:
     window = x.view(2, -1).as_strided((2,), (1,), 3)
     torch._foreach_add_([x], 1.0)
@@ -90,13 +100,16 @@ def write_behind_a_view(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:a compiled graph runs eagerly")
-@pytest.mark.parametrize("program", [write_by_address, read_what_was_written, write_before_an_input, write_behind_a_view])
+@pytest.mark.parametrize(
+    "program",
+    [
+        write_by_address, read_what_was_written, write_before_an_input, replace_in_what_was_written, read_by_keyword,
+        write_behind_a_view,
+    ],
+)  # fmt: skip
 def test_writes_by_address_to_an_input_behind_others(program):
     call = torchstrata.compile(program)
-    for start in (
-        0,
-        2,
-    ):  # an address tells the place in an input only where it begins with its storage: the second runs eagerly
+    for start in (0, 2):  # only of an input that begins with its storage an address tells the place: the second runs eagerly
         given, expected = torch.arange(12.0), torch.arange(12.0)
         fallbacks = torchstrata.counters["fallbacks"]
         torch.testing.assert_close(call(given[start:]), program(expected[start:]), rtol=0, atol=0)

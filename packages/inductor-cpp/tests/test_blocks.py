@@ -148,8 +148,8 @@ def kernel0(in0: In('float32', s0), out0: Out('float32', s0), out1: Out('bfloat1
         store(out1, [p0], b)
 """
     large = text.format(hint=(8 << 20) + 1)
-    assert "want_large_pages(out0, 4*s0);" in kernel_text(parse_kernel(large))
-    assert "want_large_pages(out1" not in kernel_text(parse_kernel(large))
+    assert "want_large_pages<33554432>(out0, 4*s0);" in kernel_text(parse_kernel(large))
+    assert "(out1, 2*s0)" not in kernel_text(parse_kernel(large))
     assert "want_large_pages" not in kernel_text(parse_kernel(text.format(hint=8 << 20)))
     for size in (5, (8 << 20) + 4097):
         tensors = [torch.arange(size, dtype=torch.float32), torch.zeros(size), torch.zeros(size, dtype=torch.bfloat16)]

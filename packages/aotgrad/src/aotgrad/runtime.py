@@ -217,11 +217,10 @@ def _check_addresses(out: Source, run: Runtime, arguments: str) -> None:
     """Writes the test whether memory that is written, and addressed from the storage's beginning, begins there: what is written
     to takes the place of the input, and begins where it begins itself."""
     written = {m.target.index for m in run.joint.plan.mutations}
-    for i in sorted(run.joint.addressed & written):
-        if i >= 0:
-            out.enter(f"if {run.joint.inputs[i].name}.storage_offset():")
-            out(f"return {out.name('addressed', Fallback(run.eager, ADDRESSED))}({arguments})")
-            out.leave()
+    for i in sorted(i for i in run.joint.addressed & written if i >= 0):
+        out.enter(f"if {run.joint.inputs[i].name}.storage_offset():")
+        out(f"return {out.name('addressed', Fallback(run.eager, ADDRESSED))}({arguments})")
+        out.leave()
 
 
 def _check_sharing(out: Source, run: Runtime, arguments: str, saved: Sequence[torch.fx.Node]) -> None:

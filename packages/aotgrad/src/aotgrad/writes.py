@@ -71,8 +71,8 @@ class WriteRules(TorchFunctionMode):
     def _check(self, func: Any, name: str, target: Any, args: Any, kwargs: Any) -> None:
         if name.startswith("as_strided") and id(target) in self._dense:
             self._refuse("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
-        if _is_addressed(name, args, kwargs):
-            self.addressed |= {t.target.index for t in self._tensors if storage_id(t.wrapper) == storage_id(target)}
+        if (addressed := _addressed(name, args, kwargs)) is not None:
+            self.addressed |= {t.target.index for t in self._tensors if storage_id(t.wrapper) == storage_id(addressed)}
         if name.startswith("slice_inverse"):
             self._refuse("AG022", "slice_inverse, which takes the place of its source in memory")
         if name.startswith("resize_") and is_functional(target) and not target.is_contiguous():
@@ -209,10 +209,16 @@ class WriteRules(TorchFunctionMode):
         return out
 
 
-def _is_addressed(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether a call names a place by its offset in storage."""
-    is_given = kwargs.get("storage_offset") is not None or (args[3:] and args[3] is not None)
-    return name.startswith("as_strided") and name != "as_strided_scatter" and bool(is_given) and is_functional(args[0])
+_OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_copy": 3, "as_strided_scatter": 4}
+
+
+def _addressed(name: str, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The tensor in whose storage a call names a place by its offset."""
+    at = _OFFSET_AT.get(name.partition(".")[0])
+    if at is None or (args[at] if len(args) > at else kwargs.get("storage_offset")) is None:
+        return None
+    target = args[0] if args else kwargs.get("input", kwargs.get("self"))
+    return target if is_functional(target) else None
 
 
 def _is_wrapped(value: Any) -> bool:

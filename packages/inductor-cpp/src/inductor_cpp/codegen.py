@@ -55,9 +55,9 @@ def kernel_text(kernel: Kernel) -> str:
         shared = f"share_of<{_width(plan)}>({print_index(plan.axis.extent)}, {work})"
         entry.add(f"const i64 share = {f'index_min({COLUMNS}, {shared})' if plan.columns else shared};")
     for buffer in kernel.buffers:
-        numel = as_expr(buffer.numel)
-        if buffer.role == "out" and hint_of(kernel, numel) * buffer.dtype.itemsize > LARGEST_BLOCK:
-            entry.add(f"want_large_pages({identifier(buffer.name)}, {print_index(numel * buffer.dtype.itemsize)});")
+        size = as_expr(buffer.numel) * buffer.dtype.itemsize
+        if buffer.role == "out" and hint_of(kernel, size) > LARGEST_BLOCK:
+            entry.add(f"want_large_pages<{LARGEST_BLOCK}>({identifier(buffer.name)}, {print_index(size)});")
     entry.add(f"const i64 units = {_unit_count(plan)}, work = {work};")
     if plan.sums:
         _write_chunks(plan, length, call, entry)

@@ -78,15 +78,14 @@ template <int W, int written = 0, class T> INLINE void ask_for_lanes(const T* p)
 }
 
 // Blocks that the heap does not keep (heap.py) are new pages every time: large ones are made and found sooner.
-const i64 KEPT_BLOCK = 32 << 20;
 #ifdef __linux__
 extern "C" int madvise(void*, unsigned long, int);
-INLINE void want_large_pages(const void* p, i64 bytes) {
+template <i64 kept> INLINE void want_large_pages(const void* p, i64 bytes) {
   const u64 any_page = 65536, start = ((u64)p + any_page - 1) & -any_page;
-  if (bytes > KEPT_BLOCK) madvise((void*)start, (u64)p + bytes - start, 14 /* MADV_HUGEPAGE */);
+  if (bytes > kept) madvise((void*)start, (u64)p + bytes - start, 14 /* MADV_HUGEPAGE */);
 }
 #else
-INLINE void want_large_pages(const void*, i64) {}
+template <i64 kept> INLINE void want_large_pages(const void*, i64) {}
 #endif
 
 // ---- how each element type lies in memory ----
