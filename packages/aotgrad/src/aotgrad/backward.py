@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from symshapes import inner_tensors, is_wrapper, map_inner
 
+from .batched import write_batches
 from .donation import ALONE, copied, holders
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
@@ -52,6 +53,7 @@ def write_backward(
     elif passes_tangents(joint):
         out(f"return {tuple_text([*lead, *map(str, gradient_nodes(joint))])}")
     else:
+        write_batches(out, names)
         _write_leaving_early(out, joint, double, names, lead)
         _write_saved(out, split, backward, double, sentinels, keeps)
         _write_tangents(out, joint, split, tangents)

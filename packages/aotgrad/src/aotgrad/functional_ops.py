@@ -98,7 +98,8 @@ def _fused_step(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
         for place, (olds, news) in enumerate(zip(written, results)):
             if place != 1 or scaled:  # the gradients
                 for old, new in zip(olds, news):
-                    old.copy_(new)
+                    with torch.autograd._unsafe_preserve_version_counter(old):  # the kernel counts no version
+                        old.copy_(new)
 
 
 @cache

@@ -46,14 +46,18 @@ def take_kept(ctx: Any, hooked: Sequence[torch.Tensor]) -> Kept | list[torch.Ten
     return kept
 
 
+def saved_beside(ctx: Any) -> Sequence[torch.Tensor]:
+    """What is kept and not among ``ctx.saved_tensors``."""
+    kept = getattr(ctx, "kept", ())
+    if kept is None:
+        raise RuntimeError(FREED)
+    return kept.tensors() if kept else ()
+
+
 def saved_values(ctx: Any, first: int, count: int) -> Sequence[torch.Tensor]:
     """All that is saved: ``first`` tensors as autograd does, then ``count`` as :func:`save_kept` does."""
     saved = ctx.saved_tensors
-    if not count:
-        return saved
-    if ctx.kept is None:
-        raise RuntimeError(FREED)
-    return (*saved[:first], *(ctx.kept.tensors() if ctx.kept else saved[-count:]))
+    return (*saved[:first], *(saved_beside(ctx) or saved[-count:])) if count else saved
 
 
 def write_backs(joint: Joint, results: Sequence[torch.fx.Node]) -> tuple[tuple[int, int], ...]:

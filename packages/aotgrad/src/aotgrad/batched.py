@@ -1,0 +1,71 @@
+"""Backward of a batch of tangents under ``vmap`` (``is_grads_batched=True``): of one after the other, by the compiled graph."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import TransformType, retrieve_current_functorch_interpreter
+
+from .emit import Source, tuple_text
+from .errors import Unsupported
+from .offers import keeps_graph, saved_beside
+
+_torch: Any = torch._C
+_VMAP_MODE = _torch._dispatch_key_parse("VmapMode")  # of the older vmap, which torch.autograd.grad uses
+Gradients = tuple[torch.Tensor | None, ...]
+
+
+def write_batches(out: Source, names: Sequence[str]) -> None:
+    """Writes, into ``function_backward``, what to do with tangents that stand for more than their values."""
+    transforms = out.name("transforms", _torch._are_functorch_transforms_active)
+    includes = out.name("includes", _torch._dispatch_tls_is_dispatch_key_included)
+    out.enter(f"if {transforms}() or {includes}({out.name('VMAP_MODE', _VMAP_MODE)}):")
+    out(f"return {out.name('each_tangent', each_tangent)}(function_backward, ctx, {tuple_text(names)})")
+    out.leave()
+
+
+def each_tangent(backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
+    """``backward(ctx, *tangents)`` where the innermost transform that is active is a ``vmap``."""
+    retained = _Retained(ctx)
+    if not keeps_graph():
+        ctx.kept = ctx.primals = None
+    with _outside_vmap() as (level, batching):
+        batches = [None if t is None else batching._remove_batch_dim(t, level, 1, 0) for t in tangents]
+        count = next((n for b in batches if b is not None and (n := len(b)) != 1), 1)
+        rows = [backward(copy.copy(retained), *(b if b is None else b[i % len(b)] for b in batches)) for i in range(count)]
+        gradients = [None if column[0] is None else torch.stack(column) for column in zip(*rows)]
+    return tuple(None if g is None else batching._add_batch_dim(g, 0, level) for g in gradients)
+
+
+@contextlib.contextmanager
+def _outside_vmap() -> Iterator[tuple[int, Any]]:
+    """Leaves the innermost vmap: its level, and the module of its functions."""
+    if not _torch._are_functorch_transforms_active():
+        level = _torch._vmapmode_decrement_nesting() + 1
+        try:
+            yield level, torch
+        finally:
+            _torch._vmapmode_increment_nesting()
+        return
+    interpreter = retrieve_current_functorch_interpreter()
+    if interpreter.key() != TransformType.Vmap:
+        raise Unsupported("AG035", f"backward of a compiled graph inside {interpreter.key().name.lower()} of torch.func")
+    with interpreter.lower():
+        yield interpreter.level(), _torch._functorch
+
+
+class _Retained:
+    """Stands for the context of an autograd function in several calls of its backward."""
+
+    def __init__(self, ctx: Any) -> None:
+        self.saved_tensors = (*ctx.saved_tensors, *saved_beside(ctx))
+        self.kept = ()
+        self.primals = getattr(ctx, "primals", None)
+        self.sizes = getattr(ctx, "sizes", None)
+
+    def maybe_clear_saved_tensors(self) -> None:
+        """The next call needs them."""
