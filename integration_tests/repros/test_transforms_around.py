@@ -42,6 +42,6 @@ def test_vmap_of_backward():
     results = []
     for call in _both(lambda x: x.sin() * x):
         y = call(x)
-        pull = lambda v: grad(y, x, v, retain_graph=True)[0]  # noqa: B023, E731
+        pull = lambda v: grad(y, x, v, retain_graph=True)[0]  # noqa: E731
         results.append((torch.vmap(torch.vmap(pull))(tangents), torch.autograd.functional.jacobian(call, x, vectorize=True)))
     torch.testing.assert_close(*results)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import TransformType, retrieve_current_functorch_interpreter
 
 from .emit import Source, tuple_text
 from .errors import Unsupported
@@ -51,11 +50,15 @@ def _outside_vmap() -> Iterator[tuple[int, Any]]:
         finally:
             _torch._vmapmode_increment_nesting()
         return
-    interpreter = retrieve_current_functorch_interpreter()
-    if interpreter.key() != TransformType.Vmap:
-        raise Unsupported("AG035", f"backward of a compiled graph inside {interpreter.key().name.lower()} of torch.func")
-    with interpreter.lower():
-        yield interpreter.level(), _torch._functorch
+    functorch = _torch._functorch
+    innermost = functorch.peek_interpreter_stack()
+    if innermost.key() != functorch.TransformType.Vmap:
+        raise Unsupported("AG035", f"backward of a compiled graph inside {innermost.key().name.lower()} of torch.func")
+    left = functorch.pop_dynamic_layer_stack()
+    try:
+        yield innermost.level(), functorch
+    finally:
+        functorch.push_dynamic_layer_stack(left)
 
 
 class _Retained:
