@@ -150,3 +150,18 @@ def test_an_operator_whose_sizes_only_the_running_program_knows():
         result[0].backward()
         expected[0].backward()
         torch.testing.assert_close(x.grad, twin.grad)
+
+
+def test_memory_without_a_value_is_filled_on_request():
+    def f(x):
+        made = x.new_empty(2), torch.empty_like(x), torch.empty(2, dtype=torch.int64), torch.empty_strided((2,), (1,))
+        return x + 1, torch.empty(3), *made
+
+    compiled, x = torchstrata.compile(f), torch.ones(2)
+    compiled(x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        for expected, result in zip(f(x), compiled(x), strict=True):
+            assert torch.equal(expected.nan_to_num(7), result.nan_to_num(7))
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -44,7 +44,7 @@ from .eager_frames import (
     in_dispatch_handler,
     limit_reached,
     refuse,
-    under_selective_checkpoint,
+    under_dispatch_mode,
     under_transform,
 )
 from .effects import owner
@@ -94,12 +94,12 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
         return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
     stance = current_stance()
-    if stance == "eager_on_recompile" or in_dispatch_handler() or under_selective_checkpoint() or under_transform():
+    if stance == "eager_on_recompile" or in_dispatch_handler() or under_dispatch_mode() or under_transform():
         return RUN_ONCE
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)
     if len(region.entries(code)) >= config.recompile_limit:
-        return limit_reached(policy, code)
+        return limit_reached(policy, view)
     compilation = None
     try:
         compilation = Compilation(region, policy, view)

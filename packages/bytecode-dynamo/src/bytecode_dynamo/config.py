@@ -13,7 +13,7 @@ class Config:
     """What can be set.
 
     fallback: what happens when this package itself fails on a frame: run it in eager mode and warn, or raise.
-    recompile_limit: how many graphs one code object may have before it runs in eager mode.
+    recompile_limit: how many graphs one code object may have before it runs in eager mode (``fullgraph``: an error).
     inline_depth: how many calls deep functions are inlined.
     max_instructions: how many instructions one capture may evaluate.
     capture_scalar_outputs: whether ``item()`` becomes an unbacked symbol rather than a graph break; so with ``fullgraph``, too.

@@ -8,7 +8,6 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch.utils import checkpoint
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .config import config
@@ -22,12 +21,14 @@ from .source import Scope
 log = logging.getLogger("bytecode_dynamo")
 
 
-def under_selective_checkpoint() -> bool:
-    """Whether a dispatch mode of torch's keeps the results of all calls: it would keep those that capture makes."""
+def under_dispatch_mode() -> bool:
+    """Whether a dispatch mode, of the program or of a tracer, would see and might change calls that a graph does not make."""
     if not torch._C._len_torch_dispatch_stack():
         return False
-    kinds = (checkpoint._CachingTorchDispatchMode, checkpoint._CachedTorchDispatchMode)
-    return any(isinstance(mode, kinds) for mode in _get_current_dispatch_mode_stack())
+    modes = _get_current_dispatch_mode_stack()
+    active = any(mode.is_infra_mode() or not mode.ignore_compile_internals() for mode in modes)
+    counters["fallbacks"] += active
+    return active
 
 
 def under_transform() -> bool:
@@ -47,15 +48,20 @@ def refuse(region: Region, policy: Policy, view: FrameView) -> Any:
     code = view.code
     if not region.entries(code) and id(code) not in policy.roots and not has_tensors(view):
         return RUN_ONCE
+    raise RecompileError(
+        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled under the stance "
+        f"'fail_on_recompile': {_what_changed(policy, view)}. Call it with such arguments before, or set another stance"
+    )
+
+
+def _what_changed(policy: Policy, view: FrameView) -> str:
+    """Why what is compiled for the code of a frame does not fit."""
+    code = view.code
     scope = Scope(
         dict(zip(code.co_varnames, view.locals)), view.globals, view.builtins, dict(zip(code.co_freevars, view.closure or ()))
     )
     earlier = policy.captured.get(code)
-    why = explain_failure(*earlier[-1], scope) if earlier else "nothing is compiled for it yet"
-    raise RecompileError(
-        f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) would have to be compiled under the stance "
-        f"'fail_on_recompile': {why}. Call it with such arguments before, or set another stance"
-    )
+    return explain_failure(*earlier[-1], scope) if earlier else "nothing is compiled for it yet"
 
 
 def has_tensors(view: FrameView) -> bool:
@@ -69,15 +75,18 @@ def has_tensors(view: FrameView) -> bool:
     return any(isinstance(value, (torch.Tensor, torch.nn.Module)) for value in values)
 
 
-def limit_reached(policy: Policy, code: CodeType) -> Any:
-    """Run in eager mode from now on, and say so once."""
-    if code not in policy.limited:
+def limit_reached(policy: Policy, view: FrameView) -> Any:
+    """Run in eager mode when nothing compiled fits, and say so once; under ``fullgraph`` an error."""
+    code = view.code
+    if code not in policy.limited or policy.fullgraph:
         policy.limited.add(code)
-        warnings.warn(
-            f"bytecode_dynamo: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled "
-            f"{config.recompile_limit} times (config.recompile_limit); it runs in eager mode when no compiled version fits",
-            stacklevel=2,
+        said = (
+            f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled {config.recompile_limit} times "
+            f"(config.recompile_limit), and nothing compiled fits: {_what_changed(policy, view)}"
         )
+        if policy.fullgraph:
+            raise RecompileError(f"{said}. Raise the limit, or pass what changes as a tensor")
+        warnings.warn(f"bytecode_dynamo: {said}. Such calls run in eager mode", stacklevel=2)
     counters["fallbacks"] += 1
     return RUN_ONCE
 

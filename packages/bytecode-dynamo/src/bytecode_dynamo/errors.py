@@ -42,7 +42,7 @@ class Unsupported(DynamoError):
 
 
 class RecompileError(DynamoError, RuntimeError):
-    """Something would have to be compiled under ``set_stance("fail_on_recompile")``."""
+    """A graph that must not be compiled: under ``set_stance("fail_on_recompile")``, or beyond the limit of ``fullgraph``."""
 
 
 class ContractError(DynamoError):

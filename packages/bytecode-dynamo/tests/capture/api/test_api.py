@@ -159,8 +159,19 @@ def test_recompile_limit_warns_once_and_stays_right():
         warnings.simplefilter("always")
         for n in range(12):
             assert torch.equal(captured(X, "a" * n), X + n)
-    assert len([w for w in caught if "recompile_limit" in str(w.message)]) == 1
+    (warning,) = [str(w.message) for w in caught if "recompile_limit" in str(w.message)]
+    assert "L['s'] was 'aaaaaaa', now 'aaaaaaaa'" in warning
     assert bd.counters["graphs"] == 8
+
+
+def test_recompile_limit_under_fullgraph_is_an_error():
+    captured = bd.optimize("eager", fullgraph=True)(lambda x, s: x + len(s))
+    for n in range(8):
+        captured(X, "a" * n)
+    for _ in range(2):
+        with pytest.raises(bd.exc.RecompileError, match="recompile_limit"):
+            captured(X, "b")
+    assert torch.equal(captured(X, "a"), X + 1)
 
 
 def test_defect_falls_back_to_eager_with_a_warning(monkeypatch):

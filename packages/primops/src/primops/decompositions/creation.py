@@ -52,24 +52,34 @@ def factory(table: DecompositionTable, *ops: str, like: bool = False) -> Callabl
     return add
 
 
-def _constant(name: str, number: int) -> Rule:
-    bare = name.partition(".")[0]
-
+def _constant(name: str, number: int) -> tuple[Rule, Rule, Rule]:
     @factory(rules, name)
     def plain(size: Sequence[Size], *, dtype: Dtype, device: torch.device) -> Tensor:
         return full(size, number, dtype or torch.get_default_dtype(), device)
 
-    factory(rules, f"{bare}_like", like=True)(lambda self, **made: full(self.shape, number, **made))
-    factory(rules, f"new_{bare}", like=True)(lambda self, size, **made: full(size, number, **made))
-    return plain
+    like = factory(rules, f"{name}_like", like=True)(lambda self, **made: full(self.shape, number, **made))
+    return plain, like, factory(rules, f"new_{name}", like=True)(lambda self, size, **made: full(size, number, **made))
 
 
-_constant("zeros", 0)
+zeros, zeros_like, new_zeros = _constant("zeros", 0)
 _constant("ones", 1)
-# Memory without a value is made of zeros: the same bits in every run.
-empty = _constant("empty.memory_format", 0)
-rules.register("_efficientzerotensor")(empty)
-rules.register("empty_permuted")(lambda size, physical_layout, **options: empty(size, **options))
+rules.register("_efficientzerotensor")(zeros)
+
+
+def unset(rule: Rule) -> Rule:
+    """Memory without a value is made of zeros, the same bits in every run, unless torch is asked to fill it."""
+
+    def unless_filled(*args: Any, **options: Any) -> Any:
+        filled = torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory
+        return NotImplemented if filled else rule(*args, **options)
+
+    return unless_filled
+
+
+rules.register("empty.memory_format")(unset(zeros))
+rules.register("empty_like")(unset(zeros_like))
+rules.register("new_empty")(unset(new_zeros))
+rules.register("empty_permuted")(unset(lambda size, physical_layout, **options: zeros(size, **options)))
 
 
 def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:
@@ -84,12 +94,14 @@ def overlaps(size: Sequence[Size], stride: Sequence[Size]) -> bool:
 
 
 @rules.register("empty_strided")
+@unset
 def empty_strided(size: Sequence[Size], stride: Sequence[Size], **options: Any) -> Tensor:
     """Zeros."""
-    return NotImplemented if overlaps(size, stride) else empty(size, **options)
+    return NotImplemented if overlaps(size, stride) else zeros(size, **options)
 
 
 @rules.register("new_empty_strided")
+@unset
 def new_empty_strided(self: Tensor, size: Sequence[Size], stride: Sequence[Size], **options: Any) -> Tensor:
     """Zeros."""
     return NotImplemented if overlaps(size, stride) else new_full(self, size, 0, **options)
