@@ -44,6 +44,28 @@ def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = F
     return carry, pytree.tree_map(lambda row: row.movedim(0, dim) if dim < row.dim() else row, stacked)
 
 
+def item_of_each(value: Any, index: Any) -> Any:
+    """``value[index]`` where the numbers in tensors without dimensions are others for each of a batch."""
+    keys = index if isinstance(index, tuple) else (index,)
+    numbers, dim = [], 0
+    for key in keys:
+        if key is Ellipsis:
+            dim += value.dim() - sum(k is not None and k is not Ellipsis for k in keys)
+        else:
+            if isinstance(key, torch.Tensor):
+                numbers.append((dim, key))
+            dim += key is None or isinstance(key, (slice, torch.Tensor))
+    value = value[tuple(slice(None) if isinstance(key, torch.Tensor) else key for key in keys)]
+    for dim, number in numbers:
+        value = value[(slice(None),) * dim + (number.reshape(1),)]
+    return value.squeeze([dim for dim, _ in numbers])
+
+
+def linearize(func: Any, *primals: Any) -> Any:
+    """``torch.func.linearize``: each tangent evaluates the function again."""
+    return func(*primals), lambda *tangents: torch.func.jvp(func, primals, tangents)[1]
+
+
 def stack_module_state(models: Any) -> Any:
     """``torch.func.stack_module_state``."""
     if len(models) == 0:

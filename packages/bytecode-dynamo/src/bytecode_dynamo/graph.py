@@ -52,6 +52,8 @@ class GraphBuilder:
         """Metadata for the nodes that are made now."""
         self.order = 0
         """How many derivatives deep: 1 in the backward of a function, 2 in that of one which this calls."""
+        self.in_batch = False
+        """Whether it is that of a function under ``vmap``."""
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -241,6 +243,7 @@ class NestedGraph(GraphBuilder):
         self.outer = outer
         self.tags = outer.tags
         self.order = outer.order
+        self.in_batch = outer.in_batch
         self._symbols = ChainMap({}, outer._symbols)  # pyright: ignore[reportAttributeAccessIssue]
 
     def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:

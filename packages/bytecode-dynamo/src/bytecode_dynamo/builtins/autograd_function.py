@@ -37,7 +37,12 @@ MOST_OPTIONAL = 3
 HIGHEST_ORDER = 4
 """Functions that call each other in their backwards have derivatives without end."""
 Backwards = dict[tuple[bool, ...], tuple[GraphModule, list[int]]]
-_LISTS = {"save_for_backward": "saved", "mark_dirty": "dirty", "mark_non_differentiable": "constant"}
+_LISTS = {
+    "save_for_backward": "saved",
+    "save_for_forward": "forward",
+    "mark_dirty": "dirty",
+    "mark_non_differentiable": "constant",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

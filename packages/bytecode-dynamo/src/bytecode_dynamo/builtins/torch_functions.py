@@ -253,6 +253,8 @@ def call(
     try:
         result = evaluate(ctx, op, target, fakes, named)
     except GraphBreak as error:
+        if error.id == "BD001" and target is operator.getitem and ctx.graph.in_batch and _has_numbers_only(fakes[1]):
+            return ctx.polyfill(control_flow.item_of_each, args, {})
         if error.id != "BD001" or target not in _INDEXED or not ctx.host_effects or isinstance(ctx.graph, NestedGraph):
             raise
         return _indexed_by_host(ctx, target, args, fakes)
@@ -274,6 +276,11 @@ def _indexed_by_host(ctx: Context, target: Any, args: list[VariableTracker], fak
     val = evaluate(ctx, "call_function", target, fakes, {})
     ctx.mode.events.append("refuse")
     return wrap_result(ctx, ctx.graph.add_host_call(target, tuple(arg.as_proxy(ctx) for arg in args), val=val), val)
+
+
+def _has_numbers_only(index: Any) -> bool:
+    tensors = [leaf for leaf in pytree.tree_leaves(index) if isinstance(leaf, torch.Tensor)]
+    return not any(tensor.dim() or tensor.dtype in _MASKS for tensor in tensors)
 
 
 _MASKS = (torch.bool, torch.uint8)

@@ -17,9 +17,10 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.subgraph import Subgraph, call_subgraph, capture_subgraph, inner_fake
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
+from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 
-from .registry import evaluates_call, written_as
+from .registry import evaluates_call, evaluates_code, written_as
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -92,9 +93,12 @@ class VmapVariable(TransformVariable):
         return list(pytree.tree_unflatten(inner, spec))
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        if kwargs:
-            raise GraphBreak("BD018", "vmap with keyword arguments")
-        return TransformVariable.call(self, ctx, args, kwargs)
+        graph, before = ctx.graph, ctx.graph.in_batch
+        graph.in_batch = True  # the graphs inside inherit it
+        try:
+            return TransformVariable.call(self, ctx, args, kwargs)
+        finally:
+            graph.in_batch = before
 
 
 def _example(batch: torch.Tensor, dim: int) -> torch.Tensor:
@@ -106,30 +110,54 @@ def _example(batch: torch.Tensor, dim: int) -> torch.Tensor:
     return batch.new_empty(kept)
 
 
-def _transform(transform: Any) -> Any:
+def _making(variable: type[TransformVariable], transform: Any, *names: str) -> Any:
+    """The rule of a transform whose options have these names by position."""
+
     def rule(ctx: Context, func: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-        names = ("argnums", "has_aux") if transform not in (torch.func.hessian,) else ("argnums",)
         options = {name: value.as_constant(ctx) for name, value in {**dict(zip(names, args)), **kwargs}.items()}
-        return TransformVariable(transform, func, options)
+        return variable(transform, func, options)
 
     return rule
 
 
+_OWN = ("eager_transforms", "reapply_views")  # what made functions hold beside that
+
+
+def _of_made(rule: Any) -> Any:
+    """The rule for calls of what the transform has made in eager mode: a function that holds its own and the options."""
+
+    def call(ctx: Context, function: FunctionVariable, args: Args, kwargs: Kwargs) -> VariableTracker:
+        held = {name: ctx.real(cell) for name, cell in zip(function.code.co_freevars, function.closure) if name not in _OWN}
+        return rule(ctx, **{name: cell.get_attr(ctx, "cell_contents") for name, cell in held.items()}).call(ctx, args, kwargs)
+
+    return call
+
+
 for _function in FUNCTION_TRANSFORMS:
-    evaluates_call(_function)(_transform(_function))
+    _rule = _making(TransformVariable, _function, "argnums", *["has_aux"] * (_function is not torch.func.hessian))
+    evaluates_call(_function)(_rule)
+    if _function is not torch.func.hessian:  # made of the others
+        evaluates_code(_function(lambda x: x))(_of_made(_rule))
 
-
-def vmap(ctx: Context, func: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    names = ("in_dims", "out_dims", "randomness")
-    options = {name: value.as_constant(ctx) for name, value in {**dict(zip(names, args)), **kwargs}.items()}
-    return VmapVariable(torch.func.vmap, func, options)
-
-
+_vmap = _making(VmapVariable, torch.func.vmap, "in_dims", "out_dims", "randomness")
 for _function in dict.fromkeys((torch.func.vmap, torch.vmap)):
-    evaluates_call(_function)(vmap)
+    evaluates_call(_function)(_vmap)
+evaluates_code(torch.vmap(lambda x: x))(_of_made(_vmap))
 
 
 evaluates_call(torch.func.stack_module_state)(written_as(control_flow.stack_module_state))
+evaluates_call(torch.func.linearize)(written_as(control_flow.linearize))
+
+
+@evaluates_call(torch.func.functionalize)
+def functionalize(ctx: Context, func: VariableTracker, *, remove: VariableTracker | None = None) -> VariableTracker:
+    """The function itself: what a graph is made of is made functional anyway."""
+    if remove is not None and remove.as_constant(ctx) not in ("mutations", "mutations_and_views"):
+        raise GraphBreak("BD018", "functionalize that removes something else")
+    return func
+
+
+evaluates_code(torch.func.functionalize(lambda x: x))(_of_made(functionalize))
 
 
 @evaluates_call(torch.func.jvp)
@@ -193,10 +221,10 @@ def functional_call(
     ctx: Context, module: VariableTracker, dicts: VariableTracker, args: VariableTracker | None = None,
     kwargs: VariableTracker | None = None, **options: VariableTracker,
 ) -> VariableTracker:  # fmt: skip
-    if "strict" in options and options["strict"].truth(ctx):
-        raise GraphBreak("BD018", "functional_call with strict=True")
     mappings = [dicts] if isinstance(dicts, DictVariable) else dicts.unpack(ctx)
     values = {key.as_constant(ctx): ctx.real(held) for mapping in mappings for key, held in ctx.pairs_of(mapping)}
+    if "strict" in options and options["strict"].truth(ctx) and set(values) != _names(module):
+        raise GraphBreak("BD018", "functional_call with strict=True and other names than the module's")
     if "tie_weights" not in options or options["tie_weights"].truth(ctx):
         values = {tied: value for name, value in values.items() for tied in (name, *_tied(module, name, values))}
     given = [] if args is None else args.unpack(ctx) if issubclass(args.python_type(), tuple) else [args]
@@ -213,6 +241,13 @@ def functional_call(
         for key, contents in reversed(old):
             ctx.effects.write(key, contents)
     return result
+
+
+def _names(module: VariableTracker) -> set[str]:
+    """The names of all parameters and buffers."""
+    key = module.identity()
+    real: Any = key.value if isinstance(key, Identity) and key.exists else torch.nn.Module()
+    return {name for name, _ in (*real.named_parameters(remove_duplicate=False), *real.named_buffers(remove_duplicate=False))}
 
 
 def _tied(module: VariableTracker, name: str, values: dict[str, Any]) -> list[str]:
