@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from symshapes import expr_of, is_symbolic, is_wrapper, same_kind
 from torch.utils import _pytree as pytree
@@ -84,6 +85,8 @@ class _Planner:
         self.values: list[Any] = []
         self.tracked: set[int] = set()  # slots that autograd must see if they require grad
         self._slot_of: dict[int, Slot] = {}
+        self._numbers: dict[sympy.Symbol, Slot] = {}  # that views made outside of the graph need
+        self.env = tracer.fake_mode.shape_env
         self._moved_in = Counter(storage_id(t.wrapper) for t in traced.tensors if t.is_placed and t.moved)
 
     def node(self, wrapper: torch.Tensor) -> torch.fx.Node:
@@ -176,6 +179,9 @@ class _Planner:
         if steps is None:
             reason = "an output is a view whose relation to its base is not a chain of views"
             raise Unsupported("AG022", reason, node=self.node(o))
+        for symbol in sorted({s for step in steps for s in _symbols_in((step.args, step.kwargs))}, key=str):
+            if self.env.is_unbacked_symint(symbol) and symbol not in self._numbers:
+                self._numbers[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
         return View(base, steps, _view_mode(o, base_wrapper, self.node(o)))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
@@ -191,6 +197,12 @@ class _Planner:
         if not whole:
             raise Unsupported("AG024", "outputs share memory with a value that is out of reach", node=root)
         return next((c for c in whole if all(m is c or _can_show(m, c) for m in members)), whole[0])
+
+
+def _symbols_in(value: Any) -> set[sympy.Symbol]:
+    if isinstance(value, tuple):
+        return set().union(*map(_symbols_in, value))
+    return value.free_symbols if isinstance(value, sympy.Basic) else set()
 
 
 def _history(wrapper: torch.Tensor) -> Any:

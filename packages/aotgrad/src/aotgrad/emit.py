@@ -86,6 +86,9 @@ class EffectWriter:
         self.inputs = inputs = joint.inputs
         self.grad_enabled = grad_enabled  # in which mode the text runs
         self.symbols = {expr_of(s.value): s.name for s in inputs if is_symbolic(s.value)}
+        for node, text in zip(joint.gm.graph.output_node().args[0], (values[i] for i in sorted(values))):  # type: ignore[arg-type]
+            if isinstance(node, torch.fx.Node) and is_symbolic(node.meta["val"]):
+                self.symbols.setdefault(expr_of(node.meta["val"]), text)
 
     def target(self, target: Target) -> str:
         """Text that names a tensor from before the call."""

@@ -106,13 +106,14 @@ def _is_neutral(node: torch.fx.Node) -> bool:
 
 
 def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.fx.Node | None:
-    """An earlier node with the same target and arguments."""
+    """An earlier node with the same target and arguments, and no other symbol for what depends on data."""
     if is_random(node) or (isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in _PURE):
         return None
     try:
-        return seen.setdefault(_key((node.target, node.args, node.kwargs)), node)
+        found = seen.setdefault(_key((node.target, node.args, node.kwargs)), node)
     except TypeError:  # an unhashable constant
         return None
+    return found if found is node or size_symbols(found) == size_symbols(node) else None
 
 
 def _key(value: Any) -> Hashable:

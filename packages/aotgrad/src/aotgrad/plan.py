@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+UNEXPECTED = "a value that the graph was made for is another one"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

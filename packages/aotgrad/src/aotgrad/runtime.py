@@ -19,7 +19,7 @@ from .history import leads_to
 from .joint import Joint
 from .offers import only_written, save_kept, write_backs
 from .overlap import inner_of, share_elements, share_storage
-from .plan import InputSpec, Output, Target, View
+from .plan import UNEXPECTED, InputSpec, Output, Target, View
 from .split import Split
 from .views import view_root, view_source
 
@@ -273,7 +273,7 @@ def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozen
     out.leave()
 
 
-def wait_for(value: torch.Tensor, message: str = "a value that the graph was made for is another one") -> None:
+def wait_for(value: torch.Tensor, message: str = UNEXPECTED) -> None:
     """Raises RuntimeError unless the tensor is true."""
     if not value:
         raise RuntimeError(message)

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .errors import Unsupported
 from .functional import below_functionalisation
 from .origin import Origins
+from .plan import UNEXPECTED
 from .sizes import SizeNodes
 
 aten = torch.ops.aten
@@ -191,6 +192,9 @@ class Tracer(TorchDispatchMode):
         stated = None if self.origin is None else getattr(self.origin.target, "__name__", "").partition(".")[0]
         if is_symbolic(holds):
             holds.node.shape_env.expect_true(holds.node)
+            node = self.sizes.argument(holds)
+            if isinstance(node, torch.fx.Node):
+                node.meta["required"] = message or UNEXPECTED
         if is_symbolic(holds) or stated in ("_assert_async", "assume"):
             self.assertions.append((holds, (message, stated != "_assert_async")))
 

@@ -140,6 +140,10 @@ class GraphBuilder:
             return value.node.pytype(expr)
         return self._size_node(expr, value.node.shape_env)
 
+    def condition(self, expr: Any, env: Any) -> Any:
+        """The node of a condition on sizes that was assumed."""
+        return self._size_node(expr, env)
+
     def _size_node(self, expr: Any, env: Any) -> Any:
         if expr.is_Integer:
             return int(expr)

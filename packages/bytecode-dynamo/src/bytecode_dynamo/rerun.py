@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bytecode_dynamo")
 
+ASSUMED = "sizes that depend on data are not as assumed"
 _C: Any = torch._C
 # Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and would see it twice.
 _top_hooks = _C._autograd._top_saved_tensors_default_hooks
@@ -182,9 +183,10 @@ def _unlike_eager(code: CodeType, said: str, error: Exception | None) -> None:
     counters["fallbacks"] += 1
     if error is not None:
         raise error
+    whose = "" if ASSUMED in said else " This is a defect of the backend."
     warnings.warn(
         f"bytecode_dynamo: the compiled graph of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) raised {said}; "
-        "eager mode does not: the result of this call is eager's. This is a defect of the backend.",
+        f"eager mode does not: the result of this call is eager's.{whose}",
         stacklevel=2,
     )
 

@@ -205,6 +205,7 @@ class _HostWriter:
     bound: set[str] = field(default_factory=set)
     moved: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
+    checked: set[sympy.Basic] = field(default_factory=set)
 
     def write(self) -> str:
         parameters = [self._parameter(i, entry) for i, entry in enumerate(self.program.inputs)]
@@ -214,6 +215,7 @@ class _HostWriter:
             if isinstance(entry, str):
                 self._bind_sizes(entry)
         self.read = _buffers_read(self.program)
+        self._require()
         for step in self.linked.steps:
             getattr(self, f"_write_{type(step).__name__.lower()}")(step)
         results = [self._output(output) for output in self.program.outputs]
@@ -331,10 +333,19 @@ class _HostWriter:
             value = value if bind.dim is None else f"{value}.size({bind.dim})"
             self.lines.append(f"{bind.symbol.name} = {value}")
             self.bound.add(bind.symbol.name)
+        if node.binds:
+            self._require()
         if op_name(node.op) not in CONTIGUOUS_RESULT:
             for name in node.results:
                 if name and name in self.read:
                     self._check_strides(name)
+
+    def _require(self) -> None:
+        """What can be checked now: kernels do not look at the sizes of their buffers."""
+        for condition, message in self.program.required:
+            if condition not in self.checked and {free.name for free in condition.free_symbols} <= self.bound:
+                self.checked.add(condition)
+                self.lines.append(f"if not {python_text(condition)}: raise RuntimeError({message!r})")
 
     def _check_results(self, node: ExternNode) -> None:
         """An operator of the user's may not do what its fake implementation says; kernels read by that."""

@@ -139,7 +139,8 @@ Node: TypeAlias = LoopNode | ExternNode
 class LoweredGraph:
     """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None: unused kind);
     ``outputs`` views, items, sizes, numbers or None; ``constants`` maps buffer names to tensors; the
-    caller gives up the memory of inputs in ``donated``; inputs in ``numbers`` are Python floats, in memory as float64."""
+    caller gives up the memory of inputs in ``donated``; inputs in ``numbers`` are Python floats, in memory as float64;
+    conditions on sizes in ``required``, with what to say, hold."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     inputs: list[str | sympy.Symbol | None] = field(default_factory=list)
@@ -148,6 +149,7 @@ class LoweredGraph:
     outputs: list[object] = field(default_factory=list)
     donated: set[str] = field(default_factory=set)
     numbers: set[str] = field(default_factory=set)
+    required: list[tuple[sympy.Basic, str]] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)
 
 

@@ -75,7 +75,8 @@ class Decision:
 class Program:
     """Kernels and the steps that use them. ``inputs``: a buffer name or size symbol per placeholder, None for others.
     ``outputs``: views of buffers, size expressions, numbers or None. ``hints``: example values of size symbols. ``numbers``:
-    inputs that callers pass as Python floats; a step finds them in a buffer of one float64."""
+    inputs that callers pass as Python floats; a step finds them in a buffer of one float64. ``required``: conditions on sizes,
+    and what is raised where one is false, as soon as its sizes are known."""
 
     inputs: tuple[str | sympy.Symbol | None, ...]
     buffers: dict[str, Buffer]
@@ -86,6 +87,7 @@ class Program:
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
     hints: dict[sympy.Symbol, int] = field(default_factory=dict)
     numbers: frozenset[str] = frozenset()
+    required: tuple[tuple[sympy.Basic, str], ...] = ()
 
     @property
     def launch_count(self) -> int:

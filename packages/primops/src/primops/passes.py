@@ -77,6 +77,7 @@ class _Pass:
             self.builder.origin = node
             if node.op == "output":
                 outputs, meta = self.outputs(node)
+                node.meta["required"] = {i: x.meta["required"] for i, x in enumerate(node.args[0]) if _is_required(x)}
                 return self.builder.finish(self.gm, outputs, node, meta)
             self.env[node] = self.visit(node)
         raise ContractError("C2.4", "the graph has no output")
@@ -288,6 +289,10 @@ def _fitted(value: Any, expected: Any) -> Any:
     if not _same(value.shape, expected.shape):
         return full(expected.shape, 0, expected.dtype, expected.device)
     return round_to(value, expected.dtype)
+
+
+def _is_required(value: Any) -> bool:
+    return isinstance(value, fx.Node) and "required" in value.meta
 
 
 def metas_of(value: Any) -> Any:

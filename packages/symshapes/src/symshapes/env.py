@@ -238,6 +238,9 @@ class ShapeEnv:
         if node.pytype is bool:
             return self._decide_bool(expr, node, oblivious, fallback)
         if node._hint is None or expr.free_symbols & self.unbacked:
+            low, high = self.bounds(expr)
+            if node.pytype is int and low == high:
+                return int(low)
             raise self._data_dependent(expr)
         self.add_guard(sympy.Eq(expr, constant(node._hint)))
         return node._hint
@@ -274,7 +277,8 @@ class ShapeEnv:
             return answer
         if not expr.free_symbols & self.unbacked:
             return bool(self.decide(node))
-        self._record(self.deferred_asserts, expr)
+        for part in sympy.And.make_args(expr):
+            self._record(self.deferred_asserts, part)
         return True
 
     def add_guard(self, expr: Any) -> None:
@@ -287,16 +291,21 @@ class ShapeEnv:
 
     def _record(self, target: list[SizeGuard], expr: Any) -> None:
         target.append(SizeGuard(expr, self.provenance()))
-        self._learn(expr)
+        self._learn(expr, target is self.guards)
         self._static.clear()
 
-    def _learn(self, expr: Any) -> None:
+    def _learn(self, expr: Any, replace: bool) -> None:
+        """``replace``: whether equal sizes become one: what checks a deferred assert has to tell them apart."""
         self._true.add(expr)
         if isinstance(expr, sympy.And):
             for part in expr.args:
-                self._learn(part)
+                self._learn(part, replace)
         elif isinstance(expr, sympy.Eq):
-            self._learn_equality(expr.lhs, expr.rhs)
+            if replace:
+                self._learn_equality(expr.lhs, expr.rhs)
+            else:
+                for part in (sympy.Ge(expr.lhs, expr.rhs), sympy.Le(expr.lhs, expr.rhs)):
+                    self._learn(part, replace)
             if isinstance(expr.lhs, Mod) and expr.rhs == 0:
                 a, b = expr.lhs.args
                 quotient: Any = FloorDiv(a, b)

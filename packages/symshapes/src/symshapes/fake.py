@@ -59,12 +59,13 @@ class FakeTensor(torch.Tensor):
         fake_mode: the FakeTensorMode that runs its ops.
         fake_device: the device it stands for; ``.device`` says the same.
         constant: a small real tensor with the value it had when that was set, or None; see ``known_value``.
+        numbers: what was read off its data, with its version at that time: its item, how many of its elements are not zero.
         source: where the real tensor came from, for graph inputs.
     """
 
     fake_device: torch.device
     fake_mode: FakeTensorMode
-    item_memo: tuple[int, Any] | None
+    numbers: dict[str, tuple[int, Any]]
     _constant: tuple[torch.Tensor | None, int]
     source: str
 
@@ -76,7 +77,7 @@ class FakeTensor(torch.Tensor):
         self.fake_device = device
         self.fake_mode = mode
         self._constant = (None, 0)
-        self.item_memo = None
+        self.numbers = {}
         return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

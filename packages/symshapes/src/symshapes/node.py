@@ -235,7 +235,7 @@ class SymNode:
     def abs(self) -> SymNode:
         if self.pytype is int and self._hint is not None:  # a guard on the sign: graphs and kernels have no form of it
             return self if self.ge(self.wrap_int(0)).guard_bool() else self.neg()  # type: ignore[attr-defined]
-        return self._unary("abs", abs, sympy.Abs, self.pytype)
+        return self.sym_max(self.neg()) if self.pytype is int else self._unary("abs", abs, sympy.Abs, float)
 
     def sym_not(self) -> SymNode:
         return self._unary("not", operator.not_, sympy.Not, bool)

@@ -18,6 +18,7 @@ from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall, as_target
+from bytecode_dynamo.rerun import ASSUMED
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.sequence import ListVariable, TupleVariable
@@ -157,9 +158,9 @@ def check_with(ctx: Context, error: VariableTracker, condition: VariableTracker,
     kind = error.as_constant(ctx)
     if not unknown:
         ctx.raise_observed(kind, [text])
+    since = len(ctx.env.deferred_asserts)
     ctx.env.expect_true(condition.value.node)  # pyright: ignore[reportAttributeAccessIssue]
-    written = ctx.constant_of(text, "the message of a check")
-    ctx.graph.add_call("call_function", REQUIRE, (condition.as_proxy(ctx), kind.__name__, written), {}, None)
+    require(ctx, since, kind.__name__, ctx.constant_of(text, "the message of a check"))
 
 
 @evaluates_call(*{id(one): one for one in (_torch._check_is_size, inspect.unwrap(_torch._check_is_size))}.values())
@@ -246,7 +247,7 @@ def call(
     fakes = [arg.as_fake(ctx) for arg in args]
     named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
     named.pop("generator", None)  # sizes do not depend on it
-    with_unbacked = len(ctx.env.unbacked)
+    with_unbacked, assumptions = len(ctx.env.unbacked), len(ctx.env.deferred_asserts)
     if name_of(target) in _RELAYOUTS or "out" in named:
         for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
             ctx.graph.keep_metadata(fake)
@@ -262,12 +263,20 @@ def call(
         return ctx.create(result)
     if isinstance(target, torch.jit.ScriptFunction):
         target = OpaqueCall(target, str(target.name))
+    require(ctx, assumptions, "RuntimeError", ASSUMED)
     proxies = tuple(arg.as_proxy(ctx) for arg in args)
     named_proxies = {name: value.as_proxy(ctx) for name, value in kwargs.items()}
     node = ctx.graph.add_call(op, target, proxies, named_proxies, result)
     if len(ctx.env.unbacked) != with_unbacked:
         bind_unbacked(ctx, node, result)
     return wrap_result(ctx, node, result)
+
+
+def require(ctx: Context, since: int, error: str, message: str) -> None:
+    """Let the graph check what was assumed, since then, of numbers that depend on data, before anything relies on it."""
+    for guard in ctx.env.deferred_asserts[since:]:
+        condition = ctx.graph.condition(guard.expr, ctx.env)
+        ctx.graph.add_call("call_function", REQUIRE, (condition, error, message), {}, None)
 
 
 def _indexed_by_host(ctx: Context, target: Any, args: list[VariableTracker], fakes: list[Any]) -> VariableTracker:

@@ -27,6 +27,7 @@ from . import wrapper_tensor
 from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
+from .indexing import at_positions
 from .input_state import state_of_inputs
 from .userobject import OpaqueVariable, wrap_opaque
 from .wrap import tracker_for
@@ -119,10 +120,12 @@ class TensorVariable(VariableTracker):
         raise GraphBreak("BD001", f"whether {self.describe()} contains a value")
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return ctx.torch_call("call_function", operator.getitem, [self, key], {})
+        base, rest = at_positions(ctx, self, key)
+        return base if rest is None else ctx.torch_call("call_function", operator.getitem, [base, rest], {})
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
-        ctx.torch_call("call_function", operator.setitem, [self, key, value], {})
+        base, rest = at_positions(ctx, self, key)
+        ctx.torch_call("call_function", operator.setitem, [base, rest or ConstantVariable(...), value], {})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if self.cls not in TENSOR_TYPES and (_is_own(self.cls, name) or self._holds(ctx, name)):

@@ -89,6 +89,8 @@ class _GraphLowering:
             self.env[node] = self._constant(node)
         elif node.op == "output":
             self.ctx.graph.outputs = [self._output(value, meta) for value, meta in self.outputs]
+            stated = [(self.ctx.graph.outputs[i], message) for i, message in node.meta.get("required", {}).items()]
+            self.ctx.graph.required = [(value.expr, message) for value, message in stated if isinstance(value, Symbolic)]
         elif node.target is operator.getitem:
             self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
         elif node.op == "call_function":

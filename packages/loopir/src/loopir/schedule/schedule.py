@@ -60,6 +60,7 @@ def schedule(
         decisions=tuple(fusion.decisions),
         hints=dict(graph.facts.hints),
         numbers=frozenset(graph.numbers),
+        required=tuple(graph.required),
     )
     if options.check:
         check_program(program)

@@ -12,7 +12,7 @@ from primops.meta import Size
 from primops.operand import Scalar, Tensor, broadcast_to, full, pad_dim, to_dtype, unsqueeze
 from primops.promotion import is_integral, is_number, result_dtype
 from primops.registry import DecompositionTable
-from primops.shapes import concrete, infer_shape, is_negative, is_one, larger, product, smaller, wrap_dim
+from primops.shapes import concrete, infer_shape, is_negative, is_one, known, larger, product, size_hint, smaller, wrap_dim
 
 rules = DecompositionTable()
 
@@ -175,11 +175,10 @@ def slice_range(size: Size, start: Size | None, end: Size | None) -> tuple[Size,
     """Python's rule for the bounds of a slice."""
     start = 0 if start is None else start
     end = END if end is None else end
-    start = larger(size + start, 0) if is_negative(start) else start
-    end = larger(size + end, 0) if is_negative(end) else end
+    start, end = (larger(_from_start(b, size), 0) if _may_be_negative(b) else b for b in (start, end))
     start = start if isinstance(start, int) and start == 0 else smaller(start, size)
     end = size if isinstance(end, int) and end == END else smaller(end, size)
-    return start, larger(start, end)
+    return start, start + larger(end - start, 0)
 
 
 @rules.register("slice.Tensor", "slice_copy.Tensor")
@@ -196,8 +195,16 @@ def narrow(self: Tensor, dim: int, start: Size, length: Size) -> Tensor:
     return slice_rule(self, dim, start, start + length)
 
 
-def _from_start(index: Size, size: Size) -> Size:
-    return size + index if is_negative(index) else index
+def _may_be_negative(position: Size) -> bool:
+    """Unknown positions that depend on data; others have a guard on their sign."""
+    return is_negative(position) or (size_hint(position) is None and not known(position >= 0))
+
+
+def _from_start(position: Size, size: Size) -> Size:
+    """A position that counts from the end where it is negative, as one that counts from the start."""
+    if is_negative(position):
+        return size + position
+    return position - size * larger(smaller(position, 0), -1) if _may_be_negative(position) else position
 
 
 def _without(shape: Sequence[Size], dim: int) -> tuple[Size, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from symshapes.errors import DataDependentError
 
-from .format import require_equal
+from .format import require_equal, same_size
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -29,41 +29,53 @@ def unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
     return mode.shape_env.create_unbacked(lower=0, upper=upper if isinstance(upper, int) else None)
 
 
-@RULES.register("_local_scalar_dense")
+@RULES.register("_local_scalar_dense item")
 def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """``item()``: a constant's value, or one unbacked symbol per tensor and version."""
     (x,) = args
     if x.known_value is not None:
         return x.known_value.item()
     require_unbacked(mode, func)
-    memo, version = x.item_memo, x._version
-    if memo is not None and memo[0] == version:
-        return memo[1]
+    return _read_once(x, "item", lambda: _item(mode, func, x))
+
+
+def _read_once(x: Any, what: str, make: Callable[[], Any]) -> Any:
+    """One number for each version of the data, where versions are counted."""
+    try:
+        now = x._version
+    except RuntimeError:  # an inference tensor
+        return make()
+    version, number = x.numbers.get(what, (None, None))
+    if version != now:
+        x.numbers[what] = now, (number := make())
+    return number
+
+
+def _item(mode: Any, func: Any, x: Any) -> Any:
     env = mode.shape_env
     if x.dtype.is_complex:
         raise DataDependentError("item() of a complex tensor", op=str(func), user_line=env.provenance())
     if x.dtype.is_floating_point:
-        value: Any = env.create_unbacked_symfloat()
-    elif x.dtype is torch.bool:
-        value = env.create_unbacked_symbool()
-    else:
-        value = env.create_unbacked(*((0, 255) if x.dtype is torch.uint8 else ()))
-    x.item_memo = (version, value)
-    return value
+        return env.create_unbacked_symfloat()
+    if x.dtype is torch.bool:
+        return env.create_unbacked_symbool()
+    return env.create_unbacked(*((0, 255) if x.dtype is torch.uint8 else ()))
 
 
 @RULES.register("nonzero")
 def nonzero(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Column-major, as eager returns it."""
     (x,) = args
-    n = unbacked_size(mode, func, x.numel())
+    n = _read_once(x, "nonzero", lambda: unbacked_size(mode, func, x.numel()))
     return mode.empty((n, x.dim()), (1, n), dtype=torch.int64, device=x.fake_device)
 
 
 @RULES.register("masked_select")
 def masked_select(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    x, _ = args
-    return mode.empty((unbacked_size(mode, func),), dtype=x.dtype, device=x.fake_device)
+    x, mask = args
+    alike = mask.dim() == x.dim() and all(same_size(a, b) for a, b in zip(x.shape, mask.shape))
+    n = mask.nonzero().shape[0] if alike else unbacked_size(mode, func)
+    return mode.empty((n,), dtype=x.dtype, device=x.fake_device)
 
 
 @RULES.register("index.Tensor")

@@ -120,30 +120,63 @@ def unsqueeze(mode: Any, x: Any, dim: int) -> Geometry | None:
     return sizes, strides, offset
 
 
+def unknown(env: Any, *numbers: Any) -> bool:
+    """Whether a size or position depends on data."""
+    return any(type(number) is torch.SymInt and number.node.expr.free_symbols & env.unbacked for number in numbers)
+
+
+def _assumed(env: Any, condition: Any) -> bool:
+    """Whether a condition may hold; the program has to check one that is open."""
+    known = env.statically_known(condition)
+    return env.expect_true(env.wrap(condition, bool).node) if known is None else known
+
+
+def from_start(env: Any, position: Any, size: Any) -> Any:
+    """A position that counts from the end where it is negative, as one that counts from the start."""
+    if env.statically_known(sympy.Ge(expr(position), 0)):
+        return position
+    return position - size * torch.sym_max(torch.sym_min(position, 0), -1)
+
+
+def within(env: Any, position: Any, size: Any) -> Any:
+    """A bound of a slice as a number from 0 to the size."""
+    return torch.sym_min(torch.sym_max(from_start(env, position, size), 0), size)
+
+
 @_symbolic(aten.select.int)
 def select(mode: Any, x: Any, dim: int, index: Any) -> Geometry | None:
     sizes, strides, offset = _geometry(x)
     rank = len(sizes)
-    if not -rank <= dim < rank or type(index) is not int:
+    if not -rank <= dim < rank:
         return None
     size, stride = sizes.pop(dim), strides.pop(dim)
-    if not known_at_least(mode.shape_env, size, index + 1 if index >= 0 else -index):
+    if unknown(mode.shape_env, size, index):
+        if not all(_assumed(mode.shape_env, sympy.Ge(expr(size), expr(least))) for least in (index + 1, -index)):
+            return None
+        return sizes, strides, offset + from_start(mode.shape_env, index, size) * stride
+    if type(index) is not int or not known_at_least(mode.shape_env, size, index + 1 if index >= 0 else -index):
         return None
     return sizes, strides, offset + (index if index >= 0 else size + index) * stride
 
 
 @_symbolic(aten.slice.Tensor)
 def slice_(mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Geometry | None:
-    """Bounds must be plain, and known to lie within a symbolic dimension."""
+    """Bounds are plain and known to lie within a symbolic dimension, or they depend on data."""
     sizes, strides, offset = _geometry(x)
     rank = len(sizes)
     start, end = 0 if start is None else start, sys.maxsize if end is None else end
-    if not -rank <= dim < rank or any(type(v) is not int for v in (start, end, step)) or step < 1:
+    if not -rank <= dim < rank or type(step) is not int or step < 1:
         return None
     size = sizes[dim]
-    if type(size) is int:
+    if unknown(mode.shape_env, size, start, end):
+        first = within(mode.shape_env, start, size)
+        last = size if type(end) is int and end == sys.maxsize else within(mode.shape_env, end, size)
+        length: Any = (torch.sym_max(last - first, 0) + step - 1) // step
+    elif type(start) is not int or type(end) is not int:
+        return None
+    elif type(size) is int:
         first, last, step = slice(start, end, step).indices(size)
-        length: Any = max(0, -(-(last - first) // step))
+        length = max(0, -(-(last - first) // step))
     else:
         reach = max(start if start >= 0 else -start, 0 if end == sys.maxsize else end if end >= 0 else -end)
         if not known_at_least(mode.shape_env, size, reach):
