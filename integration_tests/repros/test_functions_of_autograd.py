@@ -133,3 +133,17 @@ def test_cotangents_in_containers(backend):
     x, t = torch.randn(3), torch.randn(3)
     compiled = torchstrata.compile(pulled, backend=backend, fullgraph=True)
     torch.testing.assert_close(compiled(x, t), pulled(x, t))
+
+
+def test_results_go_backward_one_after_the_other():
+    def losses(x, players):
+        return [player(x).square().mean() for player in players]
+
+    results = []
+    for call in (losses, torchstrata.compile(losses, fullgraph=True)):
+        torch.manual_seed(0)
+        players = [torch.nn.Linear(300, 300) for _ in range(3)]
+        for loss in call(torch.randn(64, 300), players):
+            loss.backward()
+        results.append([p.grad for player in players for p in player.parameters()])
+    torch.testing.assert_close(*results)

@@ -70,6 +70,54 @@ def absent_then_present(call):
 
 
 @case
+def one_after_the_other(call):
+    x, w = make()
+    a, b, _ = call(x, w)
+    b.sum().backward()
+    first = x.grad.clone(), w.grad
+    a.sum().backward()
+    return first, x.grad, w.grad
+
+
+@case
+def one_after_the_other_differentiably(call):
+    x, w = make()
+    a, b, _ = call(x, w)
+    b.sum().backward()
+    (g,) = torch.autograd.grad(a.sum(), x, create_graph=True)
+    g.square().sum().backward()
+    return x.grad, w.grad
+
+
+@case
+def one_after_the_other_and_again(call):
+    a, b, _ = call(*make())
+    a.sum().backward()
+    b.sum().backward()
+    a.sum().backward()
+
+
+@case
+def written_between(call):
+    x, w = make()
+    a, b, _ = call(x, w)
+    b.sum().backward()
+    with torch.no_grad():
+        w.mul_(2)
+    a.sum().backward()
+
+
+@case
+def of_one_value(call):
+    x, w = make()
+    a, *_ = call(x, w)
+    c, *_ = call(a, w)
+    first, second, _ = call(c, w)
+    second.sum().backward()
+    first.sum().backward()
+
+
+@case
 def wrong_shape(call):
     a, *_ = call(*make())
     a.backward(torch.ones(4, 4, dtype=F64))

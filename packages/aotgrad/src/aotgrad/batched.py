@@ -11,11 +11,10 @@ import torch
 
 from .emit import Source, tuple_text
 from .errors import Unsupported
-from .offers import keeps_graph, saved_beside
+from .retained import Gradients, Retained
 
 _torch: Any = torch._C
 _VMAP_MODE = _torch._dispatch_key_parse("VmapMode")  # of the older vmap, which torch.autograd.grad uses
-Gradients = tuple[torch.Tensor | None, ...]
 
 
 def write_batches(out: Source, names: Sequence[str]) -> None:
@@ -29,9 +28,7 @@ def write_batches(out: Source, names: Sequence[str]) -> None:
 
 def each_tangent(backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
     """``backward(ctx, *tangents)`` where the innermost transform that is active is a ``vmap``."""
-    retained = _Retained(ctx)
-    if not keeps_graph():
-        ctx.kept = ctx.primals = None
+    retained = Retained(ctx)
     with _outside_vmap() as (level, batching):
         batches = [None if t is None else batching._remove_batch_dim(t, level, 1, 0) for t in tangents]
         count = next((n for b in batches if b is not None and (n := len(b)) != 1), 1)
@@ -59,16 +56,3 @@ def _outside_vmap() -> Iterator[tuple[int, Any]]:
         yield innermost.level(), functorch
     finally:
         functorch.push_dynamic_layer_stack(left)
-
-
-class _Retained:
-    """Stands for the context of an autograd function in several calls of its backward."""
-
-    def __init__(self, ctx: Any) -> None:
-        self.saved_tensors = (*ctx.saved_tensors, *saved_beside(ctx))
-        self.kept = ()
-        self.primals = getattr(ctx, "primals", None)
-        self.sizes = getattr(ctx, "sizes", None)
-
-    def maybe_clear_saved_tensors(self) -> None:
-        """The next call needs them."""

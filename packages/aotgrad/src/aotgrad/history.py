@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -40,6 +42,24 @@ def history_of(outputs: Any) -> set[Any]:
     """The history of a tensor or gradient edge, or of a sequence of them."""
     several = [outputs] if isinstance(outputs, (torch.Tensor, torch.autograd.graph.GradientEdge)) else outputs
     return history(o.grad_fn if isinstance(o, torch.Tensor) else o.node for o in several)
+
+
+def freed_together(edges: Sequence[torch.autograd.graph.GradientEdge]) -> tuple[int, ...]:
+    """For each edge a bit for each one for which backward passes a node that keeps values for both."""
+    behind: dict[Any, int] = {}
+    stack: list[tuple[Any, int]] = [(edge.node, 1 << bit) for bit, edge in enumerate(edges)]
+    while stack:
+        node, bits = stack.pop()
+        if node is not None and (known := behind.get(node, 0)) | bits != known:
+            behind[node] = known | bits
+            stack.extend((following, known | bits) for following, _ in node.next_functions)
+    masks = {bits for node, bits in behind.items() if _keeps_values(type(node))}
+    return tuple(reduce(or_, (mask for mask in masks if mask >> bit & 1), 1 << bit) for bit in range(len(edges)))
+
+
+@cache
+def _keeps_values(cls: type) -> bool:
+    return any(name.startswith("_raw_saved") for name in dir(cls))
 
 
 def leads_to(through: Iterable[torch.Tensor], targets: Iterable[torch.Tensor]) -> bool:

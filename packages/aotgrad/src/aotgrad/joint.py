@@ -16,7 +16,7 @@ from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, functionalising, is_functional, size_hint, to_functional
-from .history import OuterPaths
+from .history import OuterPaths, freed_together
 from .origin import Origins
 from .placed import placed
 from .plan import EffectPlan, InputSpec, Target
@@ -40,6 +40,7 @@ class Joint:
         backward_error: what backward raises, in eager, too; there are no gradients then.
         outer_paths: what the program's own differentiation might have passed through outside.
         addressed: indices of the inputs into whose storage the program counts offsets.
+        freed_together: for each tangent a bit for each one that has no gradient to hand on any more once it was handed on.
     """
 
     gm: torch.fx.GraphModule
@@ -51,6 +52,7 @@ class Joint:
     backward_error: str = ""
     outer_paths: tuple[OuterPaths, ...] = ()
     addressed: frozenset[int] = frozenset()
+    freed_together: tuple[int, ...] = ()
 
     @property
     def has_backward(self) -> bool:
@@ -84,10 +86,12 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         if plan.differentiable and not wanted:
             raise Unsupported("AG025", "an output requires grad although no input does")
         gradients, error = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], "")
+        together = freed_together([gradient_edge(values[slot]) for slot in plan.differentiable])
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    return Joint(gm, tuple(inputs), len(values), plan, wanted, traced.out_spec, error, traced.outer_paths, traced.addressed)
+    found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together
+    return Joint(gm, tuple(inputs), len(values), plan, *found)
 
 
 def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode) -> torch.fx.GraphModule:

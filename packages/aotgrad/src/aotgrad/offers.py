@@ -15,9 +15,11 @@ from .views import view_source
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
 _hooks: Callable[[bool], object] = torch._C._autograd._top_saved_tensors_default_hooks  # type: ignore[attr-defined]
 FREED = (
-    "Trying to backward through the graph a second time (or to access saved values after they were freed). Specify"
-    " retain_graph=True if you need to backward through the graph again"
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+    "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True "
+    "if you need to backward through the graph a second time or if you need to access saved tensors after calling backward."
 )
+"""What eager mode says."""
 
 
 class Kept(Protocol):

@@ -20,6 +20,7 @@ from .joint import Joint
 from .offers import only_written, save_kept, write_backs
 from .overlap import inner_of, share_elements, share_storage
 from .plan import UNEXPECTED, InputSpec, Output, Target, View
+from .retained import in_parts
 from .split import Split
 from .views import view_root, view_source
 
@@ -131,6 +132,8 @@ def build_training(
     call, text = out.load("call")
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     function_backward = functions["function_backward"]
+    if len(set(joint.freed_together)) > 1:
+        function_backward = in_parts(function_backward, joint.freed_together)
     if around_backward is not None:
         function_backward = around_backward(function_backward)
     functions["apply"] = _function_apply(functions["function_forward"], function_backward)
@@ -142,7 +145,7 @@ def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
     # a slot costs a third of an attribute, and the inherited ``apply`` looks the backward function up on every call
-    node = {"__slots__": ("primals", "sizes", "kept"), "apply": backward}
+    node = {"__slots__": ("primals", "sizes", "kept", "parts"), "apply": backward}
     function._backward_cls = type("CompiledGraphBackward", (function._backward_cls,), node)
     # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
