@@ -156,10 +156,11 @@ def _column_reduction(work: Workload) -> Config:
     if work.static and 0 < work.reduction <= TILE_ROWS and not (is_wide or work.gathers or work.scans):
         return _tile_of_columns(work, min(columns, 64), length)
     persistent = work.static and work.reduction > 0 and length <= 32
-    # Of many operands or long arithmetic: few elements per program leave room for others' loads.
-    rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_long else 1))
+    # Of many operands, long arithmetic or narrow types: few elements per program leave room for others' loads.
+    is_small = is_long or (work.itemsize <= 2 and not work.gathers)
+    rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_small else 1))
     # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.
-    warps = columns * rows // (2048 if work.gathers else 128 if is_wide else 512 if is_long else 256)
+    warps = columns * rows // (2048 if work.gathers else 128 if is_wide else 512 if is_small else 256)
     return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_wide else 4))
 
 

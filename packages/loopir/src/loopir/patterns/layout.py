@@ -54,12 +54,15 @@ def _is_offered(node: fx.Node) -> bool:
 
 
 def _convert(node: fx.Node) -> None:
-    """A weight that is no constant stays as it is: the library reorders it in any case."""
+    """On the CPU a weight that is no constant stays as it is: oneDNN reorders it in any case."""
     x, weight = node.args[:2]
-    wanted = torch.channels_last if weight.op == "get_attr" else None  # type: ignore[union-attr]
+    meta = meta_of(node)
+    assert meta is not None
+    stays = meta.device.type == "cpu" and weight.op != "get_attr"  # type: ignore[union-attr]
     images = in_format(x, torch.channels_last, node)  # type: ignore[arg-type]
-    node.args = (images, in_format(weight, wanted, node), *node.args[2:])  # type: ignore[arg-type]
-    node.meta["val"] = with_format(meta_of(node), torch.channels_last)  # type: ignore[arg-type]
+    kernel = in_format(weight, None if stays else torch.channels_last, node)  # type: ignore[arg-type]
+    node.args = (images, kernel, *node.args[2:])
+    node.meta["val"] = with_format(meta, torch.channels_last)
 
 
 def _follows(node: fx.Node, changed: set[fx.Node]) -> bool:
