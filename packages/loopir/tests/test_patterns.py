@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from loopir import Contraction, HostProgram, LoweringError, Offer, Options, Packed, TensorInput, compile_graph
+from loopir.patterns.layout import choose_layouts
 from loopir.testing import EvaluatorCodeGenerator
+from primops import TensorMeta
 from primops.testing import trace
 
 EVALUATOR = EvaluatorCodeGenerator()
@@ -236,3 +239,18 @@ def test_convolution_nets_run_channels_last_in_inference() -> None:
         for name in getattr(getattr(step, "node", None), "results", ())
     ]
     assert all(stride[1] == 1 for stride in layouts if len(stride) == 4)
+
+
+@pytest.mark.parametrize(("device", "turned"), [("cpu", ["in0"]), ("cuda", ["in0", "in1", "in2"])])
+def test_weights_are_turned_around_where_the_library_would_be_slower(device: str, turned: list[str]) -> None:
+    def fn(x, w1, w2):
+        return F.conv2d(F.relu(F.conv2d(x, w1, padding=1)), w2, padding=1)
+
+    with torch.no_grad():
+        graph = trace(fn, *(torch.randn(s).bfloat16() for s in ((2, 8, 8, 8), (16, 8, 3, 3), (8, 16, 3, 3))))
+    for node in graph.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = replace(TensorMeta.from_tensor(node.meta["val"]), device=torch.device(device))
+    choose_layouts(graph, inference=True)
+    copies = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    assert sorted(str(copy.args[0]) for copy in copies) == turned
