@@ -133,6 +133,9 @@ class _Evaluation:
         self, kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int], rounding: Rounding | None
     ) -> None:
         self.kernel, self.rounding = kernel, rounding
+        self.factors = {
+            step.result: tuple(map(str, step.args)) for body in kernel.bodies for step in body.instructions if step.op == "mul"
+        }
         self.sizes: dict[str, torch.Tensor | int] = {s.name: int(v) for s, v in zip(kernel.sizes, sizes, strict=True)}
         self.buffers = {}
         for buffer, tensor in zip(kernel.buffers, tensors, strict=True):
@@ -212,11 +215,19 @@ class _Evaluation:
             return torch.where(*operands)
         if op in ("reduce", "scan") and self.rounding is not None and step.args[0] in ("sum", "prod"):
             operands = [self.rounding(x.expand(shape)) if x.dtype.is_floating_point else x for x in operands]
+            if op == "reduce" and dtype.is_floating_point and bool(torch.rand(()) < 0.5):
+                return reduce_tensor(str(step.args[0]), self._exact(step, values, shape), torch.float64).to(dtype)
         if op == "reduce":
             return reduce_tensor(str(step.args[0]), operands[0].expand(shape), dtype)  # type: ignore[arg-type]
         if op == "scan":
             return {"sum": torch.cumsum, "prod": torch.cumprod}[str(step.args[0])](operands[0].expand(shape), 1, dtype=dtype)
         return UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
+
+    def _exact(self, step: Instruction, values: dict[str, torch.Tensor], shape: tuple[int, int]) -> torch.Tensor:
+        """The terms of a reduction with room for what overflows on its way; products are not rounded, as in a fused addition."""
+        name = str(step.args[1])
+        factors = self.factors.get(name, (name,))
+        return math.prod(values[factor].double() for factor in factors).expand(shape)  # type: ignore[union-attr, return-value]
 
     def _index(self, expr: object, symbols: dict, shape: tuple[int, int]) -> torch.Tensor:
         value = evaluate_expr(expr, symbols)  # type: ignore[arg-type]
@@ -275,8 +286,8 @@ def evaluate_kernel(
     ``kernel.sizes``.
 
     ``rounding`` is applied to the floating result of every operation, as often as it rounds at least, and to the terms of sums
-    and products, and additions to a place go in any order: with one that errs by an ULP, results differ by what any order of
-    operations may.
+    and products, half of which are exact otherwise, and additions to a place go in any order: with one that errs by an ULP,
+    results differ by what any order of operations may.
     Raises IndexError for an indirect index out of range (C4.7) and :class:`LoopIRError` for an access out of bounds.
     """
     _Evaluation(kernel, tensors, sizes, rounding).run()
