@@ -265,3 +265,13 @@ def test_dump_holds_every_stage(tmp_path) -> None:
     for stage in ("30-prims.py", "40-loops.txt", "50-kernels.txt", "60-host.py"):
         assert f"forward-{stage}" in names and f"backward-{stage}" in names
     assert any(name.startswith("20-") for name in names)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_compiled_module_inside_is_exported(strict):
+    model = torch.nn.Sequential(torchstrata.compile(torch.nn.Linear(4, 3)), torch.nn.Tanh())
+    x = torch.randn(2, 4)
+    expected = model(x)
+    exported = torch.export.export(model, (x,), strict=strict)
+    assert exported.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default)
+    torch.testing.assert_close(exported.module()(x), expected)

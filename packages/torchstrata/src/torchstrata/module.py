@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+_is_traced = torch.compiler.is_dynamo_compiling  # by torch's own compiler, which looks into Python functions only
+
 
 class CompiledModule:
     """Mixed into a subclass of the original's class. The instance shares the original's ``__dict__``, so that attributes,
@@ -20,10 +22,10 @@ class CompiledModule:
         """Returns a module like ``model`` whose ``forward`` runs through ``optimize``."""
         original = model.__wrapped__ if isinstance(model, CompiledModule) else model
         cls = type(original)
-        forward = optimize(original.forward)
+        plain, forward = original.forward, optimize(original.forward)
         namespace = {
             "__wrapped__": original,
-            "forward": lambda self, *args, **kwargs: forward(*args, **kwargs),
+            "forward": lambda self, *args, **kwargs: (plain if _is_traced() else forward)(*args, **kwargs),
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
