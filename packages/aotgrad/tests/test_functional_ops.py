@@ -46,6 +46,27 @@ def test_custom_ops_that_write_equal_eager():
     assert_close(mine, eager)
 
 
+_LIBRARY = torch.library.Library("aotgrad_tests", "FRAGMENT")
+_LIBRARY.define("doubled_(Tensor(a!) x) -> Tensor(a!)")
+_LIBRARY.impl("doubled_", lambda x: x.mul_(2), "CompositeExplicitAutograd")
+_LIBRARY.define("sum_and_norm(Tensor x, *, Tensor(a!) out) -> (Tensor, Tensor(a!))")
+_LIBRARY.impl("sum_and_norm", lambda x, *, out: (x.sum(), out.copy_(x.norm())), "CompositeExplicitAutograd")
+
+
+def test_custom_ops_that_return_what_they_write():
+    def program(x, out):
+        y = torch.ops.aotgrad_tests.doubled_(x[1:])
+        total, norm = torch.ops.aotgrad_tests.sum_and_norm(x, out=out)
+        return y.mul_(3), total + norm, norm
+
+    given = torch.randn(3, 3), torch.zeros(())
+    mine, eager = [t.clone() for t in given], [t.clone() for t in given]
+    compiled = aot_function(program, forward_compiler=lambda gm, _: gm)(*mine)
+    assert_close(compiled, program(*eager))
+    assert_close(mine, eager)
+    assert compiled[2] is mine[1] and compiled[0]._base is mine[0]
+
+
 def test_graphs_hold_the_functional_form():
     graphs = []
     aot_function(_program, forward_compiler=lambda gm, _: graphs.append(gm) or gm)(*(torch.randn(3, 3) for _ in range(4)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import compress
 from typing import Any
 
 import torch
@@ -48,12 +49,12 @@ def overload_called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def is_mutable_custom(func: Any) -> bool:
-    """Whether ``func`` is a custom overload that writes to operands and returns none of them."""
+    """Whether ``func`` is a custom overload that writes to operands, and returns some of those at most."""
     return (
         isinstance(func, torch._ops.OpOverload)
         and func.namespace not in ("aten", "prim", "prims", "aotgrad")
         and func._schema.is_mutable
-        and all(r.alias_info is None for r in func._schema.returns)
+        and all(r.alias_info is None or _returned(func, r) is not None for r in func._schema.returns)
     )
 
 
@@ -71,12 +72,12 @@ def call_functional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     operands = {id(t): t for v in values.values() for t in _tensors(v)}.values()
     if any(_may_share(target, other) for target in targets for other in operands):
         raise Unsupported("AG013", f"{func} writes to an operand that shares memory with another one")
-    out = functional_overload(func, len(targets))(*args, **kwargs)
-    results = _as_tuple(out)
+    results = iter(_as_tuple(functional_overload(func, len(targets))(*args, **kwargs)))
+    operand = [_returned(func, r) for r in schema.returns]
+    own = tuple(next(results) if name is None else values[name] for name in operand)
     with torch.no_grad():
-        for old, new in zip(targets, results[len(schema.returns) :]):
+        for old, new in zip(targets, results):
             old.copy_(new)
-    own = results[: len(schema.returns)]
     if not own:
         return None
     return own[0] if len(own) == 1 else own
@@ -110,7 +111,8 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
     written, schema = _written(base), base._schema
     arguments, _, _ = _signature(base).rpartition(") ->")
     name = "_".join([*schema.name.split("::"), *schema.overload_name.split(), str(copies)])
-    results = ", ".join([str(r.type) for r in schema.returns] + ["Tensor"] * copies)
+    is_own = [_returned(base, r) is None for r in schema.returns]
+    results = ", ".join([str(r.type) for r in compress(schema.returns, is_own)] + ["Tensor"] * copies)
     names = [a.name for a in schema.arguments]
 
     def runs(copy: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
@@ -119,7 +121,7 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
             copies = {id(t): copy(t) for w in written for t in _tensors(values.get(w))}
             values = pytree.tree_map_only(torch.Tensor, lambda t: copies.get(id(t), t), values)
             own = base(*(values[n] for n in names[: len(args)]), **{n: values[n] for n in kwargs})
-            results = (*_as_tuple(own), *_distinct(t for w in written for t in _tensors(values.get(w))))
+            results = (*compress(_as_tuple(own), is_own), *_distinct(t for w in written for t in _tensors(values.get(w))))
             return results[0] if len(results) == 1 else results
 
         return run
@@ -132,6 +134,12 @@ def functional_overload(base: torch._ops.OpOverload, copies: int) -> torch._ops.
 
 def _written(func: torch._ops.OpOverload) -> list[str]:
     return [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
+def _returned(func: torch._ops.OpOverload, result: Any) -> str | None:
+    """The operand that is written and returned as this result; None for a result of its own."""
+    marks = result.alias_info.before_set if result.alias_info is not None and result.alias_info.is_write else ()
+    return next((a.name for a in func._schema.arguments if marks and a.alias_info and a.alias_info.before_set == marks), None)
 
 
 def _as_tuple(results: Any) -> tuple[Any, ...]:
