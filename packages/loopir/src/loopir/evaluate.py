@@ -107,7 +107,7 @@ def _multiply(a: torch.Tensor, constant: int) -> tuple[torch.Tensor, torch.Tenso
 def reduce_tensor(kind: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Combines dimension 1 of ``value`` and keeps it with size 1; see ``REDUCTIONS`` for the kinds."""
     if kind in ("sum", "prod"):
-        return getattr(torch, kind)(value, dim=1, keepdim=True, dtype=dtype)
+        return getattr(torch, kind)(value, dim=1, keepdim=True, dtype=torch.promote_types(value.dtype, dtype)).to(dtype)
     if kind in ("any", "all"):
         return getattr(torch, kind)(value, dim=1, keepdim=True)
     if kind in ("argmax", "argmin"):
@@ -214,20 +214,22 @@ class _Evaluation:
         if op == "where":
             return torch.where(*operands)
         if op in ("reduce", "scan") and self.rounding is not None and step.args[0] in ("sum", "prod"):
-            operands = [self.rounding(x.expand(shape)) if x.dtype.is_floating_point else x for x in operands]
-            if op == "reduce" and dtype.is_floating_point and bool(torch.rand(()) < 0.5):
-                return reduce_tensor(str(step.args[0]), self._exact(step, values, shape), torch.float64).to(dtype)
+            operands = [self._perturbed(step, operands[0].expand(shape), values)]
         if op == "reduce":
             return reduce_tensor(str(step.args[0]), operands[0].expand(shape), dtype)  # type: ignore[arg-type]
         if op == "scan":
             return {"sum": torch.cumsum, "prod": torch.cumprod}[str(step.args[0])](operands[0].expand(shape), 1, dtype=dtype)
         return UNARY[op](*operands) if op in UNARY else BINARY[op](*operands)
 
-    def _exact(self, step: Instruction, values: dict[str, torch.Tensor], shape: tuple[int, int]) -> torch.Tensor:
-        """The terms of a reduction with room for what overflows on its way; products are not rounded, as in a fused addition."""
-        name = str(step.args[1])
-        factors = self.factors.get(name, (name,))
-        return math.prod(values[factor].double() for factor in factors).expand(shape)  # type: ignore[union-attr, return-value]
+    def _perturbed(self, step: Instruction, terms: torch.Tensor, values: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The terms of a sum or product, rounded once more; or exact, even where they are products as in a fused addition: they
+        may overflow one by one and not together."""
+        if self.rounding is None or not terms.dtype.is_floating_point:
+            return terms
+        if step.op == "scan" or bool(torch.rand(()) < 0.5):
+            return self.rounding(terms)
+        factors = self.factors.get(str(step.args[1]), (str(step.args[1]),))
+        return math.prod(values[factor].double() for factor in factors).expand(terms.shape)  # type: ignore[union-attr, return-value]
 
     def _index(self, expr: object, symbols: dict, shape: tuple[int, int]) -> torch.Tensor:
         value = evaluate_expr(expr, symbols)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Whether two results of a kernel differ only because it is ill-conditioned: shown, not assumed.
 
-The evaluator runs again and again with each of its roundings off by an ULP, its additions to a place in another order and its sums
-exact, at random. Where its own results then spread as far as a code generator's result is away, any order of operations may give
-that result: the sine of a large sum, the sign of a cancelled one. Where they do not, the result is wrong.
+The evaluator runs again and again with each of its roundings off by an ULP, its additions to a place in another order and its
+sums exact, at random. Where its own results then spread as far as a code generator's result is away, any order of operations
+may give that result: the sine of a large sum, the sign of a cancelled one. Where they do not, the result is wrong.
 """
 
 from __future__ import annotations
