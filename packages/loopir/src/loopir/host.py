@@ -343,7 +343,7 @@ class _HostWriter:
     def _require(self) -> None:
         """What can be checked now: kernels do not look at the sizes of their buffers."""
         for condition, message in self.program.required:
-            if condition not in self.checked and {free.name for free in condition.free_symbols} <= self.bound:
+            if condition not in self.checked and set(map(str, condition.free_symbols)) <= self.bound:
                 self.checked.add(condition)
                 self.lines.append(f"if not {python_text(condition)}: raise RuntimeError({message!r})")
 
