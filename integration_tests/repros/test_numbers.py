@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import bytecode_dynamo
 import pytest
 import torch
@@ -41,6 +43,52 @@ def test_floats_that_change_come_back_as_floats(function, backend, dynamic):
         result, expected = compiled(x, f), function(x, f)
         torch.testing.assert_close(result[0], expected[0])
         assert [(type(v), v) for v in result[1:]] == [(type(v), v) for v in expected[1:]]
+
+
+def divided(x, f):
+    return x * (f % 0.7), x + f // 0.7, f % 0.1, divmod(f, 2.0)
+
+
+def rounded(x, f):
+    return x * round(f), round(f, 1), math.floor(f), math.ceil(f * 2), abs(-f), math.sqrt(f), math.log(f + 1)
+
+
+def of_a_size(x, f):
+    n = int(x.shape[0] * f)
+    return x[:n] * n, x.shape[0] * f, n // 2
+
+
+@pytest.mark.parametrize("function", [divided, rounded, of_a_size])
+@pytest.mark.parametrize("backend", ["torchstrata", "eager"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_floats_that_change_share_a_graph(function, backend, dynamic):
+    compiled = torchstrata.compile(function, backend=backend, dynamic=dynamic)
+    for f in (2.6, 5.1, 3.3, 8.9, 10.1, 11.7):
+        x = torch.randn(130)
+        result, expected = compiled(x, f), function(x, f)
+        torch.testing.assert_close(result, expected, rtol=1e-6, atol=0)
+        assert [(type(v), v) for v in result if not isinstance(v, torch.Tensor)] == [
+            (type(v), v) for v in expected if not isinstance(v, torch.Tensor)
+        ]
+    assert torchstrata.counters["graphs"] == 2
+
+
+def test_what_a_float_makes_may_fail():
+    def inverse(x, f):
+        return x / (1.0 / (f - 2.5)), x * (f - 3.0) ** 0.5
+
+    compiled = torchstrata.compile(inverse)
+    for f in (3.5, 4.5, 5.5, 2.75, 6.5):
+        x = torch.randn(3)
+        try:
+            expected = inverse(x, f)
+        except Exception as error:
+            with pytest.raises(type(error)):
+                compiled(x, f)
+        else:
+            torch.testing.assert_close(compiled(x, f), expected)
+    with pytest.raises(ZeroDivisionError):
+        compiled(torch.randn(3), 2.5)
 
 
 def test_a_float_of_an_attribute_stays_a_float():

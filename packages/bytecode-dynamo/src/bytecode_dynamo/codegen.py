@@ -99,7 +99,7 @@ class Codegen:
     def load_size(self, value: Any) -> None:
         """Push a symbolic number: computed from the sources of its symbols, or by the graph where these are unbacked."""
         expr = value.node.expr
-        if expr.free_symbols - self.ctx.symbol_sources.keys() - self.ctx.computed_floats.keys():
+        if expr.free_symbols - self.ctx.symbol_sources.keys():
             self.load_graph_value(self.ctx.graph.size(value))
         else:
             load_expression(self, expr)

@@ -17,7 +17,7 @@ from .effects import Effects, Identity
 from .errors import GraphBreak, UserError
 from .frame import Frame, GlobalNames, Snapshot, place_stack
 from .graph import GraphBuilder, NestedGraph, is_in_place
-from .guards import GuardKind, Guards, ShapeGuards
+from .guards import Guards, ShapeGuards
 from .modes import Modes
 from .recipe import Recipe
 from .rerun import ObservedMode
@@ -52,8 +52,6 @@ class Context(Creation, Calls):
         self.identities: dict[int, Identity] = {}
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
         self.stride_guards: list[SizeGuard] = []
-        self.computed_floats: dict[sympy.Symbol, tuple[Source, ...]] = {}
-        """Floats that the graph computes, and where those that they come from are."""
         self.constant_objects: dict[type, Any] = {}
         self.runs_once = False
         """Whether the graph does what can't be undone: it sets random generators, settings, memory or hooks."""
@@ -126,12 +124,8 @@ class Context(Creation, Calls):
         guards: list[SizeGuard] = []
         used: set[Any] = set()
         for guard in (*self.env.input_guards(), *self.env.guards, *self.stride_guards):
-            computed = guard.expr.free_symbols & self.computed_floats.keys()
-            for root in {root for symbol in computed for root in self.computed_floats[symbol]}:
-                self.guards.require(root, GuardKind.EQUALS, self.env.hints[self.dynamic.made[root].node.expr])
-            if not computed:
-                guards.append(guard)
-                used |= guard.expr.free_symbols
+            guards.append(guard)
+            used |= guard.expr.free_symbols
         symbols = {symbol: source for symbol, source in self.symbol_sources.items() if symbol in used}
         return ShapeGuards(symbols, guards)
 

@@ -111,6 +111,11 @@ _NAMES: dict[str, Any] = {
 }
 
 
+def python_function(expr: Any, symbols: Sequence[sympy.Symbol]) -> Callable[..., Any]:
+    """An expression as a function of its symbols' values."""
+    return eval(f"lambda {', '.join(s.name for s in symbols)}: {python_text(expr)}", dict(_NAMES))
+
+
 def python_condition(guards: Sequence[SizeGuard], symbols: Sequence[sympy.Symbol]) -> Callable[..., bool]:
     """A function of the symbols' values that says whether all guards hold."""
     names = {symbol: f"v{k}" for k, symbol in enumerate(symbols)}

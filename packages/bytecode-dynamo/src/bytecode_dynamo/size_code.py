@@ -6,7 +6,6 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx import Node
 
 from .graph import size_operation
 
@@ -20,9 +19,7 @@ _PYTHON_FORMS: dict[Any, Any] = {
 
 def load_expression(gen: Codegen, expr: Any) -> None:
     """Push the value of an expression."""
-    if expr in gen.ctx.computed_floats:
-        _load_float(gen, gen.ctx.graph.node_of(expr))
-    elif expr.is_Symbol:
+    if expr.is_Symbol:
         gen.emitter.load_fast(gen.number(expr))
     elif expr.is_Integer:
         gen.load_const(int(expr))
@@ -41,16 +38,3 @@ def load_expression(gen: Codegen, expr: Any) -> None:
         for operand in operands[1:]:
             load_expression(gen, operand)
             gen.emitter.call(2)
-
-
-def _load_float(gen: Codegen, operand: Any) -> None:
-    """Push what Python arithmetic on floats gave, by the same arithmetic: a graph that has nothing else to do is not called."""
-    if not isinstance(operand, Node):
-        gen.load_const(operand)
-    elif (expr := operand.meta["val"].node.expr) not in gen.ctx.computed_floats:
-        load_expression(gen, expr)
-    else:
-        gen.emitter.load_callee_const(operand.target)
-        for arg in operand.args:
-            _load_float(gen, arg)
-        gen.emitter.call(len(operand.args))

@@ -28,6 +28,7 @@ from bytecode_dynamo.variables.constant import (
     FloatVariable,
     SliceVariable,
     SymbolicVariable,
+    computed_number,
     is_constant_value,
 )
 from bytecode_dynamo.variables.context import make_context
@@ -284,7 +285,7 @@ def _make_number(cls: type) -> Constructor:
                 raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
             return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
         if isinstance(value, FloatVariable):
-            return value if cls is float else ctx.fold(cls, args, named)
+            return value if cls is float else computed_number(ctx, int, [value])
         if isinstance(value, SymbolicVariable):
             convert: Any = torch.sym_int if cls is int else torch.sym_float
             return ctx.create(convert(value.value))

@@ -18,7 +18,7 @@ from bytecode_dynamo.variables.array import ArrayVariable, call_array
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, KnownObjectVariable, NumberOfVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable, computed_number
 from bytecode_dynamo.variables.derived import DerivedVariable, native, native_base
 from bytecode_dynamo.variables.function import BoundMethodVariable
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
@@ -78,7 +78,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     if isinstance(value, ArrayVariable):
         return call_array(ctx, function, [value], {})
     if isinstance(value, FloatVariable):
-        return FloatVariable.operation(ctx, function, [value])
+        return computed_number(ctx, function, [value])
     if isinstance(value, SymbolicVariable):
         return ctx.create(ctx.decide(lambda: function(value.value), value.describe()))
     if isinstance(value, UserObjectVariable):
@@ -108,9 +108,9 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         return ctx.torch_call("call_function", target, [left, right], {})
     if is_number(left) and is_number(right):
         if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
-            return FloatVariable.operation(ctx, function, [left, right])
+            return computed_number(ctx, function, [left, right])
         made = ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size")
-        return ctx.create(known_form(made) if base in ("&", "|", "^") else made)
+        return ctx.create(ctx.decide(lambda: known_form(made), "a size"))
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
         if isinstance(right, UserObjectVariable) and _is_written(ctx, right, f"__r{name}__"):
             return _special(ctx, name, left, right, in_place)
@@ -130,9 +130,9 @@ def function_of_size(ctx: Context, function: Any, args: Sequence[VariableTracker
     """A function of math of an expression of sizes or a float that changes, where it is one, too."""
     if len(args) != 1 or not isinstance(args[0], SymbolicVariable):
         return None
-    total = getattr(torch, f"_sym_{function.__name__}") if function in TOTAL else None
     if isinstance(args[0], FloatVariable):
-        return FloatVariable.operation(ctx, total, list(args)) if total else None
+        return computed_number(ctx, function, list(args))
+    total = getattr(torch, f"_sym_{function.__name__}") if function in TOTAL else None
     if total:
         return ctx.create(ctx.decide(lambda: total(args[0].as_fake(ctx)), args[0].describe()))
     if function is math.sqrt:
@@ -142,18 +142,18 @@ def function_of_size(ctx: Context, function: Any, args: Sequence[VariableTracker
         return None
     if function is not math.ceil and ctx.env.bounds(value.node.expr)[0] >= 0:
         function = torch.sym_int
-    return ctx.create(known_form(ctx.decide(lambda: function(value), args[0].describe())))
+    return ctx.create(ctx.decide(lambda: known_form(function(value)), args[0].describe()))
 
 
 def known_form(value: Any) -> Any:
     """A size expression that graphs can compute, or its value, by a guard."""
-    expr = value.node.expr if isinstance(value, torch.SymInt) else None
+    expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymFloat)) else None
     try:
         for part in () if expr is None else sympy.preorder_traversal(expr):
             if part.args:
                 size_operation(part)
     except InvariantError:
-        return int(value)
+        return value.node.pytype(value)
     return value
 
 
@@ -275,8 +275,6 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         return ctx.torch_call("call_function", function, [left, right], {})
     if is_number(left) and is_number(right):
-        if any(isinstance(side, FloatVariable) and len(side.roots) and side.source is None for side in (left, right)):
-            return ctx.fold(function, [left, right], {})
         return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
     asked = _compared_by_objects(ctx, symbol, left, right)
     if asked is not None:

@@ -27,7 +27,7 @@ from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, NumberOfVariable
-from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable
+from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable, computed_number
 from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.function import FunctionVariable
 from bytecode_dynamo.variables.mapping import DictVariable
@@ -212,8 +212,10 @@ evaluates_call(functools.cmp_to_key)(written_as(polyfills.cmp_to_key))
 def abs_(ctx: Context, value: Value) -> Value:
     if isinstance(value, TensorVariable):
         return value.call_method(ctx, "abs", [], {})
-    if isinstance(value, SymbolicVariable) and not isinstance(value, FloatVariable):
-        return ctx.create(abs(value.value))
+    if isinstance(value, FloatVariable):
+        return computed_number(ctx, abs, [value])
+    if isinstance(value, SymbolicVariable):
+        return ctx.create(ctx.decide(lambda: operators.known_form(abs(value.value)), value.describe()))
     if isinstance(value, UserObjectVariable):
         return value.call_method(ctx, "__abs__", [], {})
     return ctx.fold(abs, [value], {})
@@ -227,6 +229,8 @@ def round_(ctx: Context, value: Value, *digits: Value) -> Value:
         return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
     if isinstance(value, UserObjectVariable):
         return value.call_method(ctx, "__round__", list(digits), {})
+    if isinstance(value, FloatVariable):
+        return computed_number(ctx, round, [value, *digits])
     return ctx.fold(round, [value, *digits], {})
 
 

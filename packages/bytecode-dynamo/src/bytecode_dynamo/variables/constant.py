@@ -6,6 +6,7 @@ import datetime
 import decimal
 import enum
 import math
+import operator
 import sys
 import types
 from collections.abc import Callable, Hashable
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecode_dynamo import polyfills
+from bytecode_dynamo.computed_source import computed
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind, same_constant
+from bytecode_dynamo.shape_program import python_function
 from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
 from .base import Args, Kwargs, VariableTracker
@@ -218,41 +221,58 @@ class SymbolicVariable(VariableTracker):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloatVariable(SymbolicVariable):
-    """A float that changes from call to call, or what Python arithmetic makes of one: the graph does the same arithmetic.
+    """A float that changes from call to call, or what Python arithmetic makes of one: ``origin`` says how to get it."""
 
-    Where Python needs the value, the floats that it comes from (``roots``) are specialised.
-    """
-
-    roots: tuple[Source, ...] = ()
+    origin: Source | None = None
 
     def as_constant(self, ctx: Context) -> float:
-        for root in self.roots:
-            ctx.guards.require(root, GuardKind.EQUALS, ctx.env.hints[ctx.dynamic.made[root].node.expr])
-        return ctx.env.hints[self.value.node.expr]
+        value = ctx.env.hint_of(self.value.node.expr)
+        ctx.guards.require(self.origin, GuardKind.EQUALS, value)
+        return value
 
-    def truth(self, ctx: Context) -> bool:
-        return bool(self.as_constant(ctx))
 
-    @classmethod
-    def operation(cls, ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
-        """What a function of Python makes of floats and other numbers."""
-        floats = [operand for operand in operands if isinstance(operand, FloatVariable)]
-        if any(isinstance(operand, SymbolicVariable) and not isinstance(operand, FloatVariable) for operand in operands):
-            return ctx.fold(function, operands, {})
-        known = [ctx.env.hints[op.value.node.expr] if isinstance(op, FloatVariable) else op.as_constant(ctx) for op in operands]
-        try:
-            hint = function(*known)
-        except Exception:
-            return ctx.fold(function, operands, {})
-        if type(hint) is not float or not math.isfinite(hint):
-            return ctx.fold(function, operands, {})
-        number = ctx.env.create_float(hint)
-        node = ctx.graph.add_call("call_function", function, tuple(op.as_proxy(ctx) for op in operands), {}, number)
-        ctx.graph.calls -= 1
-        ctx.graph.bind_unbacked(number.node.expr, node)
-        roots = tuple(dict.fromkeys(root for operand in floats for root in operand.roots))
-        ctx.computed_floats[number.node.expr] = roots
-        return cls(number, roots=roots)
+def computed_number(ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
+    """What a function of Python makes of a float that changes and other numbers: the same function, before the graph."""
+    origins = [_origin(ctx, operand) for operand in operands]
+    origin = computed(function, [one for one in origins if one is not None])
+    if origin is None or None in origins:
+        return ctx.fold(function, operands, {})
+    try:
+        value = function(*(_example(ctx, operand) for operand in operands))
+    except Exception:
+        return ctx.fold(function, operands, {})
+    if type(value) is float and math.isfinite(value):
+        number = ctx.env.create_float(value)
+        if function not in _CLOSED:
+            ctx.guards.require(origin, GuardKind.FINITE, True)
+    elif type(value) is int and value not in (0, 1):
+        number = ctx.env.create_symbol(value, origin.name, 2 if value >= 2 else None)
+    else:
+        return ctx.fold(function, operands, {})
+    ctx.bind_symbol(number, origin, value)
+    return FloatVariable(number, origin=origin) if type(value) is float else SymbolicVariable(number)
+
+
+_CLOSED = (operator.add, operator.sub, operator.mul, operator.neg, operator.pos, abs)  # of floats these give floats
+
+
+def _origin(ctx: Context, value: VariableTracker) -> Source | None:
+    """Where a number comes from; None of one that depends on data."""
+    if isinstance(value, FloatVariable):
+        return value.origin
+    if not isinstance(value, SymbolicVariable):
+        return ConstSource(value.as_constant(ctx))
+    expr = value.value.node.expr
+    sources = {symbol: ctx.symbol_sources.get(symbol) for symbol in sorted(expr.free_symbols, key=str)}
+    if None in sources.values():
+        return None
+    return sources[expr] if expr.is_Symbol else computed(python_function(expr, list(sources)), [*sources.values()])  # pyright: ignore
+
+
+def _example(ctx: Context, value: VariableTracker) -> Any:
+    if not isinstance(value, SymbolicVariable):
+        return value.as_constant(ctx)
+    return value.python_type()(ctx.env.hint_of(value.value.node.expr))
 
 
 @tracker_for(*BY_VALUE)
@@ -262,7 +282,7 @@ def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
     symbolic = ctx.dynamic.number(ctx, value, source)
     if symbolic is not None:
         if type(value) is float:
-            return FloatVariable(symbolic, source=source, roots=(source,))
+            return FloatVariable(symbolic, source=source, origin=source)
         return SymbolicVariable(symbolic, source=source)
     ctx.guards.require(source, GuardKind.EQUALS, value)
     return ConstantVariable(value, source=source)
