@@ -199,7 +199,7 @@ class _Planner:
         return next((c for c in whole if all(m is c or _can_show(m, c) for m in members)), whole[0])
 
 
-def _symbols_in(value: Any) -> set[sympy.Symbol]:
+def _symbols_in(value: Any) -> set[Any]:
     if isinstance(value, tuple):
         return set().union(*map(_symbols_in, value))
     return value.free_symbols if isinstance(value, sympy.Basic) else set()

@@ -61,7 +61,7 @@ def _what_changed(policy: Policy, view: FrameView) -> str:
         dict(zip(code.co_varnames, view.locals)), view.globals, view.builtins, dict(zip(code.co_freevars, view.closure or ()))
     )
     earlier = policy.captured.get(code)
-    return explain_failure(*earlier[-1], scope) if earlier else "nothing is compiled for it yet"
+    return explain_failure(*earlier[-1], scope) or "no guard fails" if earlier else "nothing is compiled for it yet"
 
 
 def has_tensors(view: FrameView) -> bool:

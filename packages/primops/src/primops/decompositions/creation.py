@@ -70,7 +70,7 @@ def unset(rule: Rule) -> Rule:
     """Memory without a value is made of zeros, the same bits in every run, unless torch is asked to fill it."""
 
     def unless_filled(*args: Any, **options: Any) -> Any:
-        filled = torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory
+        filled = torch.are_deterministic_algorithms_enabled() and torch._C._get_deterministic_fill_uninitialized_memory()
         return NotImplemented if filled else rule(*args, **options)
 
     return unless_filled
