@@ -147,3 +147,21 @@ def test_results_go_backward_one_after_the_other():
             loss.backward()
         results.append([p.grad for player in players for p in player.parameters()])
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_backward_inside_makes_gradients_that_have_gradients(backend):
+    def step(x, w):
+        for _ in range(2):
+            (x * w).pow(3).sum().backward(create_graph=True)
+        (curvature,) = grad(w.grad.square().sum(), w, retain_graph=True)
+        return curvature
+
+    results = []
+    for call in (step, torchstrata.compile(step, backend=backend, fullgraph=True)):
+        w = torch.linspace(-1, 1, 3, requires_grad=True)
+        curvature = call(torch.arange(3.0), w)
+        results.append((curvature, w.grad.detach(), *grad(w.grad.sum(), w)))
+        w.grad = None
+    torch.testing.assert_close(*results)

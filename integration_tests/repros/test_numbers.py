@@ -312,3 +312,26 @@ def test_roots_of_limits(dtype, exponent):
     result = torchstrata.compile(lambda x: x**exponent)(x)
     torch.testing.assert_close(result, x**exponent, equal_nan=True)
     assert torch.equal(result.nan_to_num().signbit(), (x**exponent).nan_to_num().signbit())
+
+
+READ_TWICE = {
+    "float": lambda t, x: (x * (-t).item(), (x + 1) * (-t).item()),
+    "integer": lambda t, x: (x.new_ones((t.long() + 1).item()) * 2, x.new_ones((t.long() + 1).item()) + 1),
+    "places": lambda t, x: ((-x).nonzero() * 2, (-x).nonzero() + 1),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", READ_TWICE)
+def test_equal_calls_have_symbols_of_their_own(name):
+    t, x = torch.tensor(2.0), torch.tensor([1.0, 0.0, 3.0])
+    function = READ_TWICE[name]
+    torch.testing.assert_close(torchstrata.compile(function, fullgraph=True)(t, x), function(t, x))
+
+
+def test_a_truth_that_is_read():
+    def call(x):
+        return x * (x.sum() > 0).item()
+
+    x = torch.arange(3.0)
+    torch.testing.assert_close(torchstrata.compile(call, backend="eager", fullgraph=True)(x), x)

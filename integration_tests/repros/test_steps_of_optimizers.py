@@ -18,6 +18,7 @@ OPTIMIZERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True, amsgrad=True),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),
+    "sgd by a rate in a tensor": lambda p: torch.optim.SGD(p, lr=torch.tensor(0.1), momentum=0.9),
 }
 
 

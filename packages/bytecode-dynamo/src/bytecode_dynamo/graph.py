@@ -119,9 +119,9 @@ class GraphBuilder:
 
     # -- sizes ----------------------------------------------------------------------------------------------------
 
-    def bind_unbacked(self, symbol: sympy.Symbol, node: Node) -> None:
-        """The node whose value is a fresh unbacked symbol."""
-        self._symbols[symbol] = node
+    def bind_unbacked(self, value: Any, node: Node) -> None:
+        """The node whose value is a fresh unbacked symbol, or a condition on one."""
+        (self._symbols if value.is_Symbol else self._sizes)[value] = node
 
     def node_of(self, symbol: sympy.Symbol) -> Node:
         """The node that stands for a symbol."""

@@ -137,10 +137,10 @@ class GraphBuilder:
         return self._shared(key, prims.convert, (value,), {"dtype": value.dtype}, meta)
 
     def call(self, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any) -> GraphValue:
-        """Records an extern call. Calls of deterministic operators are shared like prims."""
+        """Records an extern call. Calls of deterministic operators are shared like prims, unless each has a size of its own."""
         if is_effect(target):
             return self._append(target, args, kwargs, meta)
-        return self._shared((target, key_of(args), key_of(kwargs)), target, args, kwargs, meta)
+        return self._shared((target, key_of(args), key_of(kwargs), _sizes_key(meta)), target, args, kwargs, meta)
 
     def item(self, value: GraphValue, index: int) -> GraphValue:
         """Result ``index`` of a call with several results."""
@@ -224,6 +224,10 @@ def key_of(value: Any) -> Any:
     if kind is float:
         return (float, value.hex())
     return (kind, size_key(value))
+
+
+def _sizes_key(meta: Any) -> Any:
+    return tuple(map(_sizes_key, meta)) if isinstance(meta, (tuple, list)) else key_of(getattr(meta, "shape", meta))
 
 
 def _reachable(roots: Iterable[GraphValue]) -> set[GraphValue]:

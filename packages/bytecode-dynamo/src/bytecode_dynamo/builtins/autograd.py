@@ -57,8 +57,8 @@ def autograd_backward(
 ) -> None:  # fmt: skip
     """Gradients of all leaves by ``torch.autograd.grad``, which are then added to what the leaves hold."""
     _require_whole_history(ctx, "backward()")
-    if grad_variables is not None or (create_graph is not None and create_graph.truth(ctx)):
-        raise GraphBreak("BD018", "backward() with create_graph or grad_variables")
+    if grad_variables is not None:
+        raise GraphBreak("BD018", "backward() with grad_variables")
     given = [] if inputs is None or inputs.is_none else _listed(ctx, inputs)
     leaves = given or [value for value in ctx.tensors.values() if _is_leaf_of(ctx, value)]
     if not leaves or any(_has_hooks(ctx, leaf) for leaf in leaves):
@@ -66,12 +66,12 @@ def autograd_backward(
     options: Kwargs = {"allow_unused": ConstantVariable(True)}
     if grad_tensors is not None:
         options["grad_outputs"] = grad_tensors if grad_tensors.is_none else ctx.create_tuple(_listed(ctx, grad_tensors))
-    if retain_graph is not None:
-        options["retain_graph"] = retain_graph
+    options |= {} if retain_graph is None else {"retain_graph": retain_graph}
+    options |= {} if create_graph is None else {"create_graph": create_graph}
     sources = ctx.create_tuple(_listed(ctx, tensors))
     found = ctx.torch_call("call_function", torch.autograd.grad, [sources, ctx.create_tuple(leaves)], options)
     before = ctx.modes.grad_enabled(ctx)
-    ctx.modes.set_grad(ctx, False)
+    ctx.modes.set_grad(ctx, create_graph is not None and create_graph.truth(ctx))
     for leaf, gradient in zip(leaves, found.unpack(ctx)):
         if not gradient.is_none:
             _accumulate(ctx, leaf, gradient)
@@ -84,8 +84,11 @@ def _is_leaf_of(ctx: Context, value: TensorVariable) -> bool:
 
 def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) -> None:
     held = ctx.get_attr(leaf, "grad")
-    if not held.is_none:
+    if not held.is_none and not ctx.modes.grad_enabled(ctx):
         held.call_method(ctx, "add_", [gradient], {})
+        return
+    if not held.is_none:
+        leaf.set_attr(ctx, "grad", ctx.torch_call("call_function", torch.add, [held, gradient], {}))
         return
     # With the layout of the leaf, and not shared with anything.
     made = ctx.torch_call("call_function", torch.empty_like, [leaf], {})

@@ -342,7 +342,7 @@ def _is_query(ctx: Context, result: Any) -> bool:
 def bind_unbacked(ctx: Context, node: Any, result: Any) -> None:
     """Let the node that makes an unbacked number stand for it."""
     for leaf, path in _leaves(result, ()):
-        if _is_unbacked(ctx, leaf):
+        if _is_unbacked(ctx, leaf) or (isinstance(leaf, torch.SymBool) and leaf.node.expr.free_symbols):
             ctx.graph.bind_unbacked(leaf.node.expr, _select(ctx, node, path))
         elif isinstance(leaf, torch.Tensor):
             sizes: Any = leaf.shape
