@@ -15,6 +15,7 @@ def _strict(monkeypatch):
 
 OPTIMIZERS = {
     "adam": lambda p: torch.optim.Adam(p, lr=0.1, fused=True),
+    "adam by a rate in a tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1), fused=True),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, fused=True, amsgrad=True),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, fused=True),

@@ -198,11 +198,13 @@ def ctc_loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 
 @RULES.register("_fused_sgd_ _fused_sgd_.tensor_lr _fused_adagrad_ _fused_adagrad_.tensor_lr")
+@RULES.register("_fused_adam_.tensor_lr _fused_adamw_.tensor_lr")
 def fused_step_in_place(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Writes to what it is given."""
 
 
 @RULES.register("_fused_sgd _fused_sgd.tensor_lr _fused_adagrad _fused_adagrad.tensor_lr")
+@RULES.register("_fused_adam.tensor_lr _fused_adamw.tensor_lr")
 def fused_step(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The leading lists after a step."""
     return tuple([mode.empty_like(t) for t in given] for given in args[: len(func._schema.returns)])
