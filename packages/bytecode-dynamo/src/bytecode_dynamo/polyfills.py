@@ -9,20 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
-def chain_from_iterable(iterables: Iterable[Iterable[Any]]) -> Iterator[Any]:
-    for iterable in iterables:
-        yield from iterable
-
-
-def cycle(iterable: Iterable[Any]) -> Iterator[Any]:
-    saved = []
-    for element in iterable:
-        yield element
-        saved.append(element)
-    while saved:
-        yield from saved
-
-
 def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
     for element in iterable:
         if not predicate(element):
@@ -68,9 +54,10 @@ def accumulate(iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None =
     iterator = iter(iterable)
     total = initial
     if initial is None:
-        try:
-            total = next(iterator)
-        except StopIteration:
+        for first in iterator:
+            total = first
+            break
+        else:
             return
     yield total
     for element in iterator:
@@ -92,17 +79,32 @@ def batched(iterable: Iterable[Any], n: int) -> Iterator[Any]:
 
 
 def groupby(iterable: Iterable[Any], key: Callable[[Any], Any] | None = None) -> Iterator[Any]:
-    group: list[Any] = []
-    current = None
-    for element in iterable:
-        value = element if key is None else key(element)
-        if group and value != current:
-            yield current, iter(group)
-            group = []
-        current = value
-        group.append(element)
-    if group:
-        yield current, iter(group)
+    iterator = iter(iterable)
+    ahead: list[Any] = []
+    turn = 0
+
+    def read() -> bool:
+        if not ahead:
+            for element in iterator:
+                ahead.append((element if key is None else key(element), element))
+                break
+        return bool(ahead)
+
+    def belongs(target: Any) -> bool:
+        return target is ahead[0][0] or bool(target == ahead[0][0])
+
+    def group(target: Any, own: int) -> Iterator[Any]:
+        while own == turn and read() and belongs(target):
+            yield ahead.pop()[1]
+
+    target = None
+    while read():
+        if turn and belongs(target):
+            ahead.clear()
+            continue
+        target = ahead[0][0]
+        turn += 1
+        yield target, group(target, turn)
 
 
 def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:

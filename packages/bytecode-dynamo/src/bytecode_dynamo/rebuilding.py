@@ -6,12 +6,13 @@ import collections
 import contextlib
 import itertools
 import operator
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from .iterator_words import move_chain, move_cycle, move_index, move_islice, move_repeat
 
 
 def make_function(code: Any, variables: Any, defaults: Any, keyword_defaults: Any, closure: Any) -> types.FunctionType:
@@ -92,10 +93,8 @@ def delete_attribute(target: Any, name: str) -> None:
 
 
 def move_iterator(target: Any, position: int) -> None:
-    """Let an iterator stand at a place; one over a list that has ended stays so when the list grows."""
+    """Let an iterator over something fixed stand at a place."""
     target.__setstate__(position)
-    if position == EXHAUSTED:
-        next(target, None)
 
 
 def move_reversed(target: Any, index: int) -> None:
@@ -110,7 +109,6 @@ def advance_count(target: Any, times: int) -> None:
     collections.deque(itertools.islice(target, times), maxlen=0)
 
 
-EXHAUSTED = sys.maxsize
 CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     list: replace_list,
     collections.deque: replace_deque,
@@ -119,8 +117,14 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     collections.defaultdict: replace_dict,
     set: replace_set,
     itertools.count: advance_count,
+    itertools.chain: move_chain,
+    itertools.cycle: move_cycle,
+    itertools.islice: move_islice,
+    itertools.repeat: move_repeat,
+    enumerate: move_index,
+    type(iter([])): move_index,
     **dict.fromkeys((reversed, type(reversed([]))), move_reversed),
-    **{type(iter(held)): move_iterator for held in ([], (), "", "\u00e9", b"", range(0))},
+    **{type(iter(held)): move_iterator for held in ((), "", "\u00e9", b"", range(0))},
 }
 
 

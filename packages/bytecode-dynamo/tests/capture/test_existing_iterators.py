@@ -22,6 +22,12 @@ ITERATORS = {
     "reversed list": lambda: advanced(reversed([1, 2, 3, 4])),
     "reversed tuple": lambda: reversed((1, 2, 3)),
     "reversed range": lambda: reversed(range(4)),
+    "enumerate": lambda: map(sum, advanced(enumerate([1, 2, 3], 5))),
+    "chain": lambda: itertools.chain([1], (2, 3), range(4)),
+    "chain of iterators": lambda: advanced(itertools.chain.from_iterable(iter([[1], map(abs, (2, -3)), [4]]))),
+    "islice": lambda: itertools.islice(range(10), 1, 6, 3),
+    "advanced islice": lambda: advanced(itertools.islice([1, 2, 3, 4, 5], 1, None, 2)),
+    "repeat": lambda: advanced(itertools.repeat(3, 4)),
     "tensors": lambda: iter([torch.ones(2), torch.zeros(2)]),
 }
 
@@ -54,6 +60,31 @@ def test_iterators(program, kind):
         for _ in range(2 if program is not take_one else 1):
             assert repr(captured(torch.ones(2), mine)) == repr(program(torch.ones(2), theirs))
         assert repr(list(mine)) == repr(list(theirs))
+
+
+@pytest.mark.parametrize("make", [itertools.cycle, enumerate, lambda held: itertools.chain(held, enumerate(held))])
+@pytest.mark.filterwarnings("error")
+def test_iterators_go_on_from_call_to_call(make):
+    captured = bd.optimize("eager", fullgraph=True)(program := lambda x, steps: (x + 1, next(steps, 0), next(steps, 0)))
+    mine, theirs = make([1, 2, 3]), make([1, 2, 3])
+    for _ in range(4):
+        assert repr(captured(torch.ones(2), mine)) == repr(program(torch.ones(2), theirs))
+    assert list(itertools.islice(mine, 5)) == list(itertools.islice(theirs, 5))
+
+
+def test_an_iterator_below_two_others():
+    def program(x, items, below, numbered):
+        at, first = next(numbered)
+        items.append(first * 10)
+        return x + at, first, next(below, None)
+
+    captured = bd.optimize("eager", fullgraph=True)(program)
+    mine, theirs = [1, 2, 3], [1, 2, 3]
+    left, right = iter(mine), iter(theirs)
+    numbered, others = enumerate(left), enumerate(right)
+    for _ in range(3):
+        assert repr(captured(torch.ones(2), mine, left, numbered)) == repr(program(torch.ones(2), theirs, right, others))
+    assert list(numbered) == list(others)
 
 
 @pytest.mark.parametrize("arguments", [(3,), (3, 2), (0.5, 0.1), (2**63 - 2,), (10**30,), (-1,)])
@@ -108,7 +139,8 @@ def test_an_iterator_that_ended_before():
     assert captured(torch.ones(2), iterator)[1] == 1
     assert captured(torch.ones(2), iterator)[1] == "end"
     items.append(2)
-    assert captured(torch.ones(2), iterator)[1] == "end"
+    for _ in range(2):
+        assert captured(torch.ones(2), iterator)[1] == "end"
 
 
 @pytest.mark.parametrize("cls", [dict, collections.OrderedDict])

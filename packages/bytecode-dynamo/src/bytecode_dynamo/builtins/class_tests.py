@@ -35,12 +35,32 @@ def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
         return ConstantVariable(name == f"{wanted.__module__}.{wanted.__name__}")
     if isinstance(value, TensorVariable) and value.torch_class is torch.Tensor is not value.cls and wanted in _FLAGS:
         return ConstantVariable(_is_flagged(ctx, value, _FLAGS[wanted]))
-    check = find_special(ctx, type(wanted), "__instancecheck__")[1]
-    if isinstance(check, types.FunctionType) and not check.__module__.startswith(("abc", "typing", "torch", "enum")):
-        return ConstantVariable(ctx.get_attr(cls, "__instancecheck__").call(ctx, [value], {}).truth(ctx))
+    told = _told(ctx, cls, "__instancecheck__", value)
+    if told is not None:
+        return told
     if isinstance(value, UserObjectVariable) and getattr(wanted, "_is_runtime_protocol", False):
         return ConstantVariable(_follows(ctx, value, wanted))
     return ConstantVariable(instance_of(ctx, value.python_type(), cls))
+
+
+def _told(ctx: Context, cls: Value, name: str, value: Value) -> Value | None:
+    """What a metaclass of the program says of a value; None where the check is one of Python's or torch's."""
+    check = find_special(ctx, type(cls.as_constant(ctx)), name)[1]
+    if not isinstance(check, types.FunctionType) or check.__module__.startswith(("abc", "typing", "torch", "enum")):
+        return None
+    return ConstantVariable(ctx.get_attr(cls, name).call(ctx, [value], {}).truth(ctx))
+
+
+@evaluates_call(type.__instancecheck__)
+def is_instance(ctx: Context, cls: Value, value: Value) -> Value:
+    return is_subclass(ctx, cls, ctx.constant_class(value.python_type()))
+
+
+@evaluates_call(type.__subclasscheck__)
+def is_subclass(ctx: Context, cls: Value, value: Value) -> Value:
+    actual = value.as_constant(ctx)
+    ctx.require_order(actual)
+    return ConstantVariable(cls.as_constant(ctx) in actual.__mro__)
 
 
 _FLAGS = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
@@ -82,7 +102,12 @@ _OF_PROTOCOLS = {
 
 @evaluates_call(issubclass)
 def issubclass_(ctx: Context, value: Value, cls: Value) -> Value:
-    actual = value.as_constant(ctx)
+    actual, wanted = value.as_constant(ctx), cls.as_constant(ctx)
+    if isinstance(wanted, tuple):
+        return ConstantVariable(any(ctx.call_known(issubclass, [value, ctx.create(one)], {}).truth(ctx) for one in wanted))
+    told = _told(ctx, cls, "__subclasscheck__", value)
+    if told is not None:
+        return told
     if not hasattr(actual, "__bases__"):
         ctx.raise_error(TypeError, "issubclass() arg 1 must be a class")
     return ConstantVariable(instance_of(ctx, actual, cls, "issubclass() arg 2 must be a class, a tuple of classes, or a union"))
@@ -99,9 +124,11 @@ def instance_of(ctx: Context, actual: type, cls: Value, no_type: str = NO_TYPE) 
         if isinstance(one, tuple):
             if instance_of(ctx, actual, ctx.create(one), no_type):
                 return True
-        elif find_in_class(type(one), "__instancecheck__")[0] < 0:
+            continue
+        index, check = find_in_class(type(one), "__instancecheck__")
+        if index < 0:
             ctx.raise_error(TypeError, no_type)
-        elif issubclass(actual, one):
+        elif issubclass(actual, one) if check is not type.__instancecheck__ else one in actual.__mro__:
             return True
         elif isinstance(one, abc.ABCMeta) and (actual, one) not in ctx.unrelated:
             ctx.unrelated.add((actual, one))

@@ -34,6 +34,7 @@ from bytecode_dynamo.variables.constant import (
 from bytecode_dynamo.variables.context import make_context
 from bytecode_dynamo.variables.derived import DerivedVariable, native_base, new_derived
 from bytecode_dynamo.variables.function import BoundMethodVariable, FunctionVariable, PartialVariable
+from bytecode_dynamo.variables.iterator import ChainIterator
 from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
@@ -401,7 +402,6 @@ for _function in (
 
 
 for _name in (
-    "cycle",
     "takewhile",
     "dropwhile",
     "filterfalse",
@@ -440,7 +440,7 @@ def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs:
             made.set_item(ctx, key, value)
         return made
     if function.__name__ == "from_iterable" and cls is itertools.chain:
-        return ctx.polyfill(polyfills.chain_from_iterable, args, {})
+        return ChainIterator(Identity(itertools.chain), base=args[0].iterate(ctx))
     if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):
         wanted: type = args[0].value
         if cls is tuple and is_plain_tuple(wanted):

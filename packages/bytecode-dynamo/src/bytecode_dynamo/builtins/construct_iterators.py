@@ -11,6 +11,7 @@ from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.iterator import (
     ChainIterator,
     CountIterator,
+    CycleIterator,
     EnumerateIterator,
     FilterIterator,
     IsliceIterator,
@@ -69,7 +70,14 @@ def make_count(ctx: Context, start: VariableTracker | None = None, step: Variabl
     return CountIterator(Identity(itertools.count), start=start or ConstantVariable(0), step=step or ConstantVariable(1))
 
 
-constructs(itertools.chain)(lambda ctx, *parts: ChainIterator(Identity(itertools.chain), parts=parts))
+@constructs(itertools.chain)
+def make_chain(ctx: Context, *parts: VariableTracker) -> VariableTracker:
+    return ChainIterator(Identity(itertools.chain), base=ctx.iterator(parts))
+
+
+@constructs(itertools.cycle)
+def make_cycle(ctx: Context, items: VariableTracker) -> VariableTracker:
+    return CycleIterator(Identity(itertools.cycle), base=items.iterate(ctx), saved=ctx.create_list([]))
 
 
 @constructs(itertools.islice)

@@ -115,7 +115,7 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         if isinstance(right, UserObjectVariable) and _is_written(ctx, right, f"__r{name}__"):
             return _special(ctx, name, left, right, in_place)
         return _container(ctx, base, in_place, left, right)
-    if isinstance(right, SequenceVariable) and base == "*":
+    if isinstance(right, SequenceVariable) and base == "*" and not isinstance(left, UserObjectVariable):
         return _container(ctx, base, False, right, left)
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
@@ -186,12 +186,8 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
         return left
     if symbol == "+" and _can_join(left, right):
         return _join(ctx, left, right)
-    if symbol == "*" and isinstance(left, SequenceVariable) and is_number(right):
-        items = left.elements(ctx) * right.as_constant(ctx)
-        if in_place and isinstance(left, ListVariable):
-            left.replace(ctx, items)
-            return left
-        return left.same_kind(ctx, items)
+    if symbol == "*" and _repeats(left) and not isinstance(right, UserObjectVariable):
+        return _repeated(ctx, left, right, in_place)
     if symbol == "|" and isinstance(left, DictVariable) and isinstance(right, DictVariable):
         return ctx.new_dict({**left.entries(ctx), **right.entries(ctx)}, left.key.cls, left.factory)
     if isinstance(right, UserObjectVariable):
@@ -200,6 +196,26 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
     if symbol == "+" and kind in ("list", "tuple"):
         return ctx.raise_error(TypeError, f'can only concatenate {kind} (not "{other}") to {kind}')
     return ctx.raise_error(TypeError, f"unsupported operand type(s) for {symbol}{'=' * in_place}: {kind!r} and {other!r}")
+
+
+def _repeats(value: VariableTracker) -> bool:
+    if isinstance(value, ConstantVariable):
+        return isinstance(value.value, (str, bytes))
+    return isinstance(value, SequenceVariable) and not isinstance(value, RangeVariable)
+
+
+def _repeated(ctx: Context, items: Any, times: VariableTracker, in_place: bool) -> VariableTracker:
+    """A sequence so many times."""
+    if find_special(ctx, times.python_type(), "__index__")[0] < 0:
+        ctx.raise_error(TypeError, f"can't multiply sequence by non-int of type {times.python_type().__name__!r}")
+    count = ctx.index(times)
+    if isinstance(items, ConstantVariable):
+        return ConstantVariable(items.value * count)
+    repeated = items.elements(ctx) * count
+    if in_place and isinstance(items, ListVariable):
+        items.replace(ctx, repeated)
+        return items
+    return items.same_kind(ctx, repeated)
 
 
 def _combined(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any) -> VariableTracker:
@@ -240,7 +256,9 @@ def _defines(ctx: Context, value: VariableTracker, name: str, other: VariableTra
 
 
 def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTracker, in_place: bool) -> VariableTracker:
-    attempts = [(left, f"__{name}__", right), (right, f"__r{name}__", left)]
+    attempts = [(left, f"__{name}__", right)]
+    if left.python_type() is not right.python_type():
+        attempts.append((right, f"__r{name}__", left))
     if in_place:
         attempts.insert(0, (left, f"__i{name}__", right))
     if right.python_type() is not left.python_type() and issubclass(right.python_type(), left.python_type()):
@@ -250,6 +268,8 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
             result = owner.call_method(ctx, method, [other], {})
             if not (isinstance(result, ConstantVariable) and result.value is NotImplemented):
                 return result
+    if name == "mul" and (_repeats(left) or _repeats(right)):
+        return _repeated(ctx, left, right, in_place) if _repeats(left) else _repeated(ctx, right, left, False)
     symbol = next(symbol for symbol, entry in BINARY.items() if entry[2] == name)
     text = f"{symbol}{'=' * in_place}" if name != "pow" or in_place else "** or pow()"
     names = f"{left.python_type().__name__!r} and {right.python_type().__name__!r}"

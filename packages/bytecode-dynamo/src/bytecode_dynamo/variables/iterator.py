@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.rebuilding import EXHAUSTED, move_iterator
+from bytecode_dynamo.iterator_words import EXHAUSTED, chain_at, cycle_at, following, move_index
 
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable
@@ -140,7 +140,7 @@ def list_iterator_at(items: Any, position: int) -> Any:
     """An iterator over a list or deque that was advanced; called by generated code."""
     made = iter(items)
     if isinstance(items, list):
-        move_iterator(made, position)
+        move_index(made, position)
     else:
         collections.deque(itertools.islice(made, position), maxlen=0)
     return made
@@ -293,55 +293,74 @@ class FilterIterator(IteratorVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainIterator(IteratorVariable):
-    """``itertools.chain``; the current iterator is kept in the effects."""
+    """``itertools.chain`` over what another iterator gives; the current iterator, if any, is kept in the effects."""
 
-    parts: tuple[VariableTracker, ...] = ()
+    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        place, current = ctx.effects.read(self.key, (0, None))
-        while place < len(self.parts):
-            if current is None:
-                current = self.parts[place].iterate(ctx)
-            item = current.next(ctx)
+        while True:
+            active = ctx.effects.read(self.key, ())
+            if not active:
+                following = self.base.next(ctx)
+                if following is None:
+                    return None
+                active = (following.iterate(ctx),)
+                ctx.effects.write(self.key, active)
+            item = active[0].next(ctx)
             if item is not None:
-                ctx.effects.write(self.key, (place, current))
                 return item
-            place, current = place + 1, None
-        ctx.effects.write(self.key, (place, None))
-        return None
+            ctx.effects.write(self.key, ())
 
     def reconstruct(self, gen: Codegen) -> None:
-        place, current = gen.ctx.effects.read(self.key, (0, None))
-        rest = self.parts[place:] if current is None else (current, *self.parts[place + 1 :])
-        gen.call(ConstantVariable(itertools.chain), rest)
+        gen.call_const(chain_at, self.base, *gen.ctx.effects.read(self.key, ()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CycleIterator(IteratorVariable):
+    """``itertools.cycle``: its position is an index into what it saved, inverted while it saves."""
+
+    base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
+    saved: Any = None
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        at = ctx.effects.read(self.key, ~0)
+        if at < 0:
+            item = self.base.next(ctx)
+            if item is not None:
+                self.saved.call_method(ctx, "append", [item], {})
+                return item
+            at = ~at
+        items = self.saved.elements(ctx)
+        self.advance(ctx, (at + 1) % max(len(items), 1))
+        return ctx.real(items[at]) if items else None
+
+    def reconstruct(self, gen: Codegen) -> None:
+        at = gen.ctx.effects.read(self.key, ~0)
+        gen.call_const(cycle_at, self.base if at < 0 else (), self.saved, at)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsliceIterator(IteratorVariable):
-    """``itertools.islice`` with constant bounds."""
+    """``itertools.islice`` with constant bounds: its position is how many items it took."""
 
     base: VariableTracker = field(default_factory=lambda: ConstantVariable(None))
     bounds: tuple[int, int | None, int] = (0, None, 1)
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        start, stop, step = self.bounds
-        taken, given = ctx.effects.read(self.key, (0, 0))
-        target = start + given * step
-        if stop is not None and target >= stop:
-            return None
-        while taken < target:
+        taken, wanted = self.position(ctx), following(self.position(ctx), *self.bounds)
+        item: VariableTracker | None = ConstantVariable(None)
+        while taken <= wanted and taken != self.bounds[1] and item is not None:
             ctx.count_instruction()
-            if self.base.next(ctx) is None:
-                return None
-            taken += 1
-        item = self.base.next(ctx)
-        ctx.effects.write(self.key, (taken + 1, given + 1))
-        return item
+            item = self.base.next(ctx)
+            taken += item is not None
+        if taken != self.position(ctx):
+            self.advance(ctx, taken)
+        return item if taken > wanted else None
 
     def reconstruct(self, gen: Codegen) -> None:
-        start, stop, step = self.bounds
-        taken, given = gen.ctx.effects.read(self.key, (0, 0))
-        bounds = (start + given * step - taken, None if stop is None else max(stop - taken, 0), step)
+        _, stop, step = self.bounds
+        taken = self.position(gen.ctx)
+        bounds = (following(taken, *self.bounds) - taken, None if stop is None else max(stop - taken, 0), step)
         gen.call(ConstantVariable(itertools.islice), [self.base, *map(ConstantVariable, bounds)])
 
 

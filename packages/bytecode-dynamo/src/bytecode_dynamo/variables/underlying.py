@@ -11,12 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.iterator_words import PLACES, held_by, words_of
 from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
 
-from .iterator import CountIterator, FilterIterator, ItemsIterator, ListIterator, RangeIterator, ReversedIterator, ZipIterator
+from .iterator import (
+    ChainIterator,
+    CountIterator,
+    CycleIterator,
+    EnumerateIterator,
+    FilterIterator,
+    IsliceIterator,
+    ItemsIterator,
+    ListIterator,
+    RangeIterator,
+    RepeatIterator,
+    ReversedIterator,
+    UserIterator,
+    ZipIterator,
+)
 from .mapping import DictViewVariable
 from .proxy import ProxyVariable
-from .userobject import wrap_opaque
+from .userobject import UserObjectVariable, wrap_opaque
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -45,6 +60,20 @@ def numbers_of_count(count: itertools.count) -> tuple[Any, ...]:
 def _word_of_count(count: itertools.count) -> int:
     text = repr(count).removeprefix("count(").removesuffix(")")
     return sys.maxsize if text == "<NULL>" else int(text)  # the largest word is printed so
+
+
+class HeldSource(AppliedSource):
+    """What an iterator goes over."""
+
+    function = staticmethod(held_by)
+    text = "held_by({})"
+
+
+class WordsSource(AppliedSource):
+    """The place of an iterator that it does not tell."""
+
+    function = staticmethod(words_of)
+    text = "words_of({})"
 
 
 class CountedSource(AppliedSource):
@@ -121,6 +150,43 @@ def wrap_count(ctx: Context, value: Any, source: Source) -> VariableTracker:
     return ctx.effects.remember(value, made)
 
 
+def _stepped(value: Any) -> VariableTracker:
+    """An object that is an iterator already, and is not asked for one again."""
+    return UserIterator(value) if isinstance(value, UserObjectVariable) else value
+
+
+@tracker_for(*PLACES)
+def wrap_placed(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    """An iterator that does not tell its place."""
+    held, place = held_by(value), words_of(value) if type(value) in PLACES else None
+    if _drives_loop(source) or place is None or place[:1] == (sys.maxsize,):
+        return wrap_opaque(ctx, value, source, "an iterator whose place is not known")
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    ctx.guards.require(HeldSource(source), GuardKind.LENGTH, len(held))
+    for at, word in enumerate(place):
+        ctx.guards.require(ItemSource(WordsSource(source), at), GuardKind.EQUALS, word)
+    parts = [ctx.wrap(part, ItemSource(HeldSource(source), at)) for at, part in enumerate(held)]
+    key = Identity(type(value), value, source)
+    base = _stepped(parts[0]) if parts else ctx.iterator([])
+    made: VariableTracker
+    if isinstance(value, itertools.chain):
+        made = ChainIterator(key, base=base, source=source)
+        ctx.effects.set_initial(key, tuple(map(_stepped, parts[1:])))
+    elif isinstance(value, itertools.cycle):
+        made = CycleIterator(key, base=base, saved=parts[-1], source=source)
+        ctx.effects.set_initial(key, ~place[0] if len(parts) > 1 else place[0])
+    elif isinstance(value, itertools.islice):
+        following, stop, step, taken = place
+        made = IsliceIterator(key, base=base, bounds=(following, None if stop < 0 else stop, step), source=source)
+        ctx.effects.set_initial(key, taken)
+    elif isinstance(value, enumerate):
+        made = EnumerateIterator(key, base=base, source=source)
+        ctx.effects.set_initial(key, *place)
+    else:
+        made = RepeatIterator(key, item=parts[0], times=None if place[0] < 0 else place[0], source=source)
+    return ctx.effects.remember(value, made)
+
+
 @tracker_for(zip, map, filter)
 def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
     """An iterator over other iterators."""
@@ -128,7 +194,7 @@ def wrap_combined(ctx: Context, value: Any, source: Source) -> VariableTracker:
         return wrap_opaque(ctx, value, source, "which drives a loop")
     given, (_, parts, *strict) = _reduced(ctx, value, source)
     ctx.guards.require(given, GuardKind.LENGTH, len(parts))
-    held = [ctx.wrap(part, ItemSource(given, at)) for at, part in enumerate(parts)]
+    held = [_stepped(ctx.wrap(part, ItemSource(given, at))) for at, part in enumerate(parts)]
     key = Identity(type(value), value, source)
     if type(value) is zip:
         made: VariableTracker = ZipIterator(key, parts=tuple(held), strict=bool(strict), source=source)

@@ -961,3 +961,67 @@ def attribute_of_an_instance_below_one_assigned_to_its_class(x):
     one.made = 10
     one.made += Counted.made
     return x + one.made, vars(one), Counted().made
+
+
+class Scaled:
+    def __mul__(self, other):
+        return "mul", other
+
+    def __index__(self):
+        return 2
+
+
+class Reflected:
+    def __rmul__(self, other):
+        return NotImplemented if other == "s" else ("rmul", other)
+
+    __index__ = Scaled.__index__
+
+
+def sequences_are_repeated(x):
+    scaled, reflected, found = Scaled(), Reflected(), []
+    items = [1]
+    items *= reflected
+    for attempt in (
+        *(lambda: scaled * [1], lambda: [1] * scaled, lambda: "ab" * scaled, lambda: [2] * reflected, lambda: "s" * reflected),
+        *(lambda: reflected * (1, 2), lambda: reflected * reflected, lambda: [1] * 2.5, lambda: (1,) * True, lambda: [1] * [1]),
+        *(lambda: range(2) * 2, lambda: b"a" * reflected, lambda: [1] * x.shape[0], lambda: [1] * object, lambda: {} * 2),
+    ):
+        try:
+            found.append(attempt())
+        except TypeError as error:
+            found.append(str(error))
+    return x + 1, items, found
+
+
+class Answering(type):
+    asked = 0
+
+    def __instancecheck__(cls, value):
+        return value == 3 or type.__instancecheck__(cls, value) or super().__instancecheck__(value)
+
+    def __subclasscheck__(cls, other):
+        return other is bool or type.__subclasscheck__(cls, other)
+
+
+class Asked(metaclass=Answering):
+    pass
+
+
+class BelowAsked(Asked):
+    pass
+
+
+class OfSubclasses(type):
+    def __subclasscheck__(cls, other):
+        return True
+
+
+class AskedOfSubclasses(metaclass=OfSubclasses):
+    pass
+
+
+def metaclasses_answer_class_tests(x):
+    instances = [isinstance(value, Asked) for value in (3, 4, Asked(), BelowAsked())], isinstance(3, AskedOfSubclasses)
+    classes = issubclass(bool, Asked), issubclass(int, (str, Asked)), issubclass(BelowAsked, Asked)
+    return x + 1, instances, classes, issubclass(int, (str, AskedOfSubclasses))

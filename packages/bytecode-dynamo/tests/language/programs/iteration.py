@@ -637,3 +637,24 @@ def an_ended_list_iterator_stays_so(x):
     taken = list(iterator)
     items.append(3)
     return x + 1, taken, list(iterator), next(iterator, None), iterator
+
+
+def iterators_that_are_made_and_returned(x):
+    turns, linked, numbered = itertools.cycle([x, 2]), itertools.chain([1], [2, 3]), enumerate("abc", 1)
+    started = next(turns), next(linked), next(numbered)
+    again = itertools.cycle("ab")
+    letters = [next(again) for _ in range(3)]
+    return x + 1, started, [next(turns) for _ in range(3)], linked, numbered, letters, itertools.islice(again, 3)
+
+
+def groups_end_when_the_next_one_begins(x):
+    listed = [list(group) for _, group in list(itertools.groupby("aabb"))]
+    steps = iter([1, 1, 2, 3])
+    key, group = next(itertools.groupby(steps))
+    return x + key, listed, next(steps), list(group), [(k, sum(g)) for k, g in itertools.groupby([1, 3, 4], lambda v: v % 2)]
+
+
+def slices_take_what_they_skip(x):
+    steps = iter(range(12))
+    taken = list(itertools.islice(steps, 0, 5, 3))
+    return x + 1, taken, next(steps), list(itertools.islice(steps, 1, 1)), next(steps), list(itertools.islice(steps, 4, 2))
