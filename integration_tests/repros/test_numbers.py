@@ -335,3 +335,12 @@ def test_a_truth_that_is_read():
 
     x = torch.arange(3.0)
     torch.testing.assert_close(torchstrata.compile(call, backend="eager", fullgraph=True)(x), x)
+
+
+@pytest.mark.parametrize("backend", ["torchstrata", "eager"])
+def test_classes_of_numbers_as_dtypes(backend):
+    def converted(x):
+        return x.to(int), torch.tensor([1], dtype=float), x.new_ones(2, dtype=bool), x.sum(dtype=complex)
+
+    x = torch.tensor([1.5, 0.0])
+    torch.testing.assert_close(torchstrata.compile(converted, backend=backend, fullgraph=True)(x), converted(x))

@@ -65,6 +65,26 @@ def test_slices_between_numbers():
     assert_one_graph(between, numbers([0, 3], [1, 4], [2, 2], [3, 1], [-3, -1], [0, 9]))
 
 
+def test_positions_below_the_first():
+    def chosen(x, at):
+        row, column = at.tolist()
+        return (x[row, column] * 2, x.select(0, row))
+
+    assert_one_graph(chosen, numbers([1, 2], [5, 0], [0, 3], [-5, -3], [-6, 0], [0, -4]))
+
+
+def test_strides_by_a_number_that_is_read_first():
+    def padded(x, at):
+        n = at.max().item()
+        return torch.nn.functional.pad(x[:, :n], (0, 3)), x[:, :n].t().contiguous(), n > -2
+
+    compiled = torchstrata.compile(padded, fullgraph=True)
+    for x, at in numbers([1, 2], [3, 0], [-1, -2], [-3, -2]):
+        result, expected = compiled(x, at), padded(x, at)
+        torch.testing.assert_close(result[:2], expected[:2])
+        assert result[2] is expected[2]
+
+
 def test_slices_by_how_many_there_are():
     def first(x, mask):
         n = mask.nonzero().shape[0]

@@ -84,9 +84,16 @@ _ABSENT = object()
 _OF_CLASSES = ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__")
 
 
+# what torch takes classes of numbers for
+_DTYPES = ((int, torch.int64), (float, torch.float64), (bool, torch.bool), (complex, torch.complex128))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassVariable(KnownObjectVariable):
     """A class."""
+
+    def as_proxy(self, ctx: Context) -> Any:
+        return next((dtype for cls, dtype in _DTYPES if cls is self.value), self.value)
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         return ctx.construct(self.value, args, kwargs)

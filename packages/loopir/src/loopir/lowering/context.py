@@ -75,7 +75,7 @@ class LoweringContext:
             renamed[free] = known
             if known not in self.facts.lower:
                 self._learn(known, free, env)  # type: ignore[arg-type]
-            if known in self.facts.signed and raw.has(Application):
+            if known in self.facts.signed and raw.has(Application, sympy.core.relational.Relational):
                 renamed[free] = self._difference(known)
         return raw.xreplace(renamed)  # type: ignore[return-value]
 

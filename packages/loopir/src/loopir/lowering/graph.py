@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 import torch
 from primops import OPSET, ContractError, Prim, check_prims
+from symshapes import expr_of
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
@@ -80,7 +81,7 @@ class _GraphLowering:
         self.outputs = list(zip(output.args[0], metas, strict=True))
         for node, meta in self.outputs:
             if isinstance(node, torch.fx.Node) and hasattr(meta, "stride"):
-                self.output_strides.setdefault(node, self.ctx.shape(meta.stride()))
+                self.output_strides.setdefault(node, meta.stride())
 
     def _lower_node(self, node: torch.fx.Node) -> None:
         if node.op == "placeholder":
@@ -89,8 +90,9 @@ class _GraphLowering:
             self.env[node] = self._constant(node)
         elif node.op == "output":
             self.ctx.graph.outputs = [self._output(value, meta) for value, meta in self.outputs]
-            stated = [(self.ctx.graph.outputs[i], message) for i, message in node.meta.get("required", {}).items()]
-            self.ctx.graph.required = [(value.expr, message) for value, message in stated if isinstance(value, Symbolic)]
+            stated = [(expr_of(self.outputs[i][1]), message) for i, message in node.meta.get("required", {}).items()]
+            known = [(expr, message) for expr, message in stated if all(free.is_integer for free in expr.free_symbols)]
+            self.ctx.graph.required = known
         elif node.target is operator.getitem:
             self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
         elif node.op == "call_function":
@@ -189,7 +191,7 @@ class _GraphLowering:
         if not isinstance(value, Lazy):
             return value
         if node in self.output_strides:
-            return self._realize_output(value, self.output_strides[node])
+            return self._realize_output(value, self.ctx.shape(self.output_strides[node]))
         cost, users = value.cost, self._times_read(node, value)
         if cost.weight > MAX_WEIGHT or cost.depth > MAX_DEPTH or cost.reads > MAX_READS:
             return self._store(node, value)
@@ -207,7 +209,7 @@ class _GraphLowering:
             if isinstance(user.target, Prim) and user.target.name == "convert" and user.kwargs["dtype"] == dtype:
                 is_operand = any(isinstance(reader.target, OpOverload) for reader in user.users)
                 own = self.ctx.shape(user.meta["val"].stride()) if is_operand else None
-                stride = self.output_strides.get(user, own)
+                stride = self.ctx.shape(self.output_strides[user]) if user in self.output_strides else own
         if stride is not None and not self.ctx.is_dense(value.shape, stride):
             return self.ctx.realize(value)
         rounded = elementwise.lower_elementwise(self.ctx, (value,), dtype, lambda ops, v: ops.cast(v, dtype), 1, value.dtype)
