@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import sympy
 
-from loopir.expr import FloorDiv, Mod, operands, substitute, symbols_of
+from loopir.expr import FloorDiv, Mod, operands, substitute, symbol, symbols_of
 from loopir.kernel import Range
 
 Extents = Mapping[sympy.Symbol, sympy.Expr]
