@@ -168,6 +168,8 @@ def wrap_placed(ctx: Context, value: Any, source: Source) -> VariableTracker:
     parts = [ctx.wrap(part, ItemSource(HeldSource(source), at)) for at, part in enumerate(held)]
     key = Identity(type(value), value, source)
     base = _stepped(parts[0]) if parts else ctx.iterator([])
+    if isinstance(base, UserIterator) and isinstance(value, (itertools.cycle, itertools.islice)):
+        return wrap_opaque(ctx, value, source, "which lets go of an iterator of the program's when that ends")
     made: VariableTracker
     if isinstance(value, itertools.chain):
         made = ChainIterator(key, base=base, source=source)
