@@ -13,6 +13,7 @@ import primops
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils import _pytree as pytree
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
     "pointwise": (lambda x, y: (x * y + 1).relu(), lambda: (torch.randn(4, 6), torch.randn(6))),
@@ -119,3 +120,39 @@ def test_torch_compile_can_use_the_stack_as_a_backend() -> None:
     compiled = torch.compile(lambda x: (x * 2).softmax(-1), backend=torchstrata.compile_fx)
     x = torch.randn(3, 5)
     torch.testing.assert_close(compiled(x), (x * 2).softmax(-1))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes_and_floats_of_torch_compile(dynamic: bool | None) -> None:
+    import torchstrata
+
+    graphs = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list) -> object:
+        graphs.append(gm)
+        return torchstrata.compile_fx(gm, example_inputs)
+
+    def f(x: torch.Tensor, w: torch.Tensor, k: float) -> tuple[torch.Tensor, ...]:
+        y = (x.sin() @ w).softmax(-1)
+        longer = y * k if x.shape[0] > 8 else y + k
+        return longer.reshape(x.shape[0] * w.shape[1]), x.new_ones(x.shape[0] // 2), y.t().reshape(-1)[::2]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend=backend, dynamic=dynamic)
+    for n, k in ((5, 0.5), (6, 0.5), (7, 1.5), (9, 1.5), (12, 1.5)):
+        x, w = torch.randn(n, 3, requires_grad=True), torch.randn(3, n + 2, requires_grad=True)
+        expected, result = f(x, w, k), compiled(x, w, k)
+        torch.testing.assert_close(result, expected)
+        gradients = [torch.autograd.grad(r[0].sum() + r[2].sum(), (x, w)) for r in (expected, result)]
+        torch.testing.assert_close(gradients[1], gradients[0])
+    assert len(graphs) <= 4
+
+
+def test_a_trace_with_symbolic_sizes_is_compiled_for_its_example() -> None:
+    import torchstrata
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = torch.randn(5, 3)
+    traced = make_fx(lambda x: (x @ x.T).reshape(x.shape[0] * x.shape[0]), tracing_mode="symbolic")(x)
+    result = torchstrata.compile_fx(traced, [x])(x)
+    torch.testing.assert_close(pytree.tree_leaves(result)[0], traced(x))

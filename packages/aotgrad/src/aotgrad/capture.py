@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from .compilation import Compilation
 from .compile import Options
 from .desugar import check_inner_tensors
+from .foreign import Adoption, is_foreign, settle_floats
 from .interpret import run_captured
 from .joint import Program
 from .placed import as_stored
@@ -26,9 +27,16 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], op
     """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs that the caller does not
     pass; beside an input that is conjugated or negated lazily the graph gets that one as it is stored."""
     check_inner_tensors(gm.graph)
+    settle_floats(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
-    fake_mode = mode_for([*(n.meta.get("val") for n in placeholders), *example_inputs])
-    given = [_input(node, example, fake_mode) for node, example in zip(placeholders, example_inputs)]
+    symbolic = any(map(is_foreign, example_inputs))
+    described = [_described(node, example, symbolic) for node, example in zip(placeholders, example_inputs)]
+    fake_mode = mode_for([value for value in (*described, *example_inputs) if not is_foreign(value)])
+    adoption = Adoption(fake_mode)
+    given = [
+        _input(node, value, example, fake_mode)
+        for node, value, example in zip(placeholders, adoption.adopt(described), example_inputs)
+    ]
     lifted = _owned_tensors(gm)
     distinct = {id(t): (name, t) for name, t in lifted.items()}
     lazy = [i for i, x in enumerate(example_inputs) if isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg())]
@@ -55,6 +63,7 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], op
     lifted_tensors = tuple(t for _, t in distinct.values())
     compilation = Compilation(program, make_inputs, lifted_tensors, eager, fake_mode, options)
     call = compilation.variant(torch.is_grad_enabled())
+    adoption.report()
     return call if not lazy else lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))
 
 
@@ -79,9 +88,14 @@ def captured_program(gm: torch.fx.GraphModule, lifted: Mapping[str, int] | None 
     return program
 
 
-def _input(node: torch.fx.Node, example: Any, fake_mode: FakeTensorMode) -> InputSpec:
+def _described(node: torch.fx.Node, example: Any, symbolic: bool) -> Any:
+    """What a graph says of an input, in symbols of another front end only where that one passes sizes; else the example."""
+    noted = node.meta.get("val", node.meta.get("example_value", example))
+    return (noted if symbolic else example) if is_foreign(noted) else node.meta.get("val", example)
+
+
+def _input(node: torch.fx.Node, value: Any, example: Any, fake_mode: FakeTensorMode) -> InputSpec:
     """What is known of an input; the example is not kept."""
-    value = node.meta.get("val", example)
     if not isinstance(value, torch.Tensor):
         return InputSpec(node.name, value)
     requires_grad = (example if isinstance(example, torch.Tensor) else value).requires_grad

@@ -85,7 +85,9 @@ class EffectWriter:
         self.values = values  # slot -> Python text
         self.inputs = inputs = joint.inputs
         self.grad_enabled = grad_enabled  # in which mode the text runs
-        self.symbols = {expr_of(s.value): s.name for s in inputs if is_symbolic(s.value)}
+        sizes = [s for s in inputs if is_symbolic(s.value)]
+        self.replace = sizes[0].value.node.shape_env.replace if sizes else lambda size: size
+        self.symbols = {expr_of(s.value): s.name for s in sizes}
         for node, text in zip(joint.gm.graph.output_node().args[0], (values[i] for i in sorted(values))):  # type: ignore[arg-type]
             if isinstance(node, torch.fx.Node) and is_symbolic(node.meta["val"]):
                 self.symbols.setdefault(expr_of(node.meta["val"]), text)
@@ -99,7 +101,7 @@ class EffectWriter:
     def size(self, value: Any) -> str:
         """Text of a size, or of any other argument of a view op."""
         if isinstance(value, sympy.Basic):
-            return python_text(value, self.symbols)
+            return python_text(self.replace(value), self.symbols)  # a symbol may have proved to be another since
         if isinstance(value, tuple):
             return "[" + ", ".join(self.size(v) for v in value) + "]"
         if isinstance(value, (torch.dtype, torch.device, torch.memory_format, torch.layout)):

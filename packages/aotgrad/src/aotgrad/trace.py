@@ -34,7 +34,7 @@ def mode_for(values: Sequence[Any]) -> FakeTensorMode:
     if fake is not None:
         return mode_of(fake)
     size = next((v for v in values if isinstance(v, (torch.SymInt, torch.SymFloat, torch.SymBool))), None)
-    return FakeTensorMode(ShapeEnv() if size is None else size.node.shape_env)
+    return FakeTensorMode(ShapeEnv(allow_unbacked=True) if size is None else size.node.shape_env)
 
 
 def fresh_fake(value: torch.Tensor, requires_grad: bool, fake_mode: FakeTensorMode) -> torch.Tensor:

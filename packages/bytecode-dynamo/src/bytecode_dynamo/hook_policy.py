@@ -38,7 +38,7 @@ _TORCH_OPAQUE = tuple(
     )
 )  # fmt: skip
 # In opaque parts, but what graphs should hold is inside.
-_TORCH_INLINED = (TORCH_ROOT + "distributed/_functional_collectives.py",)
+_TORCH_INLINED = (TORCH_ROOT + "distributed/_functional_collectives.py", TORCH_ROOT + "fx/_pytree.py")
 # Standard library code that is worth evaluating when it is inlined.
 _NOT_INLINED = (
     "logging",

@@ -161,6 +161,11 @@ def module_made_inside():
     return f
 
 
+@check()
+def labelled_function():
+    return torch.profiler.record_function("label")(lambda x: x.cos())
+
+
 def nested():
     inner = bd.optimize("eager")(plain)
     outer = other(lambda x: inner(x) + inner(x * 2), backend="eager")
@@ -226,6 +231,7 @@ NAMES = [
     "called_natively",
     "breaks_before_theirs",
     "module_made_inside",
+    "labelled_function",
     "nested",
     "marks",
 ]

@@ -298,8 +298,17 @@ class LabelVariable(ModeContextVariable):
     def exit(self, ctx: Context) -> None:
         pass
 
+    def fresh(self) -> VariableTracker:
+        return self
+
     def reconstruct(self, gen: Codegen) -> None:
         gen.call_const(self.key.cls, *self.args)
+
+
+@tracker_for(torch.autograd.profiler.record_function)
+def wrap_label(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.TYPE_IS, type(value))
+    return ctx.effects.remember(value, LabelVariable(Identity(type(value), value, source), source=source))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
