@@ -8,6 +8,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import sympy
 
@@ -256,9 +257,9 @@ def exact_quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
         return None
     opaque = sorted(a.atoms(sympy.Max, sympy.Min) | b.atoms(sympy.Max, sympy.Min), key=str)
     if opaque:  # SymPy would look into them, for seconds
-        names = {part: symbol(f"_opaque{i}") for i, part in enumerate(opaque)}
-        found = exact_quotient(a.xreplace(names), b.xreplace(names))
-        return None if found is None else found.xreplace({name: part for part, name in names.items()})
+        names: dict[Any, Any] = {part: symbol(f"_opaque{i}") for i, part in enumerate(opaque)}
+        found = exact_quotient(substitute(a, names), substitute(b, names))
+        return None if found is None else substitute(found, {name: part for part, name in names.items()})
     quotient = sympy.cancel(a / b) if a.is_Add or b.is_Add else a / b
     numerator, denominator = quotient.as_numer_denom()
     return sympy.expand(quotient) if denominator == 1 and numerator.is_integer else None

@@ -53,12 +53,15 @@ def _told(ctx: Context, cls: Value, name: str, value: Value) -> Value | None:
 
 @evaluates_call(type.__instancecheck__)
 def is_instance(ctx: Context, cls: Value, value: Value) -> Value:
-    return is_subclass(ctx, cls, ctx.constant_class(value.python_type()))
+    return _has_base(ctx, cls, value.python_type())
 
 
 @evaluates_call(type.__subclasscheck__)
 def is_subclass(ctx: Context, cls: Value, value: Value) -> Value:
-    actual = value.as_constant(ctx)
+    return _has_base(ctx, cls, value.as_constant(ctx))
+
+
+def _has_base(ctx: Context, cls: Value, actual: type) -> Value:
     ctx.require_order(actual)
     return ConstantVariable(cls.as_constant(ctx) in actual.__mro__)
 

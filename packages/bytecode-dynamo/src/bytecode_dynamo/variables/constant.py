@@ -226,6 +226,7 @@ class FloatVariable(SymbolicVariable):
     origin: Source | None = None
 
     def as_constant(self, ctx: Context) -> float:
+        assert self.origin is not None
         value = ctx.env.hint_of(self.value.node.expr)
         ctx.guards.require(self.origin, GuardKind.EQUALS, value)
         return value
