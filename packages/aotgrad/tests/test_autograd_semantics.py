@@ -59,24 +59,23 @@ def absent_gradient(call):
     return x.grad, w.grad
 
 
-@case
-def absent_then_present(call):
+def in_turn(call, retain_graph):
     x, w = make()
     a, b, _ = call(x, w)
-    b.sum().backward(retain_graph=True)
+    b.sum().backward(retain_graph=retain_graph)
     first = x.grad.clone(), w.grad
     a.sum().backward()
     return first, x.grad, w.grad
+
+
+@case
+def absent_then_present(call):
+    return in_turn(call, True)
 
 
 @case
 def one_after_the_other(call):
-    x, w = make()
-    a, b, _ = call(x, w)
-    b.sum().backward()
-    first = x.grad.clone(), w.grad
-    a.sum().backward()
-    return first, x.grad, w.grad
+    return in_turn(call, False)
 
 
 @case
