@@ -121,11 +121,8 @@ class Context(Creation, Calls):
 
     def shape_guards(self) -> ShapeGuards:
         """All conditions on sizes."""
-        guards: list[SizeGuard] = []
-        used: set[Any] = set()
-        for guard in (*self.env.input_guards(), *self.env.guards, *self.stride_guards):
-            guards.append(guard)
-            used |= guard.expr.free_symbols
+        guards = [*self.env.input_guards(), *self.env.guards, *self.stride_guards]
+        used: set[Any] = set().union(*(guard.expr.free_symbols for guard in guards))
         symbols = {symbol: source for symbol, source in self.symbol_sources.items() if symbol in used}
         return ShapeGuards(symbols, guards)
 
