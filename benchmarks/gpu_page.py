@@ -96,7 +96,7 @@ def page(micro: Row, models: Row, launches: Row) -> str:
         "forward; backward finds that its tangent is 1.",
         '"In cache" is what as many rows would take ours if they stayed in the L2 cache, measured',
         "on a few rows done again and again (not for training, nor for rows so wide that too few of them fit). Where that is",
-        "longer than nine tenths of the copies' time, arithmetic is the bound: random numbers take ten rounds of Philox.",
+        "longer than nine tenths of the copies' time, arithmetic is the bound: masks take Philox.",
         "",
     ]
     lines += ["![torch.compile's time over ours](gpu_micro.svg)", ""]

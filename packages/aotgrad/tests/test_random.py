@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from aotgrad import aot_function, run_eager
+from aotgrad import aot_function, masks, redraw_masks, run_eager
 
 
 def draws(x):
@@ -51,3 +51,49 @@ def test_two_draws_are_two_nodes():
     x = torch.ones(50, requires_grad=True)
     a, b = aot_function(lambda x: (F.dropout(x, 0.5), F.dropout(x, 0.5)), forward_compiler=run_eager)(x)
     assert not torch.equal(a, b)
+
+
+def two_dropouts(x, w):
+    return F.dropout(F.gelu(F.dropout(x @ w, 0.3)), 0.6)
+
+
+@pytest.fixture
+def redrawn(monkeypatch):
+    """Compiles with masks that backward draws again, on the CPU, too; ``texts`` are the artifacts."""
+    monkeypatch.setattr(masks, "DEVICES", frozenset({"cpu", "cuda"}))
+    texts: dict[str, str] = {}
+
+    def compiled(f):
+        return aot_function(f, forward_compiler=run_eager, passes=(redraw_masks,), on_artifact=texts.__setitem__)
+
+    return compiled, texts
+
+
+def test_redrawn_masks_are_those_of_forward(redrawn):
+    compiled, texts = redrawn
+    x, w = torch.rand(40, 8) + 1, (torch.rand(8, 30) + 1).requires_grad_()
+    call = compiled(two_dropouts)
+    first, y = call(x, w), call(x, w)
+    assert not torch.equal(first == 0, y == 0) and abs((y == 0).double().mean() - 0.72) < 0.06
+    y.sum().backward()
+    held = w.grad.clone()
+    (again,) = torch.autograd.grad(y.grad_fn is not None and call(x, w).sum(), w)
+    assert not torch.equal(held, again)
+    assert "seeded_mask" in texts["backward"] and texts["forward"].count("= random_seed") == 1
+    assert "bool" not in texts["partition"]
+    # the gradient of a program that is linear in its weight, by the mask that its result shows
+    linear = compiled(lambda x, w: F.dropout(x * w, 0.5))
+    v = torch.ones(40, 8, requires_grad=True)
+    out = linear(x, v)
+    out.sum().backward()
+    torch.testing.assert_close(v.grad, out.detach())
+
+
+def test_gradients_of_gradients_have_the_masks_of_forward(redrawn):
+    compiled, _ = redrawn
+    x = torch.rand(200, requires_grad=True)
+    y = compiled(lambda x: F.dropout(x.exp(), 0.5))(x)
+    (once,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (twice,) = torch.autograd.grad(once.sum(), x)
+    torch.testing.assert_close(once.detach(), y.detach())
+    torch.testing.assert_close(twice, y.detach())

@@ -193,6 +193,76 @@ def draw(in0: In('int64', 1), out: Out('float32', 1000)):
     assert (f"uniform{each}(s" in source) == (start % each == 0)
 
 
+UNIFORM_ALONG = {
+    "rows": """
+@kernel(device='cuda', vector='r0')
+def draw(in0: In('int64', 1), out: Out('float32', 12)):
+    for x0 in range(12):
+        s = load(in0, [0], 'int64')
+        for r0 in reduce(200):
+            c = index_expr(1000*x0 + r0 + 16, 'int64')
+            u = {op}(s, c)
+            t = reduce('max', u, 'float32')
+        store(out, [x0], t)
+""",
+    "columns": """
+@kernel(device='cuda', vector='x0')
+def draw(in0: In('int64', 1), out: Out('float32', 72)):
+    for x0 in range(72):
+        s = load(in0, [0], 'int64')
+        for r0 in reduce(50):
+            c = index_expr(72*r0 + x0, 'int64')
+            u = {op}(s, c)
+            t = reduce('max', u, 'float32')
+        store(out, [x0], t)
+""",
+    "parts": """
+@kernel(device='cuda', vector='x1')
+def draw(in0: In('int64', 1), out: Out('float32', 288)):
+    for x0 in range(4):
+        for x1 in range(72):
+            s = load(in0, [0], 'int64')
+            for r0 in reduce(50):
+                c = index_expr(3600*x0 + 72*r0 + x1, 'int64')
+                u = {op}(s, c)
+                t = reduce('max', u, 'float32')
+            store(out, [72*x0 + x1], t)
+""",
+    "odd rows": """
+@kernel(device='cuda', vector='r0')
+def draw(in0: In('int64', 1), out: Out('float32', 12)):
+    for x0 in range(12):
+        s = load(in0, [0], 'int64')
+        for r0 in reduce(203):
+            c = index_expr(203*x0 + r0, 'int64')
+            u = {op}(s, c)
+            t = reduce('max', u, 'float32')
+        store(out, [x0], t)
+""",
+    "tiles": """
+@kernel(device='cuda', vector='x1', tile='x0')
+def draw(in0: In('int64', 1), in1: In('float32', 6400), out: Out('float32', 6400)):
+    for x0 in range(80):
+        for x1 in range(80):
+            s = load(in0, [0], 'int64')
+            a = load(in1, [80*x1 + x0], 'float32')
+            c = index_expr(80*x0 + x1, 'int64')
+            u = {op}(s, c)
+            t = add(a, u)
+            store(out, [80*x0 + x1], t)
+""",
+}
+
+
+@pytest.mark.parametrize(("op", "each"), [("uniform", 4), ("uniform16", 8)])
+@pytest.mark.parametrize("name", UNIFORM_ALONG)
+def test_uniform_along_an_axis(run, name: str, op: str, each: int):
+    sizes = {"tiles": (6400, 6400), "columns": (72,), "parts": (288,)}.get(name, (12,))
+    tensors = [torch.zeros(size) for size in sizes]
+    source = run(UNIFORM_ALONG[name].format(op=op), torch.tensor([987654321987654321]), *tensors, ulps=0, ptx=(90,))
+    assert (f"uniform{each}(" in source) == (name != "odd rows")
+
+
 def test_gelu_in_one_function(run):
     text = """
 @kernel(device='cuda')

@@ -12,6 +12,7 @@ from symshapes import SymbolicError, expr_of, is_symbolic
 from .emit import tuple_text
 from .errors import Unsupported
 from .joint import Joint
+from .masks import draw_again
 from .offers import saved_values
 from .passes import is_random, layout_key
 from .plan import InputSpec
@@ -170,7 +171,7 @@ class DoubleBackward:
                     node.replace_all_uses_with(given(node, where))
             elif position in self._seeds and is_random(node):
                 drawn, seed, where = self._seeds[position]
-                node.target, node.args = drawn.target, (given(seed, where), *node.args)
+                draw_again(node, drawn, given(seed, where))
         drawn = [n for n in ancestors([joint.gm.graph.output_node()]) if is_random(n)]
         if drawn:
             raise Unsupported("AG030", f"create_graph=True needs random numbers that were not kept ({drawn[0].name})")

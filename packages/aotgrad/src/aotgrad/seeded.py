@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from symshapes import FakeTensor
 
-_LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
+LIBRARY = torch.library.Library("aotgrad", "FRAGMENT")
 _PREFIX = "aotgrad::seeded_"
 
 
@@ -18,21 +18,21 @@ def _random_seed(device: torch.device) -> torch.Tensor:
     return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device)
 
 
-_LIBRARY.define("random_seed(Device device) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
-_LIBRARY.impl("random_seed", _random_seed, "CompositeImplicitAutograd")
+LIBRARY.define("random_seed(Device device) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+LIBRARY.impl("random_seed", _random_seed, "CompositeImplicitAutograd")
 
 
 @cache
 def seeded_overload(base: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """``aotgrad::seeded_<name>(Tensor seed, ...)``: the random op ``base`` as a function of an int64 scalar."""
     name, _, signature = str(base._schema).removeprefix("aten::").partition("(")
-    _LIBRARY.define(f"seeded_{name}(Tensor seed, {signature}")
+    LIBRARY.define(f"seeded_{name}(Tensor seed, {signature}")
 
     def run(seed: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         with drawing_from(seed):
             return base(*args, **kwargs)
 
-    _LIBRARY.impl(f"seeded_{name}", run, "CompositeExplicitAutograd")
+    LIBRARY.impl(f"seeded_{name}", run, "CompositeExplicitAutograd")
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aotgrad, f"seeded_{packet}"), overload or "default")
 
@@ -64,13 +64,19 @@ def seed_random(nodes: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
         device = _device(node.meta["val"])
         if device is None or node.target.namespace != "aten":  # type: ignore[union-attr]
             continue
-        with node.graph.inserting_before(node):
-            seed = node.graph.call_function(torch.ops.aotgrad.random_seed.default, (device,))
-        seed.meta |= {k: v for k, v in node.meta.items() if k in ("stack_trace", "forward_node")}
-        seed.meta["val"] = _scalar_like(node.meta["val"], device)
+        seed = add_seed(node, device)
         node.target, node.args = seeded_overload(node.target), (seed, *node.args)  # type: ignore[arg-type]
         changed.append(node)
     return changed
+
+
+def add_seed(node: torch.fx.Node, device: torch.device) -> torch.fx.Node:
+    """A seed node before a random node."""
+    with node.graph.inserting_before(node):
+        seed = node.graph.call_function(torch.ops.aotgrad.random_seed.default, (device,))
+    seed.meta |= {k: v for k, v in node.meta.items() if k in ("stack_trace", "forward_node")}
+    seed.meta["val"] = _scalar_like(node.meta["val"], device)
+    return seed
 
 
 def restore_random(nodes: Iterable[torch.fx.Node]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 import torch
-from loopir import Kernel, Range, Value
+from loopir import FloorDiv, Kernel, Mod, Range, Value
 
 from inductor_triton.heuristics import next_power_of_two
 from inductor_triton.index_text import IndexPrinter
@@ -81,7 +81,8 @@ class Emitter:
         self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
         self.expressions: dict[str, sympy.Expr] = {}
         self.arguments_of_erf: dict[str, Term] = {}
-        self.drawn: dict[str, str] = {}
+        self.drawn: dict[str, tuple[str, Dims]] = {}
+        self.origins: dict[str, tuple[str, str]] = {}
         self.numbers: dict[tuple[int, int], str] | None = None
         self.narrow = narrow_values(list(steps(kernel)), {name: buffer.dtype for name, buffer in self.buffers.items()})
         self.versions: dict[str, int] = {}
@@ -215,6 +216,7 @@ class Emitter:
         text = f"{offset}tl.arange(0, {axis.block_name}){expand}"
         if axis.name == "r" and self.index_cast:
             text = f"({text}){self.index_cast}" if offset else f"{text}{self.index_cast}"
+        self.origins[axis.name] = offset, expand
         number = offset.removesuffix(f" * {axis.block_name} + ")
         blocks = (number, axis.block) if number != offset and axis.block > 1 else None
         if len(axis.loops) == 1 and offset:
@@ -340,18 +342,48 @@ class Emitter:
                 expr = rest + factor * flat
         return expr
 
-    def counter_blocks(self, counter: str, each: int) -> str | None:
-        """The numbers of the blocks of ``each`` counters that the block of the only axis takes; None where they don't align."""
-        axis, expr = self.tiling.axes[0], self.expressions.get(counter)
-        if expr is None or len(self.tiling.axes) > 1 or not axis.loops or axis.block % each:
+    def counter_blocks(self, counter: str, each: int) -> tuple[str, Dims] | None:
+        """A call for ``each`` counters of a block at a time, with places for its name and first argument, and what it varies
+        along; None where no axis has the counters in a row from a multiple of ``each`` on."""
+        expr = self.expressions.get(counter)
+        offset, rest = (None, None) if expr is None else self._by_flat_position(expr).as_coeff_Add()
+        first = None if offset is None else integer(offset)
+        if rest is None or first is None or first % each:
             return None
-        flat = self.flat_loops[0][1] if self.flat_loops else axis.loops[0].symbol
-        offset = integer(sympy.expand(self._by_flat_position(expr) - flat))
-        if offset is None or offset % each:
+        for axis in self.tiling.axes:
+            index = self._first_of_each(rest, axis, each) if axis.block % each == 0 and axis.name in self.origins else None
+            if index is not None:
+                text, dims, _ = self.index(index)
+                start = self.number(first, each)
+                blocks = f"({text} >> {each.bit_length() - 1})" + (f" + {start}" if start != "0" else "")
+                is_last = axis.position == axis.rank - 1
+                return f"{{}}{each}({{}}, {blocks})" if is_last else f"tl.trans({{}}{each}({{}}, tl.trans({blocks})))", dims
+        return None
+
+    def _first_of_each(self, expr: sympy.Expr, axis: Axis, each: int) -> sympy.Expr | None:
+        """``expr`` at every ``each``-th place along ``axis``; None where it does not count the places between, or from another
+        number than a multiple of ``each`` on."""
+        flat = next((flat for loops, flat in self.flat_loops if loops == axis.loops), axis.loops[-1].symbol)
+        last = axis.loops[-1]
+        symbol = flat if flat in expr.free_symbols else last.symbol
+        others = expr.free_symbols - {symbol}
+        steps = [stride(expr, other) for other in others]  # type: ignore[arg-type]
+        ends = symbol is last.symbol and len(axis.loops) > 1 and integer(last.extent % each) != 0
+        if stride(expr, symbol) != 1 or ends or any(step is None or integer(step % each) != 0 for step in steps):
             return None
-        count = axis.block // each
-        start = self.number(offset, each)
-        return f"tl.program_id(0){self.index_cast} * {count} + tl.arange(0, {count})" + (f" + {start}" if start != "0" else "")
+        start, expand = self.origins[axis.name]
+        text = f"({start}{each} * tl.arange(0, {axis.block // each}){expand}){self.index_cast}"
+        place = self.define(f"{axis.name}_each", text, frozenset(axis.name), torch.int64)
+        lanes = sympy.Symbol(place.text, integer=True, nonnegative=True)
+        self.symbols[lanes] = place
+        points: dict[sympy.Symbol, sympy.Expr] = {flat: lanes}
+        inner: sympy.Expr = sympy.Integer(1)
+        for number, item in reversed([*enumerate(axis.loops)] if len(axis.loops) > 1 else []):
+            if self.symbols[item.symbol].dims:
+                whole: sympy.Expr = FloorDiv(lanes, inner)  # type: ignore[assignment]
+                points[item.symbol] = Mod(whole, item.extent) if number else whole  # type: ignore[assignment]
+            inner = sympy.expand(inner * item.extent)
+        return expr.xreplace(points)  # type: ignore[return-value]
 
     def number(self, value: int, divisor: int = 1) -> str:
         """``value // divisor``, which the code need not know: an argument, so that kernels that differ in it compile once."""

@@ -55,7 +55,8 @@ class Config:
 class Workload:
     """What the choice depends on; sizes are those of the hints. ``itemsize`` is that of the widest type that is moved
     along the rows; ``scans`` along the rows; ``adds`` to sums over the rows; ``passes`` over a row beyond one block;
-    ``gathers`` rows at indices from memory; ``row_bytes`` what several passes read of a row, 0 where they could not keep it."""
+    ``gathers`` rows at indices from memory; ``row_bytes`` what several passes read of a row, 0 where they could not keep
+    it; ``draws`` random numbers."""
 
     points: int
     reduction: int
@@ -69,6 +70,7 @@ class Workload:
     adds: bool = False
     gathers: bool = False
     row_bytes: int = 0
+    draws: bool = False
 
 
 def next_power_of_two(value: int) -> int:
@@ -160,7 +162,9 @@ def _column_reduction(work: Workload) -> Config:
     is_small = is_long or (work.itemsize <= 2 and not work.gathers)
     rows = length if persistent else min(length, TILE_ELEMENTS // columns // (2 if is_small else 1))
     # The loads of a gather wait for those of its indices: many in flight per thread, none for other warps.
-    warps = columns * rows // (2048 if work.gathers else 128 if is_wide else 512 if is_small else 256)
+    # A thread has the eight elements that a block of random numbers decides, or it is exchanged.
+    wide = 256 if work.draws else 128
+    warps = columns * rows // (2048 if work.gathers else wide if is_wide else 512 if is_small else 256)
     return Config(x=columns, r=max(rows, 1), persistent=persistent, num_warps=_clamp(warps, 1, 8 if is_wide else 4))
 
 

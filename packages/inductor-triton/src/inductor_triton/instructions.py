@@ -174,14 +174,15 @@ def _bitcast(emitter: Emitter, step: Instruction) -> Term:
 
 
 def _uniform(emitter: Emitter, step: Instruction) -> Term:
-    """One Philox block for four or eight elements, where the counter runs along the only axis from a multiple of that on."""
+    """One Philox block for four or eight elements, where the counter runs along an axis from a multiple of that on."""
     assert step.result is not None
-    each = PER_BLOCK[step.op]
-    blocks = emitter.counter_blocks(str(step.args[1]), each)
+    blocks = emitter.counter_blocks(str(step.args[1]), PER_BLOCK[step.op])
     if blocks is None:
         return _elementwise(emitter, step)
-    drawn = emitter.drawn[step.result] = f"{each}({emitter.operand(step.args[0]).text}, {blocks})"
-    return emitter.define(step.result, f"uniform{drawn}", frozenset("x"), torch.float32)
+    call, dims = blocks
+    seed = emitter.operand(step.args[0]).text
+    emitter.drawn[step.result] = call.format("words", seed), dims
+    return emitter.define(step.result, call.format("uniform", seed), dims, torch.float32)
 
 
 def _less(emitter: Emitter, step: Instruction) -> Term:
@@ -191,9 +192,9 @@ def _less(emitter: Emitter, step: Instruction) -> Term:
         drawn, literal = emitter.drawn.get(str(number)), emitter.operand(limit).literal
         bound = Fraction(torch.tensor(float(literal)).item()) * 2**24 if drawn and literal and "inf" not in literal else 0
         if drawn and 0 < bound < 2**24 - 1:
+            words, dims = drawn
             first = ceil(bound) if position == 0 else floor(bound) + 1
-            text = f"words{drawn} {'<' if position == 0 else '>='} {first << 8}"
-            return emitter.define(step.result, text, frozenset("x"), torch.bool)
+            return emitter.define(step.result, f"{words} {'<' if position == 0 else '>='} {first << 8}", dims, torch.bool)
     return _elementwise(emitter, step)
 
 

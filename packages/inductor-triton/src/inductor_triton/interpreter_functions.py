@@ -62,7 +62,8 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _interleave(a: Any, b: Any) -> Any:
-    return _tensor(numpy.stack([a.handle.data, b.handle.data], axis=-1).ravel(), a)
+    pairs = numpy.stack([a.handle.data, b.handle.data], axis=-1)
+    return _tensor(pairs.reshape(*pairs.shape[:-2], -1), a)
 
 
 def _wide_product(a: Any, b: int) -> tuple[Any, Any]:

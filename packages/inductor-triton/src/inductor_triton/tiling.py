@@ -148,6 +148,7 @@ def describe(kernel: Kernel) -> Workload:
         scans=any(step.op == "scan" for step in steps(kernel)),
         gathers=any(step.op == "indirect" for step in steps(kernel)),
         row_bytes=_kept_bytes(kernel),
+        draws=any(step.op in ("uniform", "uniform16") for step in steps(kernel)),
     )
 
 

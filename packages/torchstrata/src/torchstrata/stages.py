@@ -161,7 +161,7 @@ def compile_captured(
         lambda functional, _: compile_functional(ctx, "forward", functional),
         lambda functional, _: compile_functional(ctx, "backward", functional),
         inference_compiler=lambda functional, _: compile_functional(replace(ctx, inference=True), "inference", functional),
-        passes=(loopir.lay_out_images,),
+        passes=(loopir.lay_out_images,) if config.fallback_random else (loopir.lay_out_images, aotgrad.redraw_masks),
         partition=config.partition,
         activation_memory_budget=config.activation_memory_budget,
         on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),

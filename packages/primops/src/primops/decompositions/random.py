@@ -79,11 +79,10 @@ def bernoulli(self: Tensor, p: Tensor | None = None, *, generator: Any = None) -
     return to_dtype(prims.lt(drawn, chance), self.dtype)
 
 
-def _kept(input: Tensor, p: float) -> Tensor:
-    """True with probability ``1 - p``. On CUDA devices arithmetic is the bound, so there two elements share a random word: each
-    is decided by its own 16 bits, but for one in 65536."""
-    draws = prims.uniform16 if input.device.type == "cuda" else prims.uniform
-    return prims.lt(uniform(input.shape, input.device, prim=draws), 1.0 - p)
+def _draws_masks(device: torch.device) -> Prim:
+    """On CUDA devices arithmetic is the bound, so there two elements of a mask share a random word: each is decided by its own
+    16 bits, but for one in 65536."""
+    return prims.uniform16 if device.type == "cuda" else prims.uniform
 
 
 @rules.register("native_dropout")
@@ -93,7 +92,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
         return input, full_like(input, True, torch.bool)
     if p == 1:
         return full_like(input, 0), full_like(input, False, torch.bool)
-    mask = _kept(input, p)
+    mask = prims.lt(uniform(input.shape, input.device, prim=_draws_masks(input.device)), 1.0 - p)
     return elementwise(lambda a: prims.where(mask, prims.mul(a, 1.0 / (1.0 - p)), 0), input), mask
 
 
@@ -262,12 +261,20 @@ def masked_scale(self: Tensor, mask: Tensor, scale: float) -> Tensor:
 # Random operators as functions of a seed, which aotgrad keeps where backward draws again what forward has drawn ---------------
 
 _SEEDED = "aotgrad::seeded_"
+MOST_DRAWS = 40  # bits: of numbers that one mask takes
+
+
+def seeded_mask(seed: Tensor, size: Sequence[Size], keep: float, place: int) -> Tensor:
+    """True with probability ``keep``; each place has numbers of its own."""
+    return prims.lt(_draws_masks(seed.device)(seed, shape=tuple(size), offset=place << MOST_DRAWS), keep)
 
 
 def seeded_rule(name: str, table: DecompositionTable) -> Callable[..., Any] | None:
-    """The rule of ``aotgrad::random_seed``, and of ``aotgrad::seeded_<op>`` when ``table`` has one of ``op``."""
+    """The rules of ``aotgrad::random_seed`` and ``seeded_mask``, and of ``seeded_<op>`` when ``table`` has one of ``op``."""
     if name == "aotgrad::random_seed":
         return lambda device: prims.random_seed(device=device)
+    if name == "aotgrad::seeded_mask":
+        return seeded_mask
     rule = table.get(name.removeprefix(_SEEDED)) if name.startswith(_SEEDED) else None
     if rule is None:
         return None
