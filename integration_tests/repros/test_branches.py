@@ -48,8 +48,13 @@ def partly_without_gradients(x):
     return scale * x
 
 
+def sizes_inside(x):
+    rows = x.shape[0]
+    return torch.cond(x.sum() > 0, lambda a: torch.cat([a, a]) * rows, lambda a: a.repeat(2, 1) / a.size(0), (x,)).view(-1)
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("function", [simple, nested, several, written, partly_without_gradients])
+@pytest.mark.parametrize("function", [simple, sizes_inside, nested, several, written, partly_without_gradients])
 def test_branches(function, dynamic):
     compiled = torchstrata.compile(function, fullgraph=True, dynamic=dynamic)
     for size in (3, 4, 6):
@@ -115,6 +120,32 @@ def test_loops(dynamic):
     for size in (2, 3, 5):
         arguments = torch.ones(size, 2), torch.eye(2) * 1.5
         torch.testing.assert_close(compiled(*arguments), grown(*arguments))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_loop_over_the_rows_that_there_are(dynamic):
+    def summed(x):
+        start = torch.tensor(0), torch.zeros(())
+        return while_loop(lambda i, _: i < x.size(0), lambda i, a: (i + 1, a + x[i.item()].sum() / x.shape[0]), start)
+
+    compiled = torchstrata.compile(summed, fullgraph=True, dynamic=dynamic)
+    for rows in (3, 4, 6):
+        x = torch.randn(rows, 2)
+        torch.testing.assert_close(compiled(x), (torch.tensor(rows), x.sum() / rows))
+    assert torchstrata.counters["graphs"] == (2 if dynamic is None else 1)
+
+
+def test_numbers_from_data_in_branches():
+    def call(x, at, factor):
+        n, f = at.item(), factor.item()
+        part = torch.ones(n, 2) * f
+        return torch.cond(x.sum() > 0, lambda a, b: a[:n].sum(0) * f + b.sum(0), lambda a, b: b.mean(0) * n, (x, part))
+
+    compiled = torchstrata.compile(call, fullgraph=True)
+    for n, make in ((3, SIGNS[0]), (1, SIGNS[1]), (2, SIGNS[0])):
+        arguments = make(4, 2), torch.tensor(n), torch.tensor(n + 0.5)
+        torch.testing.assert_close(compiled(*arguments), call(*arguments))
+    assert torchstrata.counters["graphs"] == 1
 
 
 @pytest.mark.parametrize(("dim", "reverse"), [(1, False), (-1, True)])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from symshapes import FakeTensor
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo import control_flow
@@ -89,7 +90,10 @@ def _like(ctx: Context, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     with ctx.mode:
-        return value.detach().requires_grad_(value.requires_grad)
+        made = value.detach().requires_grad_(value.requires_grad)
+    if isinstance(made, FakeTensor):
+        made.constant = None  # a loop gives other values
+    return made
 
 
 def _require_alike(ctx: Context, left: Any, right: Any, what: str, further: tuple[str, ...] = ()) -> None:
@@ -115,8 +119,6 @@ def _record(
     target = OpaqueCall(run, name, tuple(graph.module for graph in graphs))
     target.branches = True
     lifted = [node for graph in graphs for node in graph.lifted]
-    if any(not isinstance(node.meta["val"], torch.Tensor) for node in lifted):
-        raise GraphBreak("BD018", f"a symbolic size inside of {name}")
     with ctx.mode:
         result = pytree.tree_map(lambda leaf: _result_like(leaf, tracked), outputs)
     node = ctx.graph.add_call("call_function", target, (*(arg.as_proxy(ctx) for arg in args), *lifted), {}, result)
