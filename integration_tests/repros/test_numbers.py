@@ -329,12 +329,29 @@ def test_equal_calls_have_symbols_of_their_own(name):
     torch.testing.assert_close(torchstrata.compile(function, fullgraph=True)(t, x), function(t, x))
 
 
-def test_a_truth_that_is_read():
+@pytest.mark.parametrize("backend", ["torchstrata", "eager"])
+def test_a_truth_that_is_read(backend):
     def call(x):
-        return x * (x.sum() > 0).item()
+        truth = (x.sum() > 0).item()
+        return x * truth, torch.full((2,), truth), truth, x + int(x.max() > 5), x / float(x.min() < 0)
 
-    x = torch.arange(3.0)
-    torch.testing.assert_close(torchstrata.compile(call, backend="eager", fullgraph=True)(x), x)
+    compiled = torchstrata.compile(call, backend=backend, fullgraph=True)
+    for x in (torch.arange(-1.0, 9.0, 4.0), -torch.arange(3.0)):
+        torch.testing.assert_close(compiled(x), call(x))
+    assert torchstrata.counters["graphs"] == 1
+
+
+@pytest.mark.parametrize("backend", ["torchstrata", "eager"])
+def test_a_float_that_is_read_and_truncated(backend):
+    def call(x):
+        n = int(x.sum())
+        return x + n, x.clamp(max=n), x / n, x * (n / 3)
+
+    compiled = torchstrata.compile(call, backend=backend, fullgraph=True)
+    for total in (2.5, -3.5, 7.0):
+        x = torch.tensor([total - 1, 1.0])
+        torch.testing.assert_close(compiled(x), call(x))
+    assert torchstrata.counters["graphs"] == 1
 
 
 @pytest.mark.parametrize("backend", ["torchstrata", "eager"])

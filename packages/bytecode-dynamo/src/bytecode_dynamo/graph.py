@@ -44,7 +44,8 @@ class GraphBuilder:
         self._stack_trace = stack_trace
         self._end_of_inputs = self.graph.create_node("placeholder", "inputs_end")
         self._journal: list[Node] = []
-        self._symbols: dict[sympy.Symbol, Node] = {}
+        self._symbols: dict[sympy.Basic, Node] = {}
+        """Where symbols, and conditions on those that have no node, come from."""
         self._sizes: dict[sympy.Expr, Node] = {}
         self._constants: dict[int, Node] = {}
         self.attributes: dict[str, Any] = {}
@@ -121,7 +122,7 @@ class GraphBuilder:
 
     def bind_unbacked(self, value: Any, node: Node) -> None:
         """The node whose value is a fresh unbacked symbol, or a condition on one."""
-        (self._symbols if value.is_Symbol else self._sizes)[value] = node
+        self._symbols[value] = node
 
     def node_of(self, symbol: sympy.Symbol) -> Node:
         """The node that stands for a symbol."""
@@ -149,7 +150,7 @@ class GraphBuilder:
             return int(expr)
         if expr.is_number:
             return float(expr)
-        if expr.is_Symbol:
+        if expr.is_Symbol or expr in self._symbols:
             return self._symbols[expr]
         found = self._sizes.get(expr)
         if found is not None:

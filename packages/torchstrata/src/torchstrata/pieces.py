@@ -247,7 +247,7 @@ class _Cut:
             and node not in self.first_writes
         ):
             raise self._refusal("an input that begins to require grad", node)
-        if not isinstance(val, (torch.Tensor, *_NUMBERS)) and node.op != "placeholder":
+        if not isinstance(val, (torch.Tensor, torch.SymInt, torch.SymFloat)) and node.op != "placeholder":
             raise self._refusal(f"a {type(val).__name__} that is read on both sides", node)
 
     def _refusal(self, what: str, node: Node) -> CompileError:

@@ -284,12 +284,14 @@ def _make_number(cls: type) -> Constructor:
         if isinstance(value, TensorVariable):
             if not ctx.config.capture_scalar_outputs and value.fake.known_value is None:
                 raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
+            if value.fake.dtype is torch.bool:
+                value = value.call_method(ctx, "long", [], {})
             return construct(ctx, cls, [value.call_method(ctx, "item", [], {})], {})
         if isinstance(value, FloatVariable):
             return value if cls is float else computed_number(ctx, int, [value])
         if isinstance(value, SymbolicVariable):
             convert: Any = torch.sym_int if cls is int else torch.sym_float
-            return ctx.create(convert(value.value))
+            return ctx.create(ctx.decide(lambda: convert(value.value), value.describe()))
         return converted(ctx, cls, args) or ctx.fold(cls, args, named)
 
     return rule

@@ -93,6 +93,8 @@ def _result(ctx: LoweringContext, meta: Any) -> Any:
         return meta
     if isinstance(meta, torch.SymInt):
         return ctx.expr(meta)
+    if isinstance(meta, torch.SymBool):
+        return meta
     if hasattr(meta, "shape"):
         shape = ctx.shape(meta.shape)
         return ctx.whole(ctx.new_buffer(meta.dtype, meta.device, shape, ctx.shape(meta.stride())))
@@ -105,9 +107,12 @@ def _binds(ctx: LoweringContext, metas: Sequence[Any]) -> list[Bind]:
     bound |= {entry for entry in ctx.graph.inputs if isinstance(entry, sympy.Symbol)}
     result = []
     for position, meta in enumerate(metas):
-        sizes = [(None, meta)] if isinstance(meta, torch.SymInt) else list(enumerate(getattr(meta, "shape", ())))
+        sizes = list(enumerate(getattr(meta, "shape", ())))
+        if isinstance(meta, torch.SymInt | torch.SymBool):
+            sizes = [(None, meta)]
         for dim, size in sizes:
-            expr = ctx.expr(size)
+            expr = symbolic(size, ctx) if isinstance(size, torch.SymBool) else ctx.expr(size)
+            expr = expr.lhs if isinstance(expr, sympy.Eq) else expr  # a truth is that of a symbol which is 0 or 1
             if isinstance(expr, sympy.Symbol) and expr not in bound and expr not in ctx.facts.hints:
                 bound.add(expr)
                 result.append(Bind(expr, position, dim))

@@ -31,6 +31,8 @@ def scalar(ops: TracingOps, value: object, dtype: torch.dtype, ctx: LoweringCont
         return ops.cast(_float(ops, symbolic(value, ctx), ctx), dtype)
     if isinstance(value, torch.SymBool):
         return ops.cast(_truth(ops, symbolic(value, ctx), ctx), dtype)
+    if isinstance(value, torch.SymInt) and not all(free.is_integer for free in expr_of(value).free_symbols):
+        return ops.cast(_float(ops, symbolic(value, ctx), ctx), dtype)
     return ops.index_expr(ctx.expr(value), dtype)
 
 
@@ -46,9 +48,10 @@ def _float(ops: TracingOps, expr: Any, ctx: LoweringContext) -> Any:
     if expr.is_Symbol and not expr.is_integer:
         number = ctx.number(expr, ops.device)
         return ops.cast(number.load(ops, (ZERO,) * len(number.shape)), torch.float64)
-    if isinstance(expr, ToFloat) or expr.is_integer:
-        inner = operands(expr)[0] if isinstance(expr, ToFloat) else expr
-        return ops.index_expr(ctx.expr(inner), torch.float64)
+    if isinstance(expr, ToFloat):
+        return _float(ops, operands(expr)[0], ctx)
+    if expr.is_integer and all(free.is_integer for free in expr.free_symbols):
+        return ops.index_expr(ctx.expr(expr), torch.float64)
     args = [_float(ops, arg, ctx) for arg in operands(expr)]
     name = "div" if isinstance(expr, TrueDiv) else "pow" if isinstance(expr, sympy.Pow) else FOLDED.get(type(expr))
     name = name or type(expr).__name__.removeprefix("Float").lower()
