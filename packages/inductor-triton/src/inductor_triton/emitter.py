@@ -69,7 +69,7 @@ class Emitter:
         self.scaling = scaling
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
         self.names: dict[str, str] = {}
-        self.taken = set(RESERVED | function_names())
+        self.taken = dict.fromkeys(RESERVED | function_names(), 0)
         for name in _kernel_names(kernel):
             self.names[name] = self.fresh(name)
         self.function = self.fresh(kernel.name)
@@ -109,10 +109,11 @@ class Emitter:
 
     def fresh(self, wanted: str) -> str:
         """An identifier like ``wanted`` that the source does not use yet."""
-        name = wanted if wanted.isidentifier() else f"v_{wanted}"
+        name = wanted = wanted if wanted.isidentifier() else f"v_{wanted}"
         while name in self.taken:
-            name += "_"
-        self.taken.add(name)
+            self.taken[wanted] += 1
+            name = f"{wanted}_{self.taken[wanted]}"
+        self.taken[name] = 0
         return name
 
     def name(self, known: str) -> str:

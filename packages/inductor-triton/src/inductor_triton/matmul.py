@@ -115,7 +115,7 @@ class _Source:
 
     def __post_init__(self) -> None:
         self.whole = Emitter(self._kernel((Body(False, ()),), ()), self._tiling((M, N)))
-        self.whole.taken |= LOCALS
+        self.whole.taken |= dict.fromkeys(LOCALS, 0)
         self.whole.names = {k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()}
         stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
         steps = [step for stage in stages for body in stage.kernel.bodies for step in body.instructions]
