@@ -15,6 +15,7 @@ from .eager import run_eager as run_eager
 from .errors import UserError
 from .function import AotFunction, AotModule
 from .joint import Program
+from .kept import Memory
 from .partition import PARTITIONERS, Partitioner
 from .trace import trace_program
 
@@ -36,6 +37,7 @@ class Choices(TypedDict, total=False):
             that rounds once more than eager.
         around_backward: what backward functions are wrapped in: autograd calls them wherever the caller does, so that one who
             watches what runs there can leave them out.
+        memory: knows what was compiled from captured graphs before (``aotgrad.kept``).
         on_artifact: called with (name, text) for the joint graph, the partition, the split graphs and the runtime code.
     """
 
@@ -46,6 +48,7 @@ class Choices(TypedDict, total=False):
     fallback_random: bool
     unit_gradients: bool
     around_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None
+    memory: Memory | None
     on_artifact: Callable[[str, str], None] | None
 
 
@@ -119,6 +122,7 @@ def _options(forward: Compiler, backward: Compiler | None, **choices: Unpack[Cho
         budget < 1,
         choices.get("unit_gradients", False),
         choices.get("around_backward"),
+        choices.get("memory"),
     )
 
 

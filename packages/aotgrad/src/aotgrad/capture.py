@@ -61,7 +61,7 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], op
     place = {key: i for i, key in enumerate(distinct)}
     program = captured_program(gm, {name: place[id(t)] for name, t in lifted.items()})
     lifted_tensors = tuple(t for _, t in distinct.values())
-    compilation = Compilation(program, make_inputs, lifted_tensors, eager, fake_mode, options)
+    compilation = Compilation(program, make_inputs, lifted_tensors, eager, fake_mode, options, graph=gm)
     call = compilation.variant(torch.is_grad_enabled())
     adoption.report()
     return call if not lazy else lambda *inputs: call(*inputs, *(as_stored(inputs[i]) for i in lazy))

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from symshapes import FakeTensorMode, ShapeEnv, SymbolicError
 
-from .compile import Options, compile_joint, optimise_joint
+from .compile import Options, compile_joint, late_double, optimise_joint
 from .errors import CompilerError, Unsupported
-from .fallback import Fallback
+from .fallback import Fallback, is_transformed
 from .joint import Program
+from .kept import Entry, Kept, LateDouble, dump, load, revive, written_inputs
+from .patterns import PATTERNS
 from .placed import Layout, Overlapping
 from .plan import InputSpec
 from .recipe import Recipe
@@ -32,6 +34,7 @@ class Compilation:
         eager: runs the program on the inputs that callers pass and returns flat outputs.
         fake_mode: the mode of the fakes.
         options: compilers and choices.
+        graph: what the program runs, where that is a graph.
     """
 
     program: Program
@@ -41,6 +44,7 @@ class Compilation:
     fake_mode: FakeTensorMode
     options: Options
     out_spec: Any = None
+    graph: torch.fx.GraphModule | None = None
     _compiled: dict[bool, Callable[..., Any]] = field(default_factory=dict)
 
     def variant(self, grad_enabled: bool) -> Callable[..., Any]:
@@ -51,22 +55,47 @@ class Compilation:
 
     def _compile(self, grad_enabled: bool) -> Callable[..., Any]:
         recipe = Recipe(self.program, self.make_inputs, self.fake_mode, grad_enabled)
+        entry = self._entry(grad_enabled)
+        kept = None if entry is None else load(entry.data, self.eager)
+        if entry is not None and kept is not None:
+            return self._revive(entry, kept, recipe)
         joint = recipe.trace()
         self.out_spec = joint.out_spec
         optimise_joint(joint, self.options)
         depends_on_mode = any(s.requires_grad for s in joint.inputs)
-
-        def other_mode(*inputs: Any) -> Any:
-            return self._variant_or_eager(not grad_enabled)(*inputs)
-
-        other = other_mode if depends_on_mode else None
+        other = self._other_mode(grad_enabled) if depends_on_mode else None
         in_autocast = torch._C._is_any_autocast_enabled()
         run = Runtime(joint, self.lifted, self.eager, other, grad_enabled, in_autocast)
-        written = [m.target.index for m in joint.plan.mutations if m.target.index >= 0]
+        run.overlapping = self._overlapping(grad_enabled, written_inputs(run))
+        call, text = compile_joint(joint, run, recipe, self.options)
+        data = None if entry is None else dump(run, call, text)
+        if entry is not None and data is not None:
+            entry.put(data)
+        return call
+
+    def _entry(self, grad_enabled: bool) -> Entry | None:
+        """Of the variant that is compiled at once: for a later one, the state of torch is not that of the capture."""
+        is_first = self.graph is not None and not self.lifted and not self._compiled
+        is_watched = self.options.on_artifact is not None or is_transformed()
+        if self.options.memory is None or is_watched or PATTERNS or not is_first:
+            return None
+        return self.options.memory(self.graph, self.make_inputs(), grad_enabled)
+
+    def _revive(self, entry: Entry, kept: Kept, recipe: Recipe) -> Callable[..., Any]:
+        grad_enabled = recipe.grad_enabled
+        anew = {
+            "other_mode": self._other_mode(grad_enabled),
+            "overlapping": self._overlapping(grad_enabled, kept.written),
+            "double_backward": LateDouble(kept, partial(late_double, recipe, self.options)),
+        }
+        return revive(kept, entry, anew, self.options.around_backward)
+
+    def _other_mode(self, grad_enabled: bool) -> Callable[..., Any]:
+        return lambda *inputs: self._variant_or_eager(not grad_enabled)(*inputs)
+
+    def _overlapping(self, grad_enabled: bool, written: Sequence[int]) -> Overlapping:
         overlapping = Fallback(self.eager, "inputs that are written share memory")
-        place = partial(self._compile_placed, grad_enabled)
-        run.overlapping = Overlapping(written, self.lifted, place, overlapping)
-        return compile_joint(joint, run, recipe, self.options)
+        return Overlapping(written, self.lifted, partial(self._compile_placed, grad_enabled), overlapping)
 
     def _compile_placed(self, grad_enabled: bool, inputs: Sequence[Any], layout: Layout) -> Callable[..., Any] | None:
         """The program for inputs that lie in memory in this way, or None. Sizes are those of these inputs."""
@@ -89,7 +118,7 @@ class Compilation:
             joint = recipe.trace()
             optimise_joint(joint, self.options)
             run = Runtime(joint, self.lifted, self.eager, None, grad_enabled, torch._C._is_any_autocast_enabled())
-            return compile_joint(joint, run, recipe, self.options)
+            return compile_joint(joint, run, recipe, self.options)[0]
         except (Unsupported, SymbolicError):
             return None
 

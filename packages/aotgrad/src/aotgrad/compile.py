@@ -44,6 +44,7 @@ class Options:
     repeats_random: bool = False
     unit_gradients: bool = False
     around_backward: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    memory: Callable[..., Any] | None = None
 
     def report(self, name: str, text: Callable[[], str]) -> None:
         """Hands an artifact to the listener; texts nobody listens to are not made."""
@@ -79,8 +80,8 @@ def _owned_slots(joint: Joint) -> list[int]:
     return sorted(held | set(plan.differentiable))
 
 
-def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) -> Callable[..., Any]:
-    """The callable of a joint graph that ``optimise_joint`` has seen."""
+def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) -> tuple[Callable[..., Any], str]:
+    """The callable of a joint graph that ``optimise_joint`` has seen, and its source."""
     if not joint.has_backward:
         values = joint.gm.graph.output_node().args[0]
         nodes = dict.fromkeys(v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder")  # type: ignore[union-attr]
@@ -94,12 +95,23 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
         if not passes_tangents(joint):
-            run.double = DoubleBackward(
-                joint, recipe, split, lambda again, its_recipe: _compile_gradient(again, its_recipe, options)
-            )
+            run.double = _double_backward(joint, recipe, split, options)
         call, text = build_training(run, split, forward, backward, options.around_backward)
     options.report("runtime", lambda: text)
-    return call
+    return call, text
+
+
+def late_double(recipe: Recipe, options: Options) -> tuple[DoubleBackward, list[str], int]:
+    """What makes the backward of a program differentiable that was compiled without a trace: with the names of the nodes that
+    are saved, and how many of them only backward sees."""
+    joint = recipe.trace()
+    optimise_joint(joint, options)
+    split = _partitioned(joint, options)
+    return _double_backward(joint, recipe, split, options), [n.name for n in split.saved], split.kept
+
+
+def _double_backward(joint: Joint, recipe: Recipe, split: Split, options: Options) -> DoubleBackward:
+    return DoubleBackward(joint, recipe, split, lambda again, its_recipe: _compile_gradient(again, its_recipe, options))
 
 
 def _partitioned(joint: Joint, options: Options) -> Split:
@@ -131,7 +143,7 @@ def _compile_gradient(joint: Joint, recipe: Recipe, options: Options) -> Callabl
     joint.outer_paths, joint.addressed = (), frozenset()  # the first pass has been through here
     optimise_joint(joint, options)
     run = Runtime(joint, (), _never, None, True, True)
-    return compile_joint(joint, run, recipe, options)
+    return compile_joint(joint, run, recipe, options)[0]
 
 
 def _never(*inputs: Any) -> NoReturn:

@@ -62,12 +62,17 @@ class Source:
             self.lines = lines
 
     def load(self, name: str) -> tuple[Callable[..., Any], str]:
-        """The function of this name that the text defines, and the text; tracebacks show its lines."""
+        """The function of this name that the text defines, and the text."""
         text = "\n".join(self.lines) + "\n"
-        filename = f"<aotgrad {next(_COUNT)}>"
-        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-        exec(compile(text, filename, "exec"), self.namespace)
-        return self.namespace[name], text
+        return load_text(text, self.namespace, name), text
+
+
+def load_text(text: str, namespace: dict[str, Any], name: str) -> Callable[..., Any]:
+    """The function of this name that a text defines; tracebacks show its lines."""
+    filename = f"<aotgrad {next(_COUNT)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    exec(compile(text, filename, "exec"), namespace)
+    return namespace[name]
 
 
 def tuple_text(items: Iterable[str]) -> str:

@@ -41,6 +41,8 @@ class Runtime:
         in_autocast: whether the trace ran under autocast.
         double: makes backward differentiable.
         overlapping: called instead when inputs that are written share memory with others; None when they are known not to.
+        split: of a program that has been built with a backward.
+        keeps: whether its compiled graphs keep what only backward sees (B7).
     """
 
     joint: Joint
@@ -51,6 +53,8 @@ class Runtime:
     in_autocast: bool
     double: DoubleBackward | None = None
     overlapping: Callable[..., Any] | None = None
+    split: Split | None = None
+    keeps: bool = False
 
     @property
     def parameters(self) -> tuple[InputSpec, ...]:
@@ -93,7 +97,8 @@ def build_training(
     if done:
         unread = only_written(joint, write_backs(joint, split.results), split.results)
         carried = [text for text in carried if text not in {f"v{i}" for i in unread}]
-    keeps = split.kept and hasattr(forward, "keeping") and hasattr(backward, "taking")
+    keeps = split.kept > 0 and hasattr(forward, "keeping") and hasattr(backward, "taking")
+    run.split, run.keeps = split, keeps
     if keeps:
         forward, backward, count = forward.keeping(), backward.taking(), count - split.kept  # type: ignore[attr-defined]
 
@@ -102,7 +107,7 @@ def build_training(
     if boxed:
         out(f"{', '.join(boxed)}, = box")
     call = f"{out.name('forward', forward)}({', '.join(s.name for s in joint.inputs)})"
-    names = [f"v{i}" for i in range(count)] + ["kept"] * bool(keeps)
+    names = [f"v{i}" for i in range(count)] + ["kept"] * keeps
     call_compiled(out, "forward", call, names, autocast="on" if run.in_autocast else "off")
     _drop_view_tracking(out, joint, split.results, values)
     texts = _node_texts(joint, split)
@@ -125,19 +130,24 @@ def build_training(
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
     out()
-    write_backward(out, joint, split, backward, run.double, ["None"] * len(lead), len(sentinels), bool(keeps))
+    write_backward(out, joint, split, backward, run.double, ["None"] * len(lead), len(sentinels), keeps)
     if run.double is not None:
         run.double.kept = split.kept if keeps else 0
     _write_training_call(out, run, split, boxed, taken, carried, values, done)
     call, text = out.load("call")
+    as_function(call, joint.freed_together, around_backward)
+    return call, text
+
+
+def as_function(call: Callable[..., Any], freed_together: Sequence[int], around_backward: Callable[..., Any] | None) -> None:
+    """Makes an autograd function of those that surround ``call`` in its text."""
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     function_backward = functions["function_backward"]
-    if len(set(joint.freed_together)) > 1:
-        function_backward = in_parts(function_backward, joint.freed_together)
+    if len(set(freed_together)) > 1:
+        function_backward = in_parts(function_backward, freed_together)
     if around_backward is not None:
         function_backward = around_backward(function_backward)
     functions["apply"] = _function_apply(functions["function_forward"], function_backward)
-    return call, text
 
 
 def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:

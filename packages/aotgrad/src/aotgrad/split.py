@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from symshapes import LazyGraphModule, expr_of, is_symbolic
+from symshapes import LazyGraphModule, PlainGraph, expr_of, is_symbolic
 
 from .cost import Recompute, recompute_class
 from .desugar import has_wrappers
@@ -270,7 +270,7 @@ def extract_forward(
     draws = (n for n in unused if is_random(n))  # there for eager's random sequence
     shared = (n for n in unused if is_collective(n) and not ancestors([n]) & tangents)
     needed = ancestors((*results, *draws, *shared))
-    graph, env = torch.fx.Graph(), {}
+    graph, env = PlainGraph(), {}
     binders = {n for n in joint.gm.graph.nodes if n.target is aten.sym_size.int and n.args[0] in needed}
     for node in joint.gm.graph.nodes:
         if (node.op == "placeholder" and node not in tangents) or (node.op != "output" and (node in needed or node in binders)):
@@ -293,7 +293,7 @@ def _extract_backward(
     sizes: tuple[torch.fx.Node, ...],
     gradients: tuple[torch.fx.Node, ...],
 ) -> torch.fx.GraphModule:
-    graph, env = torch.fx.Graph(), {}
+    graph, env = PlainGraph(), {}
     tangents = view.joint.gm.graph.find_nodes(op="placeholder")[len(view.joint.inputs) :]
     for node in (*sizes, *saved, *tangents):
         if node in env:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, expr_of, is_fake, is_symbolic, is_wrapper
+from symshapes import FakeTensor, FakeTensorMode, PlainGraph, expr_of, is_fake, is_symbolic, is_wrapper
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -60,7 +60,7 @@ class Tracer(TorchDispatchMode):
     def __init__(self, fake_mode: FakeTensorMode) -> None:
         super().__init__()
         self.fake_mode = fake_mode
-        self.graph = torch.fx.Graph()
+        self.graph = PlainGraph()
         self.root = torch.nn.Module()
         self.sizes = SizeNodes(self.graph)
         self.origin: torch.fx.Node | None = None
@@ -145,13 +145,21 @@ class Tracer(TorchDispatchMode):
         self._constants[id(value)] = fake
         return fake
 
+    def _lifted(self, value: Any) -> Any:
+        """The operands of an op with their tensors lifted."""
+        if isinstance(value, torch.Tensor):
+            return self.lift(value)
+        if type(value) in (tuple, list):
+            return type(value)(map(self._lifted, value))
+        return {k: self._lifted(v) for k, v in value.items()} if type(value) is dict else value
+
     # -- recording -----------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _QUERIES:
             return func(*args, **kwargs)
-        args, kwargs = pytree.tree_map_only(torch.Tensor, self.lift, (args, kwargs))
+        args, kwargs = self._lifted(args), self._lifted(kwargs)
         if func is aten._conj.default and isinstance(args[0], complex):  # torch hands a number over for a wrapped one
             args = (self.lift(self.on_real(torch.scalar_tensor, args[0], dtype=torch.complex128)),)
         if func is aten.view_as_real.default and args[0].is_conj():  # what functionalisation wrote back through a conj view

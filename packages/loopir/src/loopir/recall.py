@@ -15,7 +15,7 @@ import pickle
 import sys
 import types
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ import primops
 import sympy
 import torch
 from primops import Prim
+from symshapes import FakeTensor
 from torch._ops import OpOverload
 
 from loopir.backend import CodeGenerator, KernelSource, Reproducible
@@ -36,6 +37,7 @@ SUFFIX = ".program"
 READ_WHILE_COMPILING = 64
 """Constants of up to so many elements may become numbers in kernels: their values are part of the key."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 SOURCES = (".py", ".h", ".c", ".cpp", ".jinja")
 _FAILURES = (pickle.PickleError, TypeError, AttributeError, RecursionError)
 
@@ -60,12 +62,10 @@ class Recall:
         """None where nothing can be kept. ``settings``: the caller's, plain values or dataclasses of them."""
         try:
             constants = dict(_constants(gm))
-            devices = _devices(gm)
-            used = {device: codegen for device, codegen in codegens.items() if device in devices}
-            identities = [(device, type(codegen), _identity(codegen)) for device, codegen in used.items()]
+            generators = identities(codegens, devices_of(gm))
             lines = list(dict.fromkeys(map(user_line, gm.graph.nodes)))
             graph = _graph_text(gm, constants, lines)
-            around = _text((_machine(), _versions(*map(type, used.values())), identities, settings))
+            around = describe((process_state(), generators, settings))
         except Undescribed:
             return None
         return Recall(store, store.key("loopir.recall", around, graph), constants, lines)
@@ -145,7 +145,7 @@ class _Loader(pickle.Unpickler):
         return {"prim": primops.OPSET, "constant": self.recall.constants, "line": self.recall.lines}[kind][name]
 
 
-def _devices(gm: torch.fx.GraphModule) -> set[str]:
+def devices_of(gm: torch.fx.GraphModule) -> set[str]:
     """Types of the devices of a graph's values: no other generator is asked, for that may wake its device's driver."""
     values = [node.meta.get("val") for node in gm.graph.nodes]
     return {item.device.type for value in values for item in _flat(value) if hasattr(item, "device")}
@@ -168,27 +168,27 @@ def _constants(gm: torch.fx.GraphModule) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _graph_text(gm: torch.fx.GraphModule, constants: Mapping[str, torch.Tensor], user_lines: Sequence[str]) -> str:
-    lines = [_text(gm.meta)]
+    lines = [describe(gm.meta)]
     numbers = {line: number for number, line in enumerate(user_lines)}
     storages: dict[int, int] = {}
     for name, tensor in constants.items():
         number = storages.setdefault(tensor.untyped_storage().data_ptr(), len(storages))
         small = tensor.numel() <= READ_WHILE_COMPILING
-        lines.append(f"{name} {_text(tensor)} storage {number} {tensor.tolist() if small else ''}")
+        lines.append(f"{name} {describe(tensor)} storage {number} {tensor.tolist() if small else ''}")
     for node in gm.graph.nodes:
         meta = {key: value for key, value in node.meta.items() if key != "stack_trace"}
-        call = f"{node.name} {node.op} {_text(node.target)} {_text(node.args)} {_text(node.kwargs)}"
-        lines.append(f"{call} {_text(meta)} line {numbers[user_line(node)]}")
+        call = f"{node.name} {node.op} {describe(node.target)} {describe(node.args)} {describe(node.kwargs)}"
+        lines.append(f"{call} {describe(meta)} line {numbers[user_line(node)]}")
     return "\n".join(lines)
 
 
-def _text(value: Any) -> str:
+def describe(value: Any) -> str:
     """All of a value that compiling may read; equal texts mean that it can't tell the values apart. Raises Undescribed."""
     kind = type(value)
     if kind in PLAIN:
         return repr(value)
     if kind in (tuple, list) or isinstance(value, torch.Size | torch.fx.immutable_collections.immutable_list):
-        return f"{kind.__name__}({', '.join(map(_text, value))})"
+        return f"{kind.__name__}({', '.join(map(describe, value))})"
     if isinstance(value, torch.Tensor):
         return _tensor_text(value)
     if isinstance(value, torch.fx.Node):
@@ -196,26 +196,35 @@ def _text(value: Any) -> str:
     if isinstance(value, OpOverload):
         return str(value) if value.namespace == "aten" else f"{value} {value._schema}"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(sorted(f'{_text(key)}: {_text(item)}' for key, item in value.items()))}}}"
+        return f"{{{', '.join(sorted(f'{describe(key)}: {describe(item)}' for key, item in value.items()))}}}"
     if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+        return f"{{{', '.join(sorted(map(describe, value)))}}}"
     if isinstance(value, Prim):
         return f"prims.{value.name}"
     if isinstance(value, slice):
-        return f"slice{_text((value.start, value.stop, value.step))}"
+        return f"slice{describe((value.start, value.stop, value.step))}"
     if isinstance(value, types.BuiltinFunctionType | type):
         return f"{value.__module__}.{value.__qualname__}"
     if is_dataclass(value):
-        return f"{kind.__name__}({', '.join(_text(getattr(value, field.name)) for field in fields(value))})"
+        return f"{kind.__name__}({', '.join(describe(getattr(value, field.name)) for field in fields(value))})"
     raise Undescribed(kind)
 
 
 def _tensor_text(value: torch.Tensor) -> str:
     sizes, strides = tuple(value.shape), value.stride()
+    if type(value) not in _TENSORS:
+        raise Undescribed(type(value))
     if value.layout is not torch.strided or not all(type(size) is int for size in (*sizes, *strides)):
         raise Undescribed("sizes that are not fixed")
     flags = (value.is_conj(), value.is_neg(), value.requires_grad)
     return f"{value.dtype} {value.device} {sizes} {strides} {value.storage_offset()} {flags}"
+
+
+def identities(codegens: Mapping[str, CodeGenerator], devices: Collection[str]) -> tuple[object, ...]:
+    """The generators of some devices with all that they depend on, and the files of the packages that take part."""
+    used = {device: codegen for device, codegen in codegens.items() if device in devices}
+    files = versions("symshapes", "primops", "loopir", *(type(codegen).__module__ for codegen in used.values()))
+    return (files, *((device, type(codegen), _identity(codegen)) for device, codegen in used.items()))
 
 
 def _identity(codegen: CodeGenerator) -> Sequence[str]:
@@ -225,7 +234,7 @@ def _identity(codegen: CodeGenerator) -> Sequence[str]:
     return found
 
 
-def _machine() -> tuple[object, ...]:
+def process_state() -> tuple[object, ...]:
     """State of the process that compiling may read."""
     return (
         torch.get_num_threads(),
@@ -243,9 +252,8 @@ def _machine() -> tuple[object, ...]:
 
 
 @functools.cache
-def _versions(*codegens: type) -> tuple[object, ...]:
-    """Python, torch, and the files of the packages that take part."""
-    modules = ["symshapes", "primops", "loopir", *(codegen.__module__ for codegen in codegens)]
+def versions(*modules: str) -> tuple[object, ...]:
+    """Python, torch, and the files of packages."""
     return (sys.version, str(torch.__version__), *(_files(name) for name in dict.fromkeys(modules)))
 
 

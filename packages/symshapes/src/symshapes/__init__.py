@@ -5,7 +5,7 @@ from .env import ShapeEnv
 from .errors import DataDependentError, FakeTensorError, FrozenEnvError, GuardOnDataDependent, SymbolicError
 from .expr import MATH_FUNCTIONS, Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, ToFloat, TrueDiv, Trunc
 from .fake import FakeTensor, FakeTensorMode, is_fake, mode_of
-from .graph_module import LazyGraphModule
+from .graph_module import LazyGraphModule, PlainGraph
 from .guards import SizeGuard, current_user_line, python_text
 from .node import SymNode
 from .quiet import quiet
@@ -42,6 +42,7 @@ __all__ = [
     "LazyGraphModule",
     "Maker",
     "Mod",
+    "PlainGraph",
     "Round",
     "ShapeEnv",
     "SizeGuard",

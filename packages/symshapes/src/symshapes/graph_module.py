@@ -1,4 +1,4 @@
-"""A ``GraphModule`` that generates its Python code when somebody asks for it."""
+"""Graphs that are made quickly: a ``GraphModule`` generates its Python code when somebody asks for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import linecache
 import weakref
 from typing import Any
 
-from torch.fx import GraphModule, graph_module
+from torch.fx import Graph, GraphModule, Node, graph_module
+
+
+class PlainGraph(Graph):
+    """A graph whose makers see to it that sizes are nodes: torch's own looks through the arguments of each call for others."""
+
+    def create_node(
+        self, op: str, target: Any, args: Any = None, kwargs: Any = None, name: str | None = None, type_expr: Any = None
+    ) -> Node:
+        """Appends a node at the place of insertion."""
+        node = super().create_node(op, target, name=name, type_expr=type_expr)
+        if args or kwargs:
+            node._update_args_kwargs(args or (), kwargs or {})  # type: ignore[attr-defined]
+        return node
 
 
 class _Forward:

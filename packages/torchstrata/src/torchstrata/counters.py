@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import aotgrad
 import bytecode_dynamo
 import inductor_triton
+import loopir
 
 _CAPTURE = ("graphs", "graph_breaks", "recompiles")
 _COMPILE = ("generated_kernels", "extern_calls", "cache_hits", "cache_misses")
@@ -49,6 +51,13 @@ class Counters(Mapping[str, int]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+    @contextmanager
+    def watching(self, store: loopir.ArtifactStore) -> Iterator[None]:
+        """Counts the answers of a store within."""
+        hits, misses = store.hits, store.misses
+        yield
+        self.compiler.update(cache_hits=store.hits - hits, cache_misses=store.misses - misses)
 
     def clear(self) -> None:
         self.compiler.clear()

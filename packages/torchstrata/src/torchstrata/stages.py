@@ -6,8 +6,8 @@ STAGES.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from torchstrata.config import Config
 from torchstrata.counters import counters
 from torchstrata.dump import Dump
 from torchstrata.errors import CompileError
+from torchstrata.memory import Memory
 from torchstrata.pieces import compile_pieces, has_host_calls, makes_leaves
 
 MACHINE_ERRORS = (loopir.BuildError, loopir.StoreError)
@@ -39,6 +40,7 @@ class Context:
     codegens: dict[str, loopir.CodeGenerator]
     dump: Dump
     inference: bool = False
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,32 +105,43 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
     """Runs a functional graph (C2) through STAGES. Raises CompileError naming the layer that failed."""
     if ctx.config.verify:
         aotgrad.check_functional(graph)
-    hits, misses = ctx.store.hits, ctx.store.misses
-    recall = recall_of(ctx, graph)
-    found = recall.get() if recall is not None else None
-    form: Any = graph if found is None else Generated(*found)
-    for stage in STAGES if found is None else STAGES[-1:]:
-        try:
-            form = stage.run(ctx, form)
-            if ctx.config.verify:
-                stage.check(form)
-        except MACHINE_ERRORS:
-            raise
-        except Exception as error:
-            raise CompileError(stage.layer, user_lines(graph), error) from error
-        if ctx.dump.directory is not None:
-            ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
-        if recall is not None and found is None and stage.run is generate:
-            recall.put(form.program, form.sources)
-    counters.compiler.update(
-        generated_kernels=form.kernel_count,
-        extern_calls=form.extern_count,
-        cache_hits=ctx.store.hits - hits,
-        cache_misses=ctx.store.misses - misses,
-    )
+    with counters.watching(ctx.store):
+        recall = recall_of(ctx, graph)
+        found = recall.get() if recall is not None else None
+        form: Any = graph if found is None else Generated(*found)
+        for stage in STAGES if found is None else STAGES[-1:]:
+            try:
+                form = stage.run(ctx, form)
+                if ctx.config.verify:
+                    stage.check(form)
+            except MACHINE_ERRORS:
+                raise
+            except Exception as error:
+                raise CompileError(stage.layer, user_lines(graph), error) from error
+            if ctx.dump.directory is not None:
+                ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
+            if recall is not None and found is None and stage.run is generate:
+                recall.put(form.program, form.sources)
+        if ctx.memory is not None:
+            ctx.memory.note(direction, recall, graph.meta)
+    return finish(ctx, form, graph.meta)
+
+
+def revive(
+    ctx: Context, program: loopir.Program, sources: Sequence[loopir.KernelSource], meta: Mapping[str, Any]
+) -> Callable[..., Sequence[object]]:
+    """The callable of a program that was kept."""
+    with counters.watching(ctx.store):
+        host = build(ctx, Generated(program, sources))
+    return finish(ctx, host, meta)
+
+
+def finish(ctx: Context, form: loopir.HostProgram, meta: Mapping[str, Any]) -> Callable[..., Sequence[object]]:
+    """The callable of a built program; ``meta`` is that of its functional graph."""
+    counters.compiler.update(generated_kernels=form.kernel_count, extern_calls=form.extern_count)
     if not ctx.config.cuda_graphs:
         return form
-    offered = {} if form.program.numbers else graph.meta
+    offered = {} if form.program.numbers else meta
     form = inductor_triton.accelerate(form, ctx.config.cuda_graph_copies, offered)
     return form if form.program.numbers or not isinstance(form.function, inductor_triton.Replay) else form.function
 
@@ -155,8 +168,13 @@ def compile_captured(
     if ctx.dump.directory is not None:
         ctx.dump.write("10-captured.py", graph.print_readable(print_output=False))
     where = user_lines(graph)
-    if config.freeze and not torch.is_grad_enabled():
+    freezes = config.freeze and not torch.is_grad_enabled()
+    if freezes:
         loopir.freeze(graph, example_inputs)
+    if not (config.verify or freezes or ctx.dump.directory is not None):
+        settings = [getattr(config, field.name) for field in fields(config) if field.name != "cache_dir"]
+        memory = Memory(ctx.store, settings, ctx.codegens, partial(revive, ctx))
+        ctx = replace(ctx, memory=memory)
     backend = aotgrad.aot_backend(
         lambda functional, _: compile_functional(ctx, "forward", functional),
         lambda functional, _: compile_functional(ctx, "backward", functional),
@@ -168,6 +186,7 @@ def compile_captured(
         fallback_random=config.fallback_random,
         unit_gradients=config.numerics == "fast",
         around_backward=bytecode_dynamo.disable,
+        memory=ctx.memory,
     )
     try:
         return backend(graph, example_inputs)

@@ -1,0 +1,169 @@
+"""Captured graphs that were compiled before, in this process or another: they need no autograd, partition or lowering again.
+
+An entry of the artifact store holds the text of a graph's calls (``aotgrad.kept``) and the keys of its programs
+(``loopir.recall``). Its key is a text of all that led there: the captured graph with its metadata, what is known of its
+inputs, settings, the state of torch, and the files of the packages that take part. What has no such text is not kept: sizes
+that are not fixed, constants, functions and operators that are not torch's own, and whatever runs under modes.
+"""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import loopir
+import torch
+from loopir.recall import Undescribed, describe, devices_of, identities, process_state, versions
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
+
+from torchstrata.counters import counters
+
+SUFFIX = ".graph"
+_OWNERS = frozenset(["torch", "_operator", "operator", "math", "builtins"])
+_ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
+"""What a trace sees of an operator: where torch has nothing in Python."""
+_C: Any = torch._C
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A compiled functional graph: where its program is kept, its user lines and its metadata."""
+
+    key: str
+    lines: Sequence[str]
+    meta: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Memory:
+    """The entry of one captured graph (``aotgrad.kept.Entry``).
+
+    ``compiled_now`` grows by what is compiled, with None for what cannot be kept; ``build`` makes a program of what is kept.
+    """
+
+    store: loopir.ArtifactStore
+    settings: Sequence[object]
+    codegens: Mapping[str, loopir.CodeGenerator]
+    build: Callable[[loopir.Program, Sequence[loopir.KernelSource], Mapping[str, Any]], Callable[..., Any]]
+    compiled_now: dict[str, Remembered | None] = field(default_factory=dict)
+    key: str = ""
+    data: bytes | None = None
+    _found: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], grad_enabled: bool) -> Memory | None:
+        """The entry, None where nothing of the graph can be kept."""
+        try:
+            generators = identities(self.codegens, devices_of(graph) | {"cpu"})
+            state = (grad_enabled, _torch_state(), process_state())
+            around = describe((self.settings, state, versions("torchstrata", "aotgrad"), generators))
+            text = _graph_text(graph)
+            self.key = self.store.key("torchstrata.memory", around, describe(tuple(inputs)), text)
+        except Undescribed:
+            return None
+        with counters.watching(self.store):
+            self.data = self._recalled()
+        return self
+
+    def _recalled(self) -> bytes | None:
+        path = self.store.get(self.key, SUFFIX)
+        if path is None:
+            return None
+        try:
+            data, programs = pickle.loads(path.read_bytes())
+            for what, known in programs.items():
+                found = loopir.Recall(self.store, known.key, {}, known.lines).get()
+                if found is None:
+                    return None
+                self._found[what] = (*found, known.meta)
+        except Exception:  # whatever is wrong with the file, the graph can be compiled
+            return None
+        return data
+
+    def compiled(self, what: str) -> Callable[..., Any] | None:
+        """See ``aotgrad.kept.Entry``."""
+        return self.build(*self._found[what]) if what in self._found else None
+
+    def put(self, data: bytes) -> None:
+        """See ``aotgrad.kept.Entry``."""
+        if None not in self.compiled_now.values():
+            self.store.put(self.key, SUFFIX, pickle.dumps((data, self.compiled_now)))
+
+    def note(self, what: str, recall: loopir.Recall | None, meta: Mapping[str, Any]) -> None:
+        """Says what a functional graph was compiled to."""
+        kept = recall is not None and not recall.constants
+        self.compiled_now[what] = Remembered(recall.key, recall.lines, dict(meta)) if kept else None
+
+
+def _torch_state() -> tuple[object, ...]:
+    """State of torch that a trace reads, beside that which programs depend on."""
+    if _C._len_torch_function_stack() or _len_torch_dispatch_stack():
+        raise Undescribed("modes")
+    if any(name.startswith("aten/") and any(key in name for key in _ABOVE_KERNELS) for name in torch.library._impls):
+        raise Undescribed("operators of torch that somebody has exchanged")
+    return (
+        [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")],
+        torch.is_autocast_cache_enabled(),
+        torch.is_inference_mode_enabled(),
+        (
+            _C._get_flash_sdp_enabled(),
+            _C._get_mem_efficient_sdp_enabled(),
+            _C._get_math_sdp_enabled(),
+            _C._get_cudnn_sdp_enabled(),
+        ),
+        str(_C._get_linalg_preferred_backend()),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+
+
+def _graph_text(graph: torch.fx.GraphModule) -> str:
+    lines = [describe(graph.meta)]
+    for node in graph.graph.nodes:
+        call = f"{node.name} {_target_text(node)} {_argument_text(node.args)} {_argument_text(node.kwargs)}"
+        lines.append(f"{call} {describe(node.meta)}")
+    return "\n".join(lines)
+
+
+def _target_text(node: torch.fx.Node) -> str:
+    target: Any = node.target
+    if node.op in ("placeholder", "output", "call_method"):
+        return f"{node.op} {target}"
+    if node.op != "call_function":
+        raise Undescribed(node.op)
+    if isinstance(target, OpOverload | OpOverloadPacket) and str(target).startswith("aten."):
+        return str(target)
+    owner = getattr(target, "__module__", None) or "torch"
+    names = (getattr(target, "__qualname__", ""), getattr(target, "__name__", ""))  # builtins and dispatchers go by the latter
+    found = [name for name in names if _named(owner, name) == target]
+    if owner.partition(".")[0] not in _OWNERS or not found:
+        raise Undescribed(target)
+    return f"{owner}.{found[0]}"
+
+
+def _named(owner: str, name: str) -> object:
+    """What a module has under a name."""
+    try:
+        return operator.attrgetter(name)(sys.modules.get(owner))
+    except AttributeError:
+        return None
+
+
+def _argument_text(value: Any) -> str:
+    """Arguments, less those that are functions or classes."""
+    if isinstance(value, torch.fx.Node):
+        return f"%{value.name}"
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({', '.join(map(_argument_text, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_argument_text(item)}' for key, item in value.items())}}}"
+    if isinstance(value, slice):
+        return f"slice{_argument_text((value.start, value.stop, value.step))}"
+    if value is Ellipsis:
+        return "..."
+    if callable(value):
+        raise Undescribed(type(value))
+    return describe(value)
