@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import sympy
 import torch
-from loopir import Instruction, Kernel, Value
+from loopir import Instruction, Kernel, definitions
 
 
 def as_expr(arg: object) -> sympy.Expr:
@@ -16,11 +16,6 @@ def as_expr(arg: object) -> sympy.Expr:
     if not isinstance(expr, sympy.Expr):
         raise TypeError(f"not an index expression: {arg!r}")
     return expr
-
-
-def symbol_names(expr: sympy.Expr) -> list[str]:
-    """Names of the symbols in an expression."""
-    return [symbol.name for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)]
 
 
 def stride_along(expr: sympy.Expr, axis: sympy.Symbol) -> sympy.Expr | None:
@@ -42,41 +37,27 @@ def _is_linear(expr: sympy.Basic, axis: sympy.Symbol) -> bool:
     return False
 
 
-def index_expressions(instruction: Instruction) -> tuple[sympy.Expr, ...]:
-    """The index expressions among the operands, sizes of ``indirect`` included."""
-    return tuple(arg for arg in instruction.args if isinstance(arg, sympy.Expr))
-
-
-def value_names(instruction: Instruction) -> tuple[str, ...]:
-    """Names of the values read: operands and the indirect symbols inside index expressions."""
-    names = [arg.name for arg in instruction.args if isinstance(arg, Value)]
-    for expr in index_expressions(instruction):
-        names += symbol_names(expr)
-    return tuple(names)
-
-
 def stored_buffers(kernel: Kernel) -> frozenset[str]:
     """Buffers that the kernel writes."""
-    return frozenset(str(step.args[0]) for body in kernel.bodies for step in body.instructions if step.op == "store")
+    return frozenset(str(step.args[0]) for step in kernel.steps if step.op == "store")
 
 
 def only_raised(kernel: Kernel) -> frozenset[str]:
     """Bfloat16 values that only casts to float32 use."""
-    steps = [step for body in kernel.bodies for step in body.instructions]
-    other = {name for step in steps if step.op != "cast" or step.dtype is not torch.float32 for name in value_names(step)}
-    return frozenset(step.result for step in steps if step.result and step.dtype is torch.bfloat16) - other
+    other = {name for step in kernel.steps if step.op != "cast" or step.dtype is not torch.float32 for name in step.reads}
+    return frozenset(step.result for step in kernel.steps if step.result and step.dtype is torch.bfloat16) - other
 
 
 def index_source(kernel: Kernel, symbol: str) -> Instruction | None:
     """The one load that an indirect symbol's value is computed from; None when there are several, or none."""
-    known = {step.result: step for body in kernel.bodies for step in body.instructions if step.result}
+    known = definitions(kernel.steps)
     stack, found = [symbol], set()
     while stack:
         step = known.get(stack.pop())
         if step is not None and step.op == "load":
             found.add(step.result)
         elif step is not None:
-            stack += value_names(step)
+            stack += step.reads
     return known[found.pop()] if len(found) == 1 else None
 
 
@@ -90,5 +71,5 @@ def accesses(kernel: Kernel) -> Iterable[tuple[Instruction, bool]]:
     """Every load and store, with whether its body is an inner one."""
     for body in kernel.bodies:
         for step in body.instructions:
-            if step.op in ("load", "store"):
+            if step.is_access:
                 yield step, body.inner

@@ -10,13 +10,10 @@ from loopir import Instruction, Kernel, Value
 
 from inductor_cpp.access import (
     as_expr,
-    index_expressions,
     index_source,
     only_raised,
     stored_buffers,
     stride_along,
-    symbol_names,
-    value_names,
 )
 from inductor_cpp.dtypes import c_type, literal
 from inductor_cpp.elementwise import expression
@@ -73,21 +70,17 @@ class Emitter:
             return self.deepest
         if step.op == "indirect" and self.guards:  # its check must not run where the loop doesn't
             return self.deepest
-        depths = [self.bindings[name].depth for name in value_names(step) if name in self.bindings]
-        for expr in index_expressions(step):
-            depths += [
-                self.symbol_depth.get(symbol.name, UNIT) for symbol in expr.free_symbols if isinstance(symbol, sympy.Symbol)
-            ]
+        depths = [
+            self.bindings[name].depth if name in self.bindings else self.symbol_depth.get(name, UNIT) for name in step.reads
+        ]
         return max(depths, default=UNIT)
 
     def varies(self, expr: sympy.Expr) -> bool:
         """Whether an index differs between the lanes of a step."""
         if not self.lanes_open or self.plan.axis is None:
             return False
-        names = symbol_names(expr)
-        return self.plan.axis.symbol.name in names or any(
-            name in self.bindings and self.bindings[name].vector for name in names
-        )
+        names = {symbol.name for symbol in expr.free_symbols}  # type: ignore[attr-defined]
+        return self.plan.axis.symbol.name in names or any(self.bindings[name].vector for name in names & self.bindings.keys())
 
     def operand(self, arg: object) -> Binding:
         """The binding of a value operand."""
@@ -177,7 +170,7 @@ def emit_cast(e: Emitter, step: Instruction) -> None:
         assert step.result is not None
         e.bindings[step.result] = Binding(operand.raised, torch.float32, True, operand.depth)
         return
-    if operand.exact is not None and step.dtype is torch.float32 and e.only_raised.issuperset(value_names(step)):
+    if operand.exact is not None and step.dtype is torch.float32 and e.only_raised.issuperset(step.reads):
         e.define(step, f"rounded(tag<bf16>{{}}, {operand.exact})", vector=True, depth=e.depth_of(step))
         return
     emit_elementwise(e, step)

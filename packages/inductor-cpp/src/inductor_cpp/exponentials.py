@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from loopir import Instruction, Kernel, Operand, Value
+from loopir import Instruction, Kernel, Operand, Value, definitions
 
 from inductor_cpp.reuse import Keys
 
@@ -27,7 +27,7 @@ def divide_exponentials(kernel: Kernel) -> Kernel:
 
 class _Quotients:
     def __init__(self, kernel: Kernel) -> None:
-        self.known = {step.result: step for body in kernel.bodies for step in body.instructions if step.result}
+        self.known = definitions(kernel.steps)
         self.keys = Keys(kernel, kernel.vector_axis)
 
     def divided(self, step: Instruction) -> list[Instruction]:

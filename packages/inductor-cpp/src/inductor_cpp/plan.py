@@ -10,7 +10,7 @@ import sympy
 import torch
 from loopir import Body, Instruction, Kernel, Range
 
-from inductor_cpp.access import accessed_once, accesses, as_expr, stride_along, value_names
+from inductor_cpp.access import accessed_once, accesses, as_expr, stride_along
 
 HINT = 64
 STEP = 4096
@@ -112,10 +112,10 @@ def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
 
 def choose_axis(kernel: Kernel) -> Range | None:
     """The axis the scheduler named, unless an order forbids it; else, also for scans, the one with the cheapest accesses."""
-    scans = any(step.op == "scan" for step in instructions(kernel))
+    scans = any(step.op == "scan" for step in kernel.steps)
     if kernel.vector_axis is None and not scans:
         return None
-    last_only = scans or any(step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS for step in instructions(kernel))
+    last_only = scans or any(step.op == "reduce" and step.args[0] in ORDERED_REDUCTIONS for step in kernel.steps)
     candidates = {item.symbol: item for item in kernel.ranges}
     candidates |= {item.symbol: item for item in (kernel.reduction[-1:] if last_only else kernel.reduction)}
     named = candidates.get(kernel.vector_axis)  # type: ignore[arg-type]
@@ -131,11 +131,6 @@ def _axis_score(kernel: Kernel, axis: Range) -> float:
         stride = stride_along(as_expr(step.args[1]), axis.symbol)
         score += 2 if stride == 1 else 1 if stride == 0 else -2
     return score
-
-
-def instructions(kernel: Kernel) -> list[Instruction]:
-    """All instructions in order."""
-    return [step for body in kernel.bodies for step in body.instructions]
 
 
 def choose_width(kernel: Kernel, axis: Range) -> int:
@@ -160,8 +155,8 @@ def varying_along(kernel: Kernel, axis: Range) -> list[Instruction]:
     """Instructions that differ along ``axis``, but for indirect indices."""
     names: set[str] = {axis.symbol.name}
     found: list[Instruction] = []
-    for step in instructions(kernel):
-        if not names.isdisjoint(value_names(step)):
+    for step in kernel.steps:
+        if not names.isdisjoint(step.reads):
             names |= {step.result} if step.result else set()
             found += [step] if step.op != "indirect" else []
     return found
@@ -169,9 +164,8 @@ def varying_along(kernel: Kernel, axis: Range) -> list[Instruction]:
 
 def _only_compared(kernel: Kernel) -> set[str]:
     """Numbers of places that only comparisons use: lanes are compared instead (``emit``)."""
-    steps = instructions(kernel)
-    other = {name for step in steps if step.op not in COMPARISONS for name in value_names(step)}
-    return {step.result for step in steps if step.result and step.op == "index_expr"} - other
+    other = {name for step in kernel.steps if step.op not in COMPARISONS for name in step.reads}
+    return {step.result for step in kernel.steps if step.result and step.op == "index_expr"} - other
 
 
 def cost(step: Instruction) -> int:

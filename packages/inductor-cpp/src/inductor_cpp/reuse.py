@@ -14,7 +14,7 @@ import sympy
 import torch
 from loopir import Instruction, Kernel, Value
 
-from inductor_cpp.access import index_expressions, stored_buffers, value_names
+from inductor_cpp.access import stored_buffers
 from inductor_cpp.plan import Plan, Role, cost, hint_of
 
 LONGEST_ROW = 1 << 16
@@ -83,13 +83,13 @@ class Keys:
     def _add(self, step: Instruction) -> None:
         if step.result is None:
             return
-        operands = [name for name in value_names(step) if name in self.keys]
+        operands = [name for name in step.reads if name in self.keys]
         impure = step.op in IMPURE or (step.op == "load" and step.args[0] in self.stored)
         key = (step.op, tuple(map(self._key, step.args)), step.dtype)
         self.keys[step.result] = step.result if impure else self.numbers.setdefault(key, len(self.numbers))
         gathered = step.op == "load" and len(operands) > (step.args[2] is not None)
         self.cost[step.result] = (LEAST_COST if gathered else cost(step)) + sum(self.cost[name] for name in set(operands))
-        own = any(self.axis in expr.free_symbols for expr in index_expressions(step))
+        own = any(self.axis in expr.free_symbols for expr in step.expressions)
         self.varies[step.result] = step.op != "reduce" and (own or any(self.varies[name] for name in operands))
 
     def of(self, step: Instruction) -> Hashable:
@@ -123,5 +123,5 @@ def _needed(steps: tuple[Instruction, ...], keys: Keys, seen: dict[Hashable, _Kn
             needed.add(step.result)
         loadable = not effect and keys.of(step) in seen and keys.worth(step)
         if not loadable:
-            needed.update(value_names(step))
+            needed.update(step.reads)
     return needed

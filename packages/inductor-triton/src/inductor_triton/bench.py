@@ -105,7 +105,7 @@ def _ends_of_groups(kernel: Kernel | Template) -> dict[str, torch.Tensor]:
 
 def _smallest_indirect(kernel: Kernel | Template) -> int:
     """Integers below this are in range for every indirect access."""
-    steps = [step for item in kernels_of(kernel) for body in item.bodies for step in body.instructions]
+    steps = [step for item in kernels_of(kernel) for step in item.steps]
     sizes: list[Any] = [integer(step.args[1]) for step in steps if step.op == "indirect"]  # type: ignore[arg-type]
     return min((size for size in sizes if size), default=2)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import sympy
-from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value
+from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value, symbol
 
 from inductor_triton.indexing import flat_position, integer, product
 
@@ -40,7 +40,7 @@ def summed_columns(kernel: Kernel) -> tuple[str, ...]:
             if not body.inner or not whole or index.free_symbols & loops or sympy.expand(index - position) != 0:  # type: ignore[operator]
                 return ()
             found.append(buffer.name)
-    touched = [step.args[0] for body in kernel.bodies for step in body.instructions if step.op in ("load", "store")]
+    touched = [step.args[0] for step in kernel.steps if step.is_access]
     return tuple(found) if all(touched.count(name) == 1 for name in found) else ()
 
 
@@ -57,7 +57,7 @@ def by_program(kernel: Kernel, sums: tuple[str, ...], programs: int) -> ColumnSu
 
     bodies = tuple(replace(body, instructions=tuple(map(moved, body.instructions))) for body in kernel.bodies)
     rows = replace(kernel, buffers=tuple(shares.get(item.name, item) for item in kernel.buffers), bodies=bodies)
-    place, program = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("place", "program_share"))
+    place, program = map(symbol, ("place", "program_share"))
     inner: list[Instruction] = []
     outer: list[Instruction] = []
     for number, (name, share) in enumerate(shares.items()):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 import torch
-from loopir import FloorDiv, Kernel, Mod, Range, Value
+from loopir import FloorDiv, Kernel, Mod, Range, Value, definitions, symbol
 
 from inductor_triton.heuristics import next_power_of_two
 from inductor_triton.index_text import IndexPrinter
@@ -19,7 +19,7 @@ from inductor_triton.ops import NO_PRODUCTS, TRITON_DTYPES
 from inductor_triton.precision import narrow_values
 from inductor_triton.scaling import Scaling
 from inductor_triton.spec import ERRORS, INDEX, INT32_LIMIT
-from inductor_triton.tiling import Axis, Tiling, steps
+from inductor_triton.tiling import Axis, Tiling
 
 RESERVED = frozenset(
     [
@@ -84,10 +84,10 @@ class Emitter:
         self.drawn: dict[str, tuple[str, Dims]] = {}
         self.origins: dict[str, tuple[str, str]] = {}
         self.numbers: dict[tuple[int, int], str] | None = None
-        self.narrow = narrow_values(list(steps(kernel)), {name: buffer.dtype for name, buffer in self.buffers.items()})
+        self.narrow = narrow_values(kernel.steps, {name: buffer.dtype for name, buffer in self.buffers.items()})
         self.versions: dict[str, int] = {}
         self.unsynchronised: set[str] = set()
-        self.uses_errors = any(step.op == "indirect" for body in kernel.bodies for step in body.instructions)
+        self.uses_errors = any(step.op == "indirect" for step in kernel.steps)
         self.full: Dims = NOTHING
         self.unmasked: Dims = NOTHING
         self.walk: int | None = None
@@ -144,19 +144,15 @@ class Emitter:
         """Writes the definitions of the iteration symbols and masks, but those of a looped reduction."""
         for size in self.kernel.sizes:
             self.symbols[size] = Term(self.name(size.name), NOTHING, torch.int64)
-        reduction = self.tiling.reduction
-        if self.tiling.config.grid:
-            if reduction is not None and self.tiling.config.persistent:
-                self._emit_axis(reduction, "")
-            elif reduction is not None:
-                self._mark(reduction)
-            self._start_walk()
-            return
-        self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
-        if reduction is not None and self.tiling.config.persistent:
+        reduction, config = self.tiling.reduction, self.tiling.config
+        if not config.grid:
+            self._emit_program_axes([axis for axis in self.tiling.program_axes if axis.loops])
+        if reduction is not None and config.persistent:
             self._emit_axis(reduction, "")
         elif reduction is not None:
             self._mark(reduction)
+        if config.grid:
+            self._start_walk()
 
     def _start_walk(self) -> None:
         """The loop over the blocks of rows of a program; what is written to ``walk`` comes before it."""
@@ -249,7 +245,7 @@ class Emitter:
         block is left: registers are scarce there."""
         config = self.tiling.config
         width = max(next_power_of_two(left), 64 * config.num_warps)
-        if width >= axis.block or not config.grid or any(str(step.args[0]).startswith("arg") for step in steps(self.kernel)):
+        if width >= axis.block or not config.grid or any(str(step.args[0]).startswith("arg") for step in self.kernel.steps):
             return axis
         narrow = replace(axis, block=width, ends=True)
         self.tiling = replace(self.tiling, axes=tuple(narrow if item is axis else item for item in self.tiling.axes))
@@ -287,9 +283,9 @@ class Emitter:
             self.line(f"{names[0]} = {text}")
             return
         self.line(f"{flat} = {text}")
-        symbol = sympy.Symbol(flat, integer=True, nonnegative=True)
-        self.symbols[symbol] = Term(flat, dims, torch.int64)
-        self.flat_loops.append((loops, symbol))
+        position = symbol(flat)
+        self.symbols[position] = Term(flat, dims, torch.int64)
+        self.flat_loops.append((loops, position))
         inner = sympy.Integer(1)
         for number, item in reversed(list(enumerate(loops))):
             whole = integer(inner)
@@ -366,16 +362,16 @@ class Emitter:
         number than a multiple of ``each`` on."""
         flat = next((flat for loops, flat in self.flat_loops if loops == axis.loops), axis.loops[-1].symbol)
         last = axis.loops[-1]
-        symbol = flat if flat in expr.free_symbols else last.symbol
-        others = expr.free_symbols - {symbol}
+        along = flat if flat in expr.free_symbols else last.symbol
+        others = expr.free_symbols - {along}
         steps = [stride(expr, other) for other in others]  # type: ignore[arg-type]
-        ends = symbol is last.symbol and len(axis.loops) > 1 and integer(last.extent % each) != 0
-        if stride(expr, symbol) != 1 or ends or any(step is None or integer(step % each) != 0 for step in steps):
+        ends = along is last.symbol and len(axis.loops) > 1 and integer(last.extent % each) != 0
+        if stride(expr, along) != 1 or ends or any(step is None or integer(step % each) != 0 for step in steps):
             return None
         start, expand = self.origins[axis.name]
         text = f"({start}{each} * tl.arange(0, {axis.block // each}){expand}){self.index_cast}"
         place = self.define(f"{axis.name}_each", text, frozenset(axis.name), torch.int64)
-        lanes = sympy.Symbol(place.text, integer=True, nonnegative=True)
+        lanes = symbol(place.text)
         self.symbols[lanes] = place
         points: dict[sympy.Symbol, sympy.Expr] = {flat: lanes}
         inner: sympy.Expr = sympy.Integer(1)
@@ -422,9 +418,8 @@ def _blocks_text(extent: str, axis: Axis) -> str:
 def _shared_products(kernel: Kernel) -> frozenset[str]:
     """Products that are used more than once: fused into an addition, one use would see what another sees rounded, so that
     not even ``x - x`` would be 0."""
-    found = list(steps(kernel))
-    uses = Counter(arg.name for step in found for arg in step.args if isinstance(arg, Value))
-    products = {step.result for step in found if step.result is not None and step.op not in NO_PRODUCTS}
+    uses = Counter(name for step in kernel.steps for name in step.reads)
+    products = {step.result for step in kernel.steps if step.result is not None and step.op not in NO_PRODUCTS}
     return frozenset(name for name in products if uses[name] > 1)
 
 
@@ -439,4 +434,4 @@ def _symbol_bounds(kernel: Kernel) -> dict[sympy.Symbol, tuple[float, float]]:
 def _kernel_names(kernel: Kernel) -> list[str]:
     names = [buffer.name for buffer in kernel.buffers] + [size.name for size in kernel.sizes]
     names += [item.symbol.name for item in (*kernel.ranges, *kernel.reduction)]
-    return names + [step.result for body in kernel.bodies for step in body.instructions if step.result is not None]
+    return names + list(definitions(kernel.steps))

@@ -9,13 +9,12 @@ from math import ceil, floor, log2
 
 import sympy
 import torch
-from loopir import Instruction, Value
+from loopir import Instruction, Value, definitions
 
 from inductor_triton import ops
 from inductor_triton.emitter import NOTHING, Dims, Emitter, Term
 from inductor_triton.indexing import bounds, indices, integer
 from inductor_triton.spec import ERRORS, INT32_LIMIT
-from inductor_triton.tiling import steps
 
 PER_BLOCK = {"uniform": 4, "uniform16": 8}
 """Random numbers of a Philox block."""
@@ -128,7 +127,7 @@ def _counted(emitter: Emitter, step: Instruction) -> tuple[sympy.Expr, int, set[
     """An index that only counts random numbers, without the number of the first; that number; what draws them."""
     expr, value = step.args[0], Value(str(step.result))
     assert isinstance(expr, sympy.Expr)
-    readers = {other.op for other in steps(emitter.kernel) if value in other.args}
+    readers = {other.op for other in emitter.kernel.steps if value in other.args}
     if emitter.numbers is None or not readers or not readers <= PER_BLOCK.keys():
         return None
     offset, rest = expr.as_coeff_Add()
@@ -230,7 +229,7 @@ def _erf(emitter: Emitter, step: Instruction) -> Term:
     """Nothing where only ``1 + erf(x)`` is wanted."""
     term = emitter.operand(step.args[0])
     emitter.arguments_of_erf[str(step.result)] = term
-    readers = [other for other in steps(emitter.kernel) if Value(str(step.result)) in other.args]
+    readers = [other for other in emitter.kernel.steps if Value(str(step.result)) in other.args]
     if readers and all(_adds_one(emitter, other) for other in readers):
         return Term("", term.dims, torch.float32)
     return _elementwise(emitter, step)
@@ -249,7 +248,7 @@ def _add(emitter: Emitter, step: Instruction) -> Term:
 def _adds_one(emitter: Emitter, step: Instruction) -> bool:
     """Whether an addition may be one with the ``erf`` that it adds 1 to."""
     adds = step.op == "add" and step.dtype is torch.float32
-    constants = (other for other in steps(emitter.kernel) if other.op == "constant" and Value(str(other.result)) in step.args)
+    constants = (other for other in emitter.kernel.steps if other.op == "constant" and Value(str(other.result)) in step.args)
     return (
         adds
         and any(other.args[0] == 1 for other in constants)
@@ -259,7 +258,7 @@ def _adds_one(emitter: Emitter, step: Instruction) -> bool:
 
 def _only_multiplied(emitter: Emitter, step: Instruction) -> bool:
     result = Value(str(step.result))
-    return all(other.op == "mul" for other in steps(emitter.kernel) if result in other.args)
+    return all(other.op == "mul" for other in emitter.kernel.steps if result in other.args)
 
 
 def _gelu(emitter: Emitter, step: Instruction) -> Term:
@@ -272,7 +271,7 @@ def _gelu(emitter: Emitter, step: Instruction) -> Term:
 
 def _exp(emitter: Emitter, step: Instruction) -> Term:
     """exp(a - log b) as exp(a) / b where b is a sum of such exp(a) and 16 bits are kept."""
-    known = {str(other.result): other for other in steps(emitter.kernel)}
+    known = definitions(emitter.kernel.steps)
     difference = known.get(str(step.args[0]))
     if step.result in emitter.narrow and difference is not None and _from_maximum(emitter, difference):
         return emitter.define(str(step.result), *_power(emitter, difference), torch.float32)

@@ -11,7 +11,21 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
-from loopir import Body, BuildError, FloorDiv, Instruction, Kernel, KernelBuffer, KernelSource, Range, Template, Value, View
+from loopir import (
+    Body,
+    BuildError,
+    FloorDiv,
+    Instruction,
+    Kernel,
+    KernelBuffer,
+    KernelSource,
+    Range,
+    Template,
+    View,
+    definitions,
+    steps_of,
+    symbol,
+)
 
 from inductor_triton import ops
 from inductor_triton.codegen import assemble, generate_source
@@ -20,7 +34,7 @@ from inductor_triton.groups import Groups, extent_of_tiles
 from inductor_triton.heuristics import Config
 from inductor_triton.indexing import flat_position, integer, product
 from inductor_triton.instructions import emit_instruction
-from inductor_triton.parts import PARTIALS, flat, placed, sum_of_parts
+from inductor_triton.parts import PARTIALS, placed, sum_of_parts
 from inductor_triton.precision import fused_gelu
 from inductor_triton.product import EIGHTHS, HALVES, Product, dtype_of, product_of
 from inductor_triton.reductions import persistent_reduction
@@ -118,7 +132,7 @@ class _Source:
         self.whole.taken |= dict.fromkeys(LOCALS, 0)
         self.whole.names = {k: self.whole.fresh(v) if v in LOCALS else v for k, v in self.whole.names.items()}
         stages = [stage for _, stage in self.template.prologues] + [self.template.epilogue]
-        steps = [step for stage in stages for body in stage.kernel.bodies for step in body.instructions]
+        steps = [step for stage in stages for step in stage.kernel.steps]
         self.whole.uses_errors = any(step.op == "indirect" for step in steps)
         for size in self.template.sizes:
             self.whole.symbols[size] = Term(self.whole.name(size.name), frozenset(), torch.int64)  # type: ignore[attr-defined]
@@ -253,7 +267,7 @@ class _Source:
         bodies, _ = placed(self.template.epilogue, self.template, "")
         place = flat_position(kernel.ranges)
         buffers = {buffer.name: buffer for buffer in self.template.buffers}
-        for step in flat(bodies):
+        for step in steps_of(bodies):
             if step.op != "store" or step.args[3] is not None or sympy.expand(step.args[1] - place) != 0:  # type: ignore[operator]
                 continue
             result = str(step.args[0])
@@ -305,7 +319,7 @@ class _Source:
         bodies, result = placed(self.template.epilogue, self.template, f"e{suffix}_")
         dtypes = {buffer.name: buffer.dtype for buffer in self.template.buffers}
         bodies = [replace(body, instructions=tuple(fused_gelu(list(body.instructions), dtypes))) for body in bodies]
-        steps = flat(bodies)
+        steps = steps_of(bodies)
         emitter = self._stage(kernel, bodies, dims, width)
         self._bind(emitter, (*kernel.ranges, *kernel.reduction), dims)
         value = self._with_bias(accumulator, emitter, width)
@@ -369,7 +383,7 @@ class _Source:
         bodies, result = placed(stage, self.template, f"{'a' if K in dims else 'b'}_")
         emitter = self._stage(stage.kernel, bodies, dims, None)
         self._bind(emitter, stage.kernel.ranges, dims)
-        for step in flat(bodies):
+        for step in steps_of(bodies):
             if step.op == "store" and step.args[0] == result:
                 term = emitter.operand(step.args[2])
                 text = term.text if term.dims == frozenset(dims) else emitter.expanded(term.text, term.dims, frozenset(dims))
@@ -439,7 +453,7 @@ class _Source:
         emitter = Emitter(own_kernel, self._tiling(dims, width))
         emitter.taken, emitter.lines, emitter.indent = whole.taken, whole.lines, whole.indent
         emitter.index_type, emitter.uses_errors = whole.index_type, whole.uses_errors
-        own = {str(step.result) for step in flat(bodies) if step.result is not None}
+        own = definitions(steps_of(bodies))
         emitter.names = dict(whole.names) | {name: whole.fresh(name) for name in sorted(own)}
         emitter.full = frozenset(dims)
         emitter.symbols |= whole.symbols
@@ -474,12 +488,12 @@ class _Source:
         blocks = {M: config.y, N: columns, R: columns, K: config.r, J: config.r}
         axes = []
         for position, dim in enumerate(dims):
-            loop = Range(sympy.Symbol(dim, integer=True, nonnegative=True), extents[dim])
+            loop = Range(symbol(dim), extents[dim])
             axes.append(Axis(dim, (loop,), blocks[dim], position, 2, beyond=self._masked(dim)))
         return Tiling(tuple(axes), (), self.config)
 
 
 def _reads_wide(step: Instruction, products: set[str]) -> bool:
     """Whether an instruction takes the product in float32, so that it need not be rounded first."""
-    reads = any(isinstance(arg, Value) and arg.name in products for arg in step.args)
+    reads = not products.isdisjoint(step.reads)
     return not reads or (step.op == "cast" and step.dtype is torch.float32)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from loopir import Body, Instruction, Value
+from loopir import Body, Instruction, Value, definitions
 
 from inductor_triton.online import meaning
 
@@ -38,7 +38,7 @@ def squares_of(bodies: Sequence[Body], place: int) -> Squares:
     second = rest[-1] if len(rest) == 2 and not rest[0].inner else None
     if not bodies[place].inner or second is None or not second.inner:
         return ()
-    inside = {str(step.result): step for step in second.instructions if step.result is not None}
+    inside = definitions(second.instructions)
     sums: dict[tuple[object, object], str] = {
         (step.dtype, meaning(step.args[1], _defined(bodies[place]))): str(step.result)
         for step in bodies[place].instructions
@@ -79,7 +79,7 @@ def _square(
     needed = {operand.name}
     for other in reversed(body.instructions):
         if str(other.result) in needed:
-            needed |= {str(arg) for arg in other.args if isinstance(arg, Value)}
+            needed.update(other.reads)
     before = tuple(other for other in body.instructions if str(other.result) in needed)
     return Square(step, before, operand, centre, total)
 
@@ -93,10 +93,10 @@ def of_chunk(squares: Squares, length: int) -> list[tuple[bool, tuple[Instructio
     for square in squares:
         name, dtype = str(square.step.result), square.step.dtype
         outer += _mean(name, Value(square.total), length, dtype)
-        inner |= {str(step.result): step for step in square.before}
+        inner |= definitions(square.before)
         distance = Instruction(f"{name}_distance", "sub", (square.operand, Value(f"{name}_mean")), dtype)
         power = Instruction(f"{name}_power", "mul", (Value(f"{name}_distance"),) * 2, dtype)
-        inner |= {str(step.result): step for step in (distance, power)}
+        inner |= definitions((distance, power))
         inner[name] = replace(square.step, args=("sum", Value(f"{name}_power")))
     return [(False, tuple(outer)), (True, tuple(inner.values()))]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from loopir import Body, Instruction, Value
+from loopir import Body, Instruction, Value, definitions, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def evictions(parts: Sequence[Body | OnlinePair], number: int) -> dict[str, str]
 
 
 def _writes(bodies: Sequence[Body]) -> set[object]:
-    return {step.args[0] for body in bodies for step in body.instructions if step.op == "store"}
+    return {step.args[0] for step in steps_of(bodies) if step.op == "store"}
 
 
 def _reads(part: Body | OnlinePair | None) -> set[object]:
@@ -59,12 +59,12 @@ def online_pair(first: Body, second: Body) -> OnlinePair | None:
     maximum, total = _only_reduction(first, "max"), _only_reduction(second, "sum")
     if maximum is None or total is None or total.dtype is not torch.float32 or maximum.dtype is not torch.float32:
         return None
-    inside = {str(step.result): step for step in second.instructions}
+    inside = definitions(second.instructions)
     exponential = inside.get(str(total.args[1]))
     difference = inside.get(str(exponential.args[0])) if exponential is not None and exponential.op == "exp" else None
     if difference is None or difference.op != "sub" or str(difference.args[1]) != maximum.result:
         return None
-    before = {str(step.result): step for step in first.instructions}
+    before = definitions(first.instructions)
     if meaning(difference.args[0], inside) != meaning(maximum.args[1], before):
         return None
     return OnlinePair(tuple(step for step in first.instructions if step is not maximum), maximum, total)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import sympy
 import torch
-from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Stage, Template, Value
+from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Stage, Template, Value, definitions, steps_of, symbol
 
 from inductor_triton.product import Product
 
@@ -18,9 +17,9 @@ def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, par
     """The kernel after the product: the sum of its parts, what addmm adds, rounded as in memory, and the epilogue."""
     stage = template.epilogue
     bodies, result = placed(stage, template, "e_")
-    steps = flat(bodies)
+    steps = steps_of(bodies)
     rows, columns = (item.symbol for item in stage.kernel.ranges[-2:])
-    part = sympy.Symbol("part", integer=True, nonnegative=True)
+    part = symbol("part")
     place = sympy.expand((part * found.m + rows) * found.n + columns)
     inner = (
         Instruction("p_load", "load", (PARTIALS, place, None, None), torch.float32),
@@ -36,7 +35,7 @@ def sum_of_parts(template: Template, found: Product, partials: KernelBuffer, par
         return replace(step, args=tuple(args))
 
     body = (*outer, rounded, *(used(step) for step in steps if str(step.result) not in loads))
-    touched = {step.args[0] for step in body if step.op in ("load", "store")}
+    touched = {step.args[0] for step in body if step.is_access}
     buffers = (*(buffer for buffer in template.buffers if buffer.name in touched), partials)
     reduction = (Range(part, sympy.Integer(parts)),)
     bodies = (Body(True, inner), Body(False, body))
@@ -68,27 +67,19 @@ def _scaled_and_biased(found: Product, template: Template, point: tuple[sympy.Sy
     return tuple(steps)
 
 
-def flat(bodies: Iterable[Body]) -> list[Instruction]:
-    """The instructions of all bodies."""
-    return [step for body in bodies for step in body.instructions]
-
-
 def placed(stage: Stage, template: Template, prefix: str) -> tuple[list[Body], str]:
     """The stage's bodies over the template's buffers, with names of their own, and the name of what is no memory."""
     others, hidden = iter(stage.arguments), f"{prefix}result"
     buffers = {b.name: hidden if b.name == stage.buffer else template.buffers[next(others)].name for b in stage.kernel.buffers}
-    renamed = {str(step.result): f"{prefix}{step.result}" for step in flat(stage.kernel.bodies) if step.result is not None}
-    symbols = {
-        sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True)
-        for old, new in renamed.items()
-    }
+    renamed = {name: f"{prefix}{name}" for name in definitions(stage.kernel.steps)}
+    symbols = {symbol(old): symbol(new) for old, new in renamed.items()}
 
     def moved(position: int, step: Instruction, arg: object) -> object:
         if isinstance(arg, Value):
             return Value(renamed[arg.name])
         if isinstance(arg, sympy.Expr):
             return arg.xreplace(symbols)
-        return buffers[str(arg)] if position == 0 and step.op in ("load", "store") else arg
+        return buffers[str(arg)] if position == 0 and step.is_access else arg
 
     def own(step: Instruction) -> Instruction:
         args = tuple(moved(position, step, arg) for position, arg in enumerate(step.args))

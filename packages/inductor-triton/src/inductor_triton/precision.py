@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from loopir import Body, Instruction, Kernel, Value
+from loopir import Body, Instruction, Kernel, Value, definitions
 
 INVERSE_SQRT2 = 0.7071067811865476
 GELU = "gelu"
@@ -25,7 +25,7 @@ def narrow_values(steps: Sequence[Instruction], dtypes: Dtypes) -> frozenset[str
             continue
         stores_narrow = step.op == "store" and is_narrow(dtypes.get(str(step.args[0]), torch.float16))
         if step.op == "indirect" or (step.op == "store" and not stores_narrow) or step.result in wide:
-            wide |= {arg.name for arg in step.args if isinstance(arg, Value)}
+            wide.update(step.reads)
     return frozenset(step.result for step in steps if step.result is not None) - wide
 
 
@@ -36,11 +36,11 @@ def is_narrow(dtype: torch.dtype) -> bool:
 
 def with_gelu(kernel: Kernel) -> Kernel:
     """``kernel`` with its narrow gelus as one operation each."""
-    steps = [step for body in kernel.bodies for step in body.instructions]
+    steps = kernel.steps
     fused = fused_gelu(steps, {buffer.name: buffer.dtype for buffer in kernel.buffers})
     if fused is steps:
         return kernel
-    kept = {str(step.result): step for step in fused if step.result is not None}
+    kept = definitions(fused)
     bodies = []
     for body in kernel.bodies:
         found = (step if step.result is None else kept.get(step.result) for step in body.instructions)
@@ -50,7 +50,7 @@ def with_gelu(kernel: Kernel) -> Kernel:
 
 def fused_gelu(steps: list[Instruction], dtypes: Dtypes) -> list[Instruction]:
     """``steps`` with narrow gelus as one operation each, without what only they used; ``steps`` itself where there are none."""
-    known = {step.result: step for step in steps if step.result is not None}
+    known = definitions(steps)
     found = {str(step.result): x for step in steps if (x := _argument_of_gelu(step, known)) is not None}
     narrow = narrow_values(steps, dtypes) if found else frozenset()
     found = {name: x for name, x in found.items() if name in narrow}
@@ -58,11 +58,11 @@ def fused_gelu(steps: list[Instruction], dtypes: Dtypes) -> list[Instruction]:
         return steps
     steps = [replace(step, op=GELU, args=(found[str(step.result)],)) if str(step.result) in found else step for step in steps]
     parts = {"mul", "add", "erf", "constant"}
-    uses = Counter(arg.name for step in steps for arg in step.args if isinstance(arg, Value))
+    uses = Counter(name for step in steps for name in step.reads)
     kept: list[Instruction] = []
     for step in reversed(steps):
         if step.op in parts and step.result is not None and not uses[step.result]:
-            uses.subtract(arg.name for arg in step.args if isinstance(arg, Value))
+            uses.subtract(step.reads)
         else:
             kept.append(step)
     return _with_factors(kept[::-1])
@@ -70,8 +70,8 @@ def fused_gelu(steps: list[Instruction], dtypes: Dtypes) -> list[Instruction]:
 
 def _with_factors(steps: list[Instruction]) -> list[Instruction]:
     """``steps`` with gelus that are only multiplied by a positive constant, as dropout does, as one operation with it."""
-    known = {step.result: step for step in steps if step.result is not None}
-    uses = Counter(arg.name for step in steps for arg in step.args if isinstance(arg, Value))
+    known = definitions(steps)
+    uses = Counter(name for step in steps for name in step.reads)
     found: dict[str, Instruction] = {}
     gone: set[str] = set()
     for step in steps:

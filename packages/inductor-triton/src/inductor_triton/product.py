@@ -84,7 +84,7 @@ def product_of(template: Template) -> Product | None:
 def _fits_tile(template: Template, found: Product) -> bool:
     """Whether loops after the product reduce no row that is longer than a tile."""
     kernel, length = template.epilogue.kernel, integer(found.n)
-    kinds = {str(step.args[0]) for body in kernel.bodies for step in body.instructions if step.op == "reduce"}
+    kinds = {str(step.args[0]) for step in kernel.steps if step.op == "reduce"}
     if not kernel.reduction:
         return True
     return length is not None and length <= WIDEST_ROW and found.ragged != "n" and kinds <= REDUCED
@@ -181,7 +181,7 @@ def sizes_of(template: Template, product: Product) -> tuple[int, int, int, int]:
 def unprofitable(template: Template, product: Product) -> str:
     """Why cuBLAS and pointwise kernels are likely to be as fast; empty where one launch is faster by a clear margin."""
     _, m, n, k = sizes_of(template, product)
-    stores = sum(step.op == "store" for body in template.epilogue.kernel.bodies for step in body.instructions)
+    stores = sum(step.op == "store" for step in template.epilogue.kernel.steps)
     if product.dtype is torch.float32:
         return "products of float32 gain where they are measured to"
     if template.op is GROUPED or (template.op is SCALED and not product.rough):
@@ -305,4 +305,4 @@ def has_descriptors(template: Template, product: Product) -> bool:
             return False
     if product.ragged and int(product.k) * product.dtype.itemsize % ROW_BYTES:
         return False
-    return not any(step.op == "indirect" for body in template.epilogue.kernel.bodies for step in body.instructions)
+    return not any(step.op == "indirect" for step in template.epilogue.kernel.steps)

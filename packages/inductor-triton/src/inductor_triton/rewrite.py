@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import sympy
 import torch
-from loopir import Body, Instruction, Kernel, Value
+from loopir import Body, Instruction, Kernel, Value, definitions, steps_of
 
 from inductor_triton.indexing import integer
 
@@ -31,7 +30,7 @@ def simplified(kernel: Kernel) -> Kernel:
 
 def _round_branches(body: Body) -> Body:
     """Casts of a selection between two values of the row, as selections between the cast values: once per row."""
-    known = {step.result: step for step in body.instructions if step.result is not None}
+    known = definitions(body.instructions)
     fixed = {name for name, step in known.items() if step.op == "constant"}
     steps: list[Instruction] = []
     for step in body.instructions:
@@ -50,8 +49,8 @@ def _pick_one_hot(kernel: Kernel, outer: Body, inner: Body) -> tuple[Body, Body]
     """Moves the sums of one-hot rows of ``inner`` to ``outer``, where what they pick and the place are known."""
     if len(kernel.reduction) != 1 or integer(kernel.reduction[0].extent) is None:
         return outer, inner
-    inside = {step.result: step for step in inner.instructions if step.result is not None}
-    outside = {step.result: step for step in outer.instructions if step.result is not None}
+    inside = definitions(inner.instructions)
+    outside = definitions(outer.instructions)
     moved: list[Instruction] = []
     kept: list[Instruction] = []
     for step in inner.instructions:
@@ -117,15 +116,13 @@ def _used(steps: list[Instruction]) -> tuple[Instruction, ...]:
     for step in reversed(steps):
         if step.op in ("store", "indirect", "reduce", "scan") or step.result in used:
             kept.append(step)
-            used |= {arg.name for arg in step.args if isinstance(arg, Value)}
-            used |= {symbol.name for arg in step.args if isinstance(arg, sympy.Expr) for symbol in arg.free_symbols}  # type: ignore[attr-defined]
+            used.update(step.reads)
     return tuple(reversed(kept))
 
 
 def _without_rows(kernel: Kernel) -> Kernel:
     """A kernel that reduces nothing and stores in inner bodies only, as pointwise over all its loops."""
-    steps = [step for body in kernel.bodies for step in body.instructions]
-    outside = [step for body in kernel.bodies if not body.inner for step in body.instructions]
+    steps, outside = kernel.steps, steps_of(body for body in kernel.bodies if not body.inner)
     if not kernel.reduction or any(step.op in ("reduce", "scan") for step in steps) or len(outside) > MOST_REPEATED:
         return kernel
     if any(step.op in ("store", "indirect") for step in outside):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from loopir import Instruction, Kernel, Value
+from loopir import Instruction, Kernel, Value, definitions
 
 from inductor_triton.heuristics import MULTIPROCESSORS, Config
 from inductor_triton.indexing import integer, product
@@ -29,8 +29,8 @@ class Scaling:
 
 def scaling_of(kernel: Kernel) -> Scaling | None:
     """What ``kernel`` multiplies, where it does nothing else."""
-    steps = [step for body in kernel.bodies for step in body.instructions]
-    known = {step.result: step for step in steps if step.result is not None}
+    steps = kernel.steps
+    known = definitions(steps)
     stores = [step for step in steps if step.op == "store"]
     others = {step.op for step in steps} - {"load", "cast", "mul", "store"}
     if kernel.reduction or len(stores) != 1 or others or stores[0].args[3] is not None:

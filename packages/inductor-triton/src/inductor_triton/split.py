@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import sympy
-from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value
+from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value, definitions, steps_of, symbol
 
 from inductor_triton.heuristics import MULTIPROCESSORS, TILE_ROWS
-from inductor_triton.indexing import INDEXED, flat_position, index_of, integer, merge_loops
+from inductor_triton.indexing import INDEXED, flat_position, integer, merge_loops
 from inductor_triton.moments import Squares, of_chunk, of_chunks, squares_of
-from inductor_triton.tiling import choose_tiling, describe, steps
+from inductor_triton.tiling import choose_tiling, describe
 
 PROGRAMS, MOST_PROGRAMS = 4 * MULTIPROCESSORS, 32 * MULTIPROCESSORS
 SMALLEST_SHARE = 128 * 1024
@@ -58,8 +58,8 @@ def split_reduction(kernel: Kernel) -> Split | None:
 
 def _splittable(kernel: Kernel) -> bool:
     static = not kernel.sizes and all(integer(item.extent) is not None for item in (*kernel.ranges, *kernel.reduction))
-    combined = all(step.args[0] in COMBINED for step in steps(kernel) if step.op == "reduce")
-    scans = any(step.op == "scan" for step in steps(kernel))
+    combined = all(step.args[0] in COMBINED for step in kernel.steps if step.op == "reduce")
+    scans = any(step.op == "scan" for step in kernel.steps)
     return bool(kernel.reduction) and static and combined and not scans and _reads_what_is_done(kernel)
 
 
@@ -116,7 +116,7 @@ def _tiles(reduction: tuple[Range, ...], most: int) -> Chunks | None:
 
 def _cut(item: Range, count: int, replaced: dict[sympy.Symbol, sympy.Expr]) -> tuple[Range, Range]:
     """``item`` as a loop over ``count`` chunks and one within a chunk."""
-    chunk = Range(sympy.Symbol(f"{item.symbol.name}_chunk", integer=True, nonnegative=True), sympy.Integer(count))
+    chunk = Range(symbol(f"{item.symbol.name}_chunk"), sympy.Integer(count))
     length = int(item.extent) // count
     replaced[item.symbol] = chunk.symbol * length + item.symbol
     return chunk, replace(item, extent=sympy.Integer(length))
@@ -163,7 +163,7 @@ class _Splitter:
     def _outside(self, stores: tuple[Instruction, ...], bodies: list[Body]) -> None:
         """Stores before the first reduction: with what follows that, or a kernel of their own."""
         written = {step.args[0] for step in stores if step.op == "store"}
-        touched = {step.args[0] for step in bodies[0].instructions if step.op in ("load", "store")} if bodies else set()
+        touched = {step.args[0] for step in bodies[0].instructions if step.is_access} if bodies else set()
         if len(bodies) > 1 and not bodies[1].inner and not written & touched and _reduces(bodies[0]):
             bodies[1] = Body(False, (*stores, *bodies[1].instructions))
         else:
@@ -174,13 +174,13 @@ class _Splitter:
         ranges, total = self.kernel.ranges, prod(int(item.extent) for item in self.kernel.ranges)
         length, count = (prod(int(item.extent) for item in loops) for loops in (self.rest, self.chunks))
         inside = tuple(self._within_chunk(step) for step in body.instructions)
-        chunk = Range(sympy.Symbol("chunk", integer=True, nonnegative=True), sympy.Integer(count))
+        chunk = Range(symbol("chunk"), sympy.Integer(count))
         found = [_reduces(body), [square.step for square in squares]]
         partial = {str(step.result): self._buffer(step, total * count) for step in (*found[0], *found[1])}
         place = flat_position((*self.chunks, *ranges))
         stores = tuple(_store(partial[str(step.result)], place, step) for step in (*found[0], *found[1]))
         middle = [Body(inner, tuple(map(self._within_chunk, steps))) for inner, steps in of_chunk(squares, length)]
-        before = self._closure((*inside, *(step for part in middle for step in part.instructions)))
+        before = self._closure((*inside, *steps_of(middle)))
         first = [Body(False, before), Body(True, inside), *middle, Body(False, stores)]
         self._add((*self.chunks, *ranges), self.rest, first)
 
@@ -210,7 +210,7 @@ class _Splitter:
         return self.kernel.vector_axis is not None and self.kernel.vector_axis == self.kernel.ranges[-1].symbol
 
     def _remember(self, instructions: tuple[Instruction, ...]) -> None:
-        self.known |= {str(step.result): step for step in instructions if step.result is not None}
+        self.known |= definitions(instructions)
 
     def _with_closure(self, instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
         return (*self._closure(instructions), *instructions)
@@ -219,7 +219,7 @@ class _Splitter:
         """What defines the values from earlier parts that ``instructions`` use."""
         done = {str(step.result) for step in instructions} | (defined or set())
         found: list[Instruction] = []
-        pending = [(name, False) for step in reversed(instructions) for name in reversed(_uses(step))]
+        pending = [(name, False) for step in reversed(instructions) for name in reversed(step.reads)]
         while pending:
             name, ready = pending.pop()
             if name in done or (name not in self.known and name not in self.saved):
@@ -234,7 +234,7 @@ class _Splitter:
                 found.append(step)
                 continue
             pending.append((name, True))
-            pending += [(use, False) for use in _uses(step)]
+            pending += [(use, False) for use in step.reads]
         return tuple(found)
 
     def _reload(self, name: str) -> Instruction:
@@ -258,10 +258,11 @@ class _Splitter:
     def _add(self, ranges: tuple[Range, ...], reduction: tuple[Range, ...], bodies: list[Body]) -> None:
         bodies = [body for body in bodies if body.instructions]
         touched: dict[str, str] = {}
-        for step in (step for body in bodies for step in body.instructions if step.op in ("load", "store")):
-            touched[str(step.args[0])] = step.op
+        for step in steps_of(bodies):
+            if step.is_access:
+                touched[str(step.args[0])] = step.op
         roles = {"load": "in", "store": "out"}
-        read = {str(step.args[0]) for body in bodies for step in body.instructions if step.op == "load"}
+        read = {str(step.args[0]) for step in steps_of(bodies) if step.op == "load"}
         given = [
             replace(item, role="in") if item.role == "out" and item.name in read else item
             for item in self.kernel.buffers
@@ -294,10 +295,3 @@ def _place(chunk: Range, ranges: tuple[Range, ...]) -> sympy.Expr:
 
 def _store(buffer: str, place: sympy.Expr, step: Instruction) -> Instruction:
     return Instruction(None, "store", (buffer, place, Value(str(step.result)), None), None)
-
-
-def _uses(step: Instruction) -> list[str]:
-    """Names of the values that an instruction reads, indirect indices included."""
-    names = [arg.name for arg in step.args if isinstance(arg, Value)]
-    expr = index_of(step)
-    return names + ([] if expr is None else sorted(symbol.name for symbol in expr.free_symbols))  # type: ignore[attr-defined]

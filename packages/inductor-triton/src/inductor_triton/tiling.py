@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -94,12 +93,6 @@ def choose_tiling(kernel: Kernel, config: Config | None = None) -> Tiling:
     return Tiling((Axis("y", (rows,), config.y, 0, 2), Axis("x", (columns,), config.x, 1, 2)), batch, config)
 
 
-def steps(kernel: Kernel) -> Iterator[Instruction]:
-    """All instructions in order."""
-    for body in kernel.bodies:
-        yield from body.instructions
-
-
 def transposed_loop(kernel: Kernel) -> Range | None:
     """The loop that the scheduler wants tiled together with the last one; None where a flat block does."""
     rows = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
@@ -114,7 +107,7 @@ def _store_order(kernel: Kernel) -> tuple[Range, ...]:
     short = next((item for item in kernel.ranges[:-1] if item.symbol == kernel.tile_axis), None)
     if short is None:
         return kernel.ranges
-    stores = [index_of(step) or sympy.Integer(0) for step in steps(kernel) if step.op == "store"]
+    stores = [index_of(step) or sympy.Integer(0) for step in kernel.steps if step.op == "store"]
     if not all(stride(index, short.symbol) == 1 for index in stores):
         return kernel.ranges
     return (*(item for item in kernel.ranges if item is not short), short)
@@ -139,16 +132,16 @@ def describe(kernel: Kernel) -> Workload:
         points=points,
         reduction=prod(hint(kernel, item.extent) for item in kernel.reduction),
         itemsize=max(sizes, default=4),
-        operations=sum(map(weight, steps(kernel))),
+        operations=sum(map(weight, kernel.steps)),
         inner_contiguous=contiguous,
         static=all(integer(item.extent) is not None for item in kernel.reduction),
         passes=_passes(kernel),
-        long_arithmetic=any(step.op in LONG for step in steps(kernel)),
-        adds=any(step.op == "store" and step.args[3] == "add" for step in steps(kernel)),
-        scans=any(step.op == "scan" for step in steps(kernel)),
-        gathers=any(step.op == "indirect" for step in steps(kernel)),
+        long_arithmetic=any(step.op in LONG for step in kernel.steps),
+        adds=any(step.op == "store" and step.args[3] == "add" for step in kernel.steps),
+        scans=any(step.op == "scan" for step in kernel.steps),
+        gathers=any(step.op == "indirect" for step in kernel.steps),
         row_bytes=_kept_bytes(kernel),
-        draws=any(step.op in ("uniform", "uniform16") for step in steps(kernel)),
+        draws=any(step.op in ("uniform", "uniform16") for step in kernel.steps),
     )
 
 
@@ -159,7 +152,7 @@ def weight(step: Instruction) -> int:
 
 def _moved(kernel: Kernel, points: int) -> set[str]:
     """The buffers that make up the traffic: those accessed along the reduction, or about as large as there are points."""
-    moves = [step for step in steps(kernel) if step.op in ("load", "store")]
+    moves = [step for step in kernel.steps if step.is_access]
     along = {item.symbol for item in kernel.reduction}
     rows = {str(step.args[0]) for step in moves if (index_of(step) or sympy.Integer(0)).free_symbols & along}
     sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) for buffer in kernel.buffers}
@@ -175,7 +168,7 @@ def narrowest(kernel: Kernel) -> int:
 def _bytes_along(kernel: Kernel, loop: Range) -> int:
     """Bytes of the buffers that are accessed contiguously along ``loop``."""
     sizes = {buffer.name: hint(kernel, sympy.sympify(buffer.numel)) * buffer.dtype.itemsize for buffer in kernel.buffers}
-    moves = [step for step in steps(kernel) if step.op in ("load", "store")]
+    moves = [step for step in kernel.steps if step.is_access]
     found = {step.args[0] for step in moves if stride(index_of(step) or sympy.Integer(0), loop.symbol) == 1}
     return sum(sizes[str(name)] for name in found)
 
@@ -196,13 +189,13 @@ def held_blocks(kernel: Kernel, tiling: Tiling) -> int:
 def _kept_bytes(kernel: Kernel) -> int:
     """Bytes of a row that one pass after the other reads and none writes, by whole 16 bytes from aligned places; else 0."""
     extent = integer(kernel.reduction[0].extent) if len(kernel.reduction) == 1 else None
-    others = any(step.op in ("scan", "indirect") or (step.op == "store" and step.args[3] == "add") for step in steps(kernel))
+    others = any(step.op in ("scan", "indirect") or (step.op == "store" and step.args[3] == "add") for step in kernel.steps)
     if extent is None or others or kernel.sizes or _passes(kernel) < 2:
         return 0
     row, sizes = kernel.reduction[0].symbol, {buffer.name: buffer.dtype.itemsize for buffer in kernel.buffers}
-    stored = {step.args[0] for step in steps(kernel) if step.op == "store"}
+    stored = {step.args[0] for step in kernel.steps if step.op == "store"}
     found: dict[str, int] = {}
-    for step in steps(kernel):
+    for step in kernel.steps:
         index = index_of(step) if step.op == "load" else None
         if index is None or row not in index.free_symbols:
             continue

@@ -31,7 +31,7 @@ from loopir.errors import (
 from loopir.evaluate import evaluate_kernel
 from loopir.expr import FloorDiv, Mod, format_expr, parse_expr, symbol
 from loopir.host import HostProgram, build_host, generate
-from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Operand, Range, Value
+from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Operand, Range, Value, definitions, steps_of
 from loopir.lowering import LoweringTable, lower
 from loopir.node import LoweredGraph, Symbolic, View
 from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
@@ -53,7 +53,7 @@ __all__ = [
     "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Place", "PointwiseStep",
     "Program", "Range", "Recall", "Recorder", "Reproducible", "Run", "RunCall", "ScheduleError", "Stage", "StoreError",
     "Symbolic", "Template", "TensorInput", "Value", "VerificationError", "View", "build_host", "check_kernel",
-    "check_program", "compile_graph", "evaluate_kernel", "evaluate_template", "format_any", "format_expr",
+    "check_program", "compile_graph", "definitions", "evaluate_kernel", "evaluate_template", "format_any", "format_expr",
     "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of", "lay_out_images",
-    "lower", "parse_expr", "parse_kernel", "parse_kernels", "replay", "rewrite_patterns", "schedule", "symbol",
+    "lower", "parse_expr", "parse_kernel", "parse_kernels", "replay", "rewrite_patterns", "schedule", "steps_of", "symbol",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import sympy
 import torch
 
+from loopir.expr import symbol
 from loopir.kernel import Instruction, Number, Value
 from loopir.ops import OPS, DtypeRule
 from loopir.peephole import known_cast, known_result
@@ -162,7 +163,7 @@ class Recorder(OpsHandler[Value]):
 
     def indirect(self, value: Value, size: sympy.Expr) -> sympy.Symbol:
         name = self.emit("indirect", (value, sympy.sympify(size)), torch.int64).name
-        return sympy.Symbol(name, integer=True, nonnegative=True)
+        return symbol(name)
 
     def constant(self, number: Number, dtype: torch.dtype) -> Value:
         return self.emit("constant", (_canonical(number, dtype),), dtype)
@@ -252,7 +253,7 @@ def _replay_step(step: Instruction, ops: OpsHandler[T], symbols: dict, values: d
         return
     assert name is not None
     if op == "indirect":
-        symbols[sympy.Symbol(name, integer=True, nonnegative=True)] = ops.indirect(*args)  # type: ignore[arg-type]
+        symbols[symbol(name)] = ops.indirect(*args)  # type: ignore[arg-type]
     elif op == "load":
         values[name] = ops.load(args[0], args[1], step.dtype, args[2], args[3])  # type: ignore[arg-type]
     elif op in ("index_expr", "constant"):

@@ -133,9 +133,7 @@ class _Evaluation:
         self, kernel: Kernel, tensors: Sequence[torch.Tensor], sizes: Sequence[int], rounding: Rounding | None
     ) -> None:
         self.kernel, self.rounding = kernel, rounding
-        self.factors = {
-            step.result: tuple(map(str, step.args)) for body in kernel.bodies for step in body.instructions if step.op == "mul"
-        }
+        self.factors = {step.result: tuple(map(str, step.args)) for step in kernel.steps if step.op == "mul"}
         self.sizes: dict[str, torch.Tensor | int] = {s.name: int(v) for s, v in zip(kernel.sizes, sizes, strict=True)}
         self.buffers = {}
         for buffer, tensor in zip(kernel.buffers, tensors, strict=True):

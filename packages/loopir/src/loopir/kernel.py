@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -44,6 +45,22 @@ class Instruction:
     op: str
     args: tuple[Operand, ...]
     dtype: torch.dtype | None
+
+    @property
+    def is_access(self) -> bool:
+        """Whether it touches memory, at ``args[0]``."""
+        return self.op in ("load", "store")
+
+    @property
+    def expressions(self) -> tuple[sympy.Expr, ...]:
+        """The indices and sizes among the operands."""
+        return tuple(arg for arg in self.args if isinstance(arg, sympy.Expr))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the operands that are values and of the symbols in expressions, of which the indirect ones are values."""
+        names = (arg.name for arg in self.args if isinstance(arg, Value))
+        return (*names, *sorted(symbol.name for expr in self.expressions for symbol in expr.free_symbols))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +108,18 @@ class Kernel:
     hints: tuple[tuple[sympy.Symbol, int], ...] = ()
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     tile_axis: sympy.Symbol | None = None
+
+    @property
+    def steps(self) -> list[Instruction]:
+        """The instructions of all bodies, in order."""
+        return steps_of(self.bodies)
+
+
+def steps_of(bodies: Iterable[Body]) -> list[Instruction]:
+    """The instructions of ``bodies``, in order."""
+    return [step for body in bodies for step in body.instructions]
+
+
+def definitions(steps: Iterable[Instruction]) -> dict[str, Instruction]:
+    """The instruction that computes each value."""
+    return {step.result: step for step in steps if step.result is not None}

@@ -245,7 +245,7 @@ def check_accesses(kernel: Kernel) -> None:
         if grid is None:
             continue
         for step in body.instructions:
-            if step.op in ("load", "store"):
+            if step.is_access:
                 _check_access(kernel, step, grid, spans, sizes)
     _check_hazards(kernel)
 

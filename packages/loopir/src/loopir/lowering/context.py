@@ -177,18 +177,17 @@ class LoweringContext:
         wanted = stride if stride is not None else tensor.layout
         if wanted is None or not self.is_dense(tensor.shape, wanted):
             wanted = contiguous_strides(tensor.shape)
-        buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, wanted)
-        result = self.whole(buffer)
-        self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
-        return result
+        return self._fill(tensor, wanted)
 
     def copy(self, tensor: Strided, stride: Shape | None = None) -> Strided:
         """New memory with the elements of ``tensor``, contiguous unless ``stride`` is given; an extern call for dtypes that
         loops don't have."""
         wanted = stride if stride is not None and self.is_dense(tensor.shape, stride) else contiguous_strides(tensor.shape)
-        if tensor.dtype not in LOOP_DTYPES:
-            return self.restride(tensor, wanted)
-        buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, wanted)
+        return self._fill(tensor, wanted) if tensor.dtype in LOOP_DTYPES else self.restride(tensor, wanted)
+
+    def _fill(self, tensor: Tensor, stride: Shape) -> Strided:
+        """New memory with the elements of ``tensor``, by a loop."""
+        buffer = self.new_buffer(tensor.dtype, tensor.device, tensor.shape, stride)
         result = self.whole(buffer)
         self.add_pointwise(buffer, tensor.shape, tensor.load, result.position)
         return result

@@ -41,13 +41,7 @@ class SimplifyingRecorder(Recorder):
 
 def index_exprs(instructions: Sequence[Instruction]) -> list[sympy.Expr]:
     """Every index expression of a program."""
-    return [
-        arg
-        for step in instructions
-        if step.op in ("load", "store", "index_expr")
-        for arg in step.args
-        if isinstance(arg, sympy.Expr)
-    ]
+    return [expr for step in instructions if step.op != "indirect" for expr in step.expressions]
 
 
 def find_split(exprs: Sequence[sympy.Expr], loops: Sequence[Range]) -> tuple[Range, sympy.Expr] | None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import sympy
 
 from loopir.body import replay
-from loopir.expr import substitute
-from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value
+from loopir.expr import substitute, symbol
+from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Range, Value, steps_of
 from loopir.lowering.elementwise import COSTLY
 from loopir.lowering.record import SimplifyingRecorder
 from loopir.node import Buffer, LoweredGraph
@@ -46,7 +46,7 @@ def build_kernel(
     ranges, outer_map = (ordered, {}) if keep_loops else collapse(ordered, accesses, "x")
     reduction, inner_map = (reduced, {}) if keep_loops else collapse(reduced, accesses, "r")
     if group.reduction and not reduction:
-        reduction = [Range(sympy.Symbol("r0", integer=True, nonnegative=True), sympy.Integer(1))]
+        reduction = [Range(symbol("r0"), sympy.Integer(1))]
     recorder = _record(members, {**outer_map, **inner_map}, ranges, reduction, graph, external)
     bodies = _bodies(recorder.slots)
     bodies = _drop_unused(bodies, external)
@@ -128,10 +128,10 @@ def _bodies(slots: dict[int, list[Instruction]]) -> list[Body]:
 
 def _drop_unused(bodies: Sequence[Body], external: set[str]) -> list[Body]:
     """Without stores that nobody reads and without pure operations that nobody uses; neighbouring outer bodies joined."""
-    loaded = {str(step.args[0]) for body in bodies for step in body.instructions if step.op == "load"}
+    loaded = {str(step.args[0]) for step in steps_of(bodies) if step.op == "load"}
     while True:
         live = _live_bodies(bodies, external | loaded)
-        still = {str(step.args[0]) for body in live for step in body.instructions if step.op == "load"}
+        still = {str(step.args[0]) for step in steps_of(live) if step.op == "load"}
         if still == loaded:
             return _joined(live)
         loaded = still
@@ -149,11 +149,7 @@ def _live_bodies(bodies: Sequence[Body], wanted: set[str]) -> list[Body]:
             elif step.result not in used:
                 continue
             kept.append(step)
-            for arg in step.args:
-                if isinstance(arg, Value):
-                    used.add(arg.name)
-                elif isinstance(arg, sympy.Expr):
-                    used |= {s.name for s in arg.free_symbols}  # type: ignore[attr-defined]
+            used.update(step.reads)
         if kept:
             result.append(Body(body.inner, tuple(reversed(kept))))
     return result[::-1]
@@ -176,11 +172,11 @@ class _Names:
         self.buffers: dict[str, str] = {}
         self.roles: dict[str, str] = {}
         self.values: dict[str, str] = {}
-        steps = [step for body in bodies for step in body.instructions]
+        steps = steps_of(bodies)
         stores = {str(step.args[0]) for step in steps if step.op == "store"}
         counts = {"in": 0, "out": 0, "inout": 0}
         for step in steps:
-            if step.op not in ("load", "store") or step.args[0] in self.buffers:
+            if not step.is_access or step.args[0] in self.buffers:
                 continue
             name = str(step.args[0])
             role = "inout" if name in scattered else "out" if name in stores else "in"
@@ -193,11 +189,7 @@ class _Names:
                 prefix = "i" if step.op == "indirect" else "v"
                 self.values[step.result] = f"{prefix}{number[prefix]}"
                 number[prefix] += 1
-        self.indirect = {
-            sympy.Symbol(old, integer=True, nonnegative=True): sympy.Symbol(new, integer=True, nonnegative=True)
-            for old, new in self.values.items()
-            if new.startswith("i")
-        }
+        self.indirect = {symbol(old): symbol(new) for old, new in self.values.items() if new.startswith("i")}
 
     def renamed(self, step: Instruction) -> Instruction:
         """The instruction with canonical names."""
@@ -207,7 +199,7 @@ class _Names:
             else substitute(arg, self.indirect)
             if isinstance(arg, sympy.Expr)
             else self.buffers[arg]
-            if position == 0 and isinstance(arg, str) and step.op in ("load", "store")
+            if position == 0 and isinstance(arg, str) and step.is_access
             else arg
             for position, arg in enumerate(step.args)
         )
@@ -254,9 +246,9 @@ def _sizes(
     bodies: Sequence[Body], ranges: Sequence[Range], reduction: Sequence[Range], buffers: Sequence[KernelBuffer]
 ) -> tuple[sympy.Symbol, ...]:
     exprs = [item.extent for item in (*ranges, *reduction)] + [buffer.numel for buffer in buffers]
-    exprs += [arg for body in bodies for step in body.instructions for arg in step.args if isinstance(arg, sympy.Expr)]
+    exprs += [expr for step in steps_of(bodies) for expr in step.expressions]
     loops = {item.symbol for item in (*ranges, *reduction)}
-    indirect = {step.result for body in bodies for step in body.instructions if step.op == "indirect"}
+    indirect = {step.result for step in steps_of(bodies) if step.op == "indirect"}
     found = {s for expr in exprs for s in expr.free_symbols} - loops
     sizes = [s for s in found if s.name not in indirect]  # type: ignore[attr-defined]
     return tuple(sorted(sizes, key=lambda s: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", s.name)]))  # type: ignore[attr-defined]

@@ -208,7 +208,7 @@ def sizes_of(node: LoopNode | ExternNode, buffers: Mapping[str, Buffer]) -> set[
         made = buffers[node.buffer]
         exprs = [*made.shape, *made.stride, node.store_index, *(access.index for access in node.reads)]
         exprs += [item.extent for item in (*node.ranges, *node.reduction)]
-        exprs += [arg for step in (*node.program, *node.epilogue) for arg in step.args if isinstance(arg, sympy.Expr)]
+        exprs += [expr for step in (*node.program, *node.epilogue) for expr in step.expressions]
         return set().union(*(symbols_of(expr) for expr in exprs))
     found: set[sympy.Symbol] = set()
     todo: list[object] = [node.args, dict(node.kwargs)]

@@ -104,17 +104,16 @@ def _is_in_place(kernel: Kernel | Template, buffers: Sequence[str], source: str,
         kernel, buffers = kernel.epilogue.kernel, inside
     names = {declared.name: buffer for declared, buffer in zip(kernel.buffers, buffers, strict=True)}
     indices, stored = set(), False
-    for body in kernel.bodies:
-        for step in body.instructions:
-            name = names.get(str(step.args[0])) if step.op in ("load", "store") else None
-            if name not in (source, target):
-                continue
-            if (step.op == "store") != (name == target) or (step.op == "load" and (stored or step.args[2] is not None)):
-                return False
-            if step.op == "store" and step.args[3] is not None:
-                return False
-            stored |= step.op == "store"
-            indices.add(step.args[1])
+    for step in kernel.steps:
+        name = names.get(str(step.args[0])) if step.is_access else None
+        if name not in (source, target):
+            continue
+        if (step.op == "store") != (name == target) or (step.op == "load" and (stored or step.args[2] is not None)):
+            return False
+        if step.op == "store" and step.args[3] is not None:
+            return False
+        stored |= step.op == "store"
+        indices.add(step.args[1])
     return len(indices) == 1
 
 
