@@ -1,7 +1,7 @@
 """Runs benchmarks next to torch.compile in this process and prints a table.
 
 usage: python benchmarks/run.py [SUITE...=overhead compile_time] [--save]
-suites: autograd, capture, lowering, overhead, compile_time, steady
+suites: autograd, capture, primops, lowering, overhead, compile_time, steady
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).parents[1])  # not this folder: its modules are named like packages
 
-from benchmarks import autograd, capture, compile_time, lowering, overhead, steady
+from benchmarks import autograd, capture, compile_time, lowering, overhead, primops, steady
 from benchmarks.measure import environment
 
 SUITES = {
     "autograd": autograd.CASES,
     "capture": capture.CASES,
+    "primops": primops.CASES,
     "lowering": lowering.CASES,
     "overhead": overhead.CASES,
     "compile_time": compile_time.CASES,
