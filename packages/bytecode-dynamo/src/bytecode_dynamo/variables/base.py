@@ -51,13 +51,13 @@ class VariableTracker:
 
     def as_proxy(self, ctx: Context) -> Any:
         """The value as an argument of a graph node."""
-        try:
-            return self.as_constant(ctx)
-        except NotConstant:
-            raise GraphBreak("BD002", f"{self.describe()} can't be an argument of a torch call") from None
+        return self._known_argument(ctx)
 
     def as_fake(self, ctx: Context) -> Any:
         """The value to evaluate torch calls with."""
+        return self._known_argument(ctx)
+
+    def _known_argument(self, ctx: Context) -> Any:
         try:
             return self.as_constant(ctx)
         except NotConstant:

@@ -145,10 +145,9 @@ class TensorVariable(VariableTracker):
         rule = TENSOR_ATTRIBUTES.get(name)
         if rule is not None:
             return rule(ctx, self)
-        if isinstance(found, (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)):
-            return TensorMethodVariable(self, name)
-        if isinstance(getattr(self.cls, name, None), types.MethodDescriptorType):
-            return TensorMethodVariable(self, name)
+        methods = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
+        if isinstance(found, methods) or isinstance(getattr(self.cls, name, None), types.MethodDescriptorType):
+            return ctx.bound_rule(self, name)
         if found is ABSENT:
             if ctx.require_class_attribute(self.cls, "__getattr__") is not ABSENT:
                 raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}: the class has got a __getattr__")
@@ -272,24 +271,6 @@ class TensorVariable(VariableTracker):
             gen.load_graph_value(self.node)
         else:
             gen.build_tensor(key, self.node, None if plain else self.cls)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorMethodVariable(VariableTracker):
-    """A bound method of a tensor."""
-
-    base: TensorVariable
-    name: str
-
-    def python_type(self) -> type:
-        return types.BuiltinMethodType
-
-    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        return self.base.call_method(ctx, self.name, args, kwargs)
-
-    def reconstruct(self, gen: Codegen) -> None:
-        gen(self.base)
-        gen.emitter.load_attr(self.name)
 
 
 def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
