@@ -9,21 +9,19 @@ import sympy
 import torch
 from loopir import Body, Kernel, Range, format_kernel
 
-from inductor_cpp import collective
 from inductor_cpp.access import accessed_once, as_expr
 from inductor_cpp.columns import write_columns
 from inductor_cpp.dtypes import c_type
-from inductor_cpp.emit import RULES, Emitter, sums_of
+from inductor_cpp.emitter import Emitter
 from inductor_cpp.exponentials import divide_exponentials
 from inductor_cpp.heap import LARGEST_BLOCK
-from inductor_cpp.names import identifier
+from inductor_cpp.instructions import emit_instruction, emit_kept
+from inductor_cpp.names import identifier, sums_of
 from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, hint_of, make_plan, next_row, row_length
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
 from inductor_cpp.scope import Block
 from inductor_cpp.tiles import Tiles
-
-RULES.update(collective.RULES)
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -152,7 +150,7 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
             _write_inner(emitter, body, asked)
         else:
             for step in body.instructions:
-                emitter.emit(step)
+                emit_instruction(emitter, step)
     if plan.role is Role.POINTS:
         emitter.levels[1].add("return 0;")
     for buffer in plan.sums:
@@ -257,7 +255,7 @@ def _write_inner(emitter: Emitter, body: Body, asked: Iterable[tuple[str, sympy.
     for buffer, place in asked:
         loops[-1].add(f"ask_for_lanes<W>({identifier(buffer)} + {print_index(place)});")
     for step in body.instructions:
-        emitter.emit_kept(step)
+        emit_kept(emitter, step)
     nest = _close_loops(emitter, loops)
     outer_levels[-1].add(nest)
     for line in emitter.epilogue:

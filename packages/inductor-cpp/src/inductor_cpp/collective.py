@@ -9,9 +9,9 @@ import torch
 from loopir import Instruction
 
 from inductor_cpp.dtypes import c_type
-from inductor_cpp.emit import Emitter
+from inductor_cpp.emitter import Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import Role
+from inductor_cpp.plan import Role, row_position
 from inductor_cpp.printer import print_index
 from inductor_cpp.scope import Binding
 
@@ -31,7 +31,7 @@ def emit_reduce(e: Emitter, step: Instruction) -> None:
     width = "W" if vector else "1"
     text = e.as_vector(value) if vector else value.text
     if kind in PLACES:
-        position = _position(e)
+        position = f"i64({print_index(row_position(e.kernel.reduction))})"
         place = f"iota<W>({position}, 1)" if row else f"splat<W>({position})" if vector else position
         accumulator, count = f"{name}_place", e.count if row else "full{}"
         outside.add(f"extreme_place<{PLACES[kind]}, {c_type(value.dtype)}, {width}> {accumulator};")
@@ -80,14 +80,6 @@ def _most_additions(e: Emitter) -> float:
     return int(count) / lanes if count.is_Integer else math.inf
 
 
-def _position(e: Emitter) -> str:
-    """The row-major position of lane 0 over `reduction`."""
-    position: sympy.Expr = sympy.Integer(0)
-    for item in e.kernel.reduction:
-        position = position * item.extent + item.symbol
-    return f"i64({print_index(sympy.expand(position))})"
-
-
 def emit_scan(e: Emitter, step: Instruction) -> None:
     """An inclusive prefix along the single reduction range."""
     kind, value = COMBINERS[str(step.args[0])], e.operand(step.args[1])
@@ -99,6 +91,3 @@ def emit_scan(e: Emitter, step: Instruction) -> None:
     owner = "prefix_over_lanes" if row else "prefix_over_rows"
     outside.add(f"{owner}<{kind}, {element}, {'W' if vector else '1'}> {name}_scan;")
     e.define(step, f"{name}_scan.next({text}{f', {e.count}' if row else ''})", vector=vector, depth=e.deepest)
-
-
-RULES = {"reduce": emit_reduce, "scan": emit_scan}

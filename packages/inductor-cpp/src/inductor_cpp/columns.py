@@ -9,7 +9,8 @@ from loopir import Body, Kernel
 
 from inductor_cpp.collective import COMBINERS
 from inductor_cpp.dtypes import c_type
-from inductor_cpp.emit import Emitter
+from inductor_cpp.emitter import Emitter
+from inductor_cpp.instructions import emit_instruction
 from inductor_cpp.names import identifier
 from inductor_cpp.plan import COLUMNS, Plan
 from inductor_cpp.printer import print_index
@@ -69,4 +70,4 @@ def _state(result: str | None) -> str:
 def _emit(emitter: Emitter, bodies: tuple[Body, ...]) -> None:
     for body in bodies:
         for step in body.instructions:
-            emitter.emit(step)
+            emit_instruction(emitter, step)

@@ -38,7 +38,7 @@ EXPRESSIONS: dict[str, Rule] = {
     "cast": lambda args, dtype: f"cast<{c_type(dtype)}>({args[0]})",
     "bitcast": lambda args, dtype: f"bitcast<{c_type(dtype)}>({args[0]})",
 }  # fmt: skip
-"""Operation name to text of (operands' text, result dtype). Memory, indexing and collective operations are in ``emit``."""
+"""Operation name to text of (operands' text, result dtype). ``memory``, ``collective`` and ``instructions`` have the others."""
 
 
 def expression(op: str, args: list[str], dtype: torch.dtype | None) -> str:

@@ -14,25 +14,7 @@ _KEYWORDS = (
     "signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void "
     "volatile wchar_t while xor xor_eq"
 )
-LOCAL = frozenset(
-    [
-        "first",
-        "last",
-        "unit",
-        "rest",
-        "shared",
-        "block",
-        "share",
-        "row_block",
-        "W",
-        "STEP",
-        "begin",
-        "end",
-        "top",
-        "bottom",
-        "main",
-    ]
-)
+_LOCAL = "first last unit rest shared block share row_block W STEP begin end top bottom main"
 
 
 @cache
@@ -45,10 +27,17 @@ def runtime_text() -> str:
 @cache
 def reserved_names() -> frozenset[str]:
     """Identifiers that a kernel's own names must not hide."""
-    return frozenset(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", runtime_text()))) | frozenset(_KEYWORDS.split()) | LOCAL
+    return frozenset(re.findall(r"[A-Za-z_]\w*", re.sub(r'"[^"]*"', "", runtime_text()))) | frozenset(
+        f"{_KEYWORDS} {_LOCAL}".split()
+    )
 
 
 def identifier(name: str) -> str:
     """``name``, changed when it would hide something; distinct names stay distinct (kernels' names have no trailing ``_``)."""
     clean = re.sub(r"\W", "_", name)
     return f"{clean}_" if clean in reserved_names() else clean
+
+
+def sums_of(buffer: str) -> str:
+    """The name of what a thread's rows add to ``buffer``."""
+    return f"{identifier(buffer)}_sums"

@@ -163,7 +163,7 @@ def varying_along(kernel: Kernel, axis: Range) -> list[Instruction]:
 
 
 def _only_compared(kernel: Kernel) -> set[str]:
-    """Numbers of places that only comparisons use: lanes are compared instead (``emit``)."""
+    """Numbers of places that only comparisons use: lanes are compared instead (``instructions``)."""
     other = {name for step in kernel.steps if step.op not in COMPARISONS for name in step.reads}
     return {step.result for step in kernel.steps if step.result and step.op == "index_expr"} - other
 

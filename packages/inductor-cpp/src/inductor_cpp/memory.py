@@ -1,0 +1,152 @@
+"""Loads, stores and checked indices: scalar, contiguous, with a step, through tiles, or lane by lane."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sympy
+import torch
+from loopir import Instruction
+
+from inductor_cpp.access import as_expr, index_source
+from inductor_cpp.dtypes import c_type, literal
+from inductor_cpp.emitter import Emitter
+from inductor_cpp.names import identifier, sums_of
+from inductor_cpp.plan import Role, hint_of
+from inductor_cpp.printer import print_index
+from inductor_cpp.scope import Binding
+
+STREAMED = 2 << 20
+LOADS = {None: None, 0: "splat", 1: "load", 2: "load_even"}
+
+
+def emit_load(e: Emitter, step: Instruction) -> None:
+    """Scalar, contiguous, masked or gathered."""
+    buffer, index, mask_arg, other = step.args
+    expr, depth = as_expr(index), e.depth_of(step)
+    mask = e.operand(mask_arg) if mask_arg is not None else None
+    pointer, kind = identifier(str(buffer)), c_type(step.dtype)
+    filler = literal(other if other is not None else 0, step.dtype)  # type: ignore[arg-type]
+    vector_mask = mask is not None and mask.vector
+    if not e.varies(expr) and not vector_mask:
+        condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
+        text = f"{pointer}[{e.index(expr)}]"
+        e.define(step, f"{condition} ? {text} : {filler}" if condition else text, vector=False, depth=depth)
+        return
+    tile = e.tiles.load(step, set(e.bindings)) if e.tiles is not None else None
+    if tile is not None:
+        _define_loaded(e, step, tile, depth)
+        return
+    lane = f"[&](i64 k) LAMBDA -> {kind} {{ return {pointer}[{e.index(expr, 'k')}]; }}"
+    fill = f"splat<W>({filler})"
+    load, address = LOADS[_narrow_stride(e, expr, step.dtype)], f"{pointer} + {e.index(expr)}"
+    if vector_mask:
+        assert mask is not None
+        rest = f"{e.count}, {mask.text}, {fill}"
+        text = f"{load}_if<W>({address}, {rest})" if load else f"gather_if<W, {kind}>({rest}, {lane})"
+    else:
+        text = f"{load}<W>({address}, {e.count})" if load else f"gather<W, {kind}>({e.count}, {lane})"
+        condition = " && ".join(filter(None, [mask.text if mask else "", e.guards.get(depth, "")]))
+        if load == "load" and not condition:
+            _ask_ahead(e, expr, pointer)
+            if e.tiles is not None:
+                e.tiles.ask_for(str(buffer), expr, set(e.bindings))
+            _define_loaded(e, step, address, depth)
+            return
+        text = f"{condition} ? {text} : {fill}" if condition else text
+    e.define(step, text, vector=True, depth=depth)
+
+
+def _define_loaded(e: Emitter, step: Instruction, address: str, depth: int) -> None:
+    """Consecutive elements; bfloat16 ones also as float32, which costs less than what follows a load of its own."""
+    e.define(step, f"load<W>({address}, {e.count})", vector=True, depth=depth)
+    if step.dtype is not torch.bfloat16:
+        return
+    assert step.result is not None
+    binding = e.bindings[step.result]
+    e.levels[depth].add(f"const auto raised_{binding.text} = load_raised<W>({address}, {e.count});")
+    e.bindings[step.result] = replace(binding, raised=f"raised_{binding.text}")
+
+
+def _ask_ahead(e: Emitter, expr: sympy.Expr, pointer: str) -> None:
+    """Has the row fetched that an index asks for some steps of the reduction later, where indices are read from memory."""
+    bound = [s for s in expr.free_symbols if s.name in e.bindings]  # type: ignore[attr-defined]
+    if e.plan.role is not Role.POINTS or not e.inner or len(bound) != 1 or e.bindings[bound[0].name].vector:  # type: ignore[attr-defined]
+        return
+    symbol = e.plan.inner[-1].symbol
+    source = index_source(e.kernel, bound[0].name)  # type: ignore[attr-defined]
+    if source is None or symbol not in as_expr(source.args[1]).free_symbols:
+        return
+    numel = next(item.numel for item in e.kernel.buffers if item.name == source.args[0])
+    later = print_index(as_expr(source.args[1]), {symbol: f"({identifier(symbol.name)} + AHEAD)"})
+    place = f"i64({identifier(str(source.args[0]))}[index_min({later}, {print_index(as_expr(numel))} - 1)])"
+    e.levels[e.deepest].add(f"ask_for_lanes<W>({pointer} + {print_index(expr, {bound[0]: place})});")  # type: ignore[dict-item]
+
+
+def _narrow_stride(e: Emitter, expr: sympy.Expr, dtype: torch.dtype | None) -> int | None:
+    """The step between lanes if there are instructions for it: 0 (masked), 1, or 2 with elements of at most four bytes."""
+    stride = e.stride(expr)
+    if stride is None or not stride.is_Integer or not 0 <= stride <= 2:
+        return None
+    return None if stride == 2 and dtype is not None and dtype.itemsize > 4 else int(stride)
+
+
+def emit_store(e: Emitter, step: Instruction) -> None:
+    """Contiguous, every second element, lane by lane, or added."""
+    buffer, index, value_arg, mode = step.args
+    expr, value = as_expr(index), e.operand(value_arg)
+    pointer, target = identifier(str(buffer)), e.levels[e.deepest]
+    dtype = next(item.dtype for item in e.kernel.buffers if item.name == buffer)
+    kind = c_type(dtype)
+    if not e.lanes_open:
+        place = f"{pointer}[{e.index(expr)}]"
+        target.add(f"add_to({place}, {value.text}, shared);" if mode == "add" else f"{place} = {value.text};")
+        return
+    text, address = e.as_vector(value), f"{pointer} + {e.index(expr)}"
+    if buffer in e.plan.sums:
+        target.add(f"{sums_of(str(buffer))}.merge<W>({e.index(expr)}, {text}, {e.count});")
+        return
+    tile = e.tiles.store(str(buffer), expr, dtype, set(e.bindings)) if e.tiles is not None and mode is None else None
+    if tile is not None:
+        target.add(f"store<W, {kind}>({tile}, {text}, {e.count});")
+        return
+    lane = f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
+    stride = _narrow_stride(e, expr, dtype)
+    if stride == 1:
+        if e.tiles is not None:
+            e.tiles.ask_for(str(buffer), expr, set(e.bindings))
+        elif mode is None and _streams(e, str(buffer)):
+            target.add(f"ask_for_lanes<W, 1>({address} + WRITTEN_AHEAD / sizeof({kind}));")
+        if value.exact is not None and mode is None:
+            target.add(f"store_rounded<W>({address}, {value.exact}, {e.count});")
+            return
+        extra = ", shared" if mode == "add" else ""
+        target.add(f"{'add_lanes' if mode == 'add' else 'store'}<W, {kind}>({address}, {text}, {e.count}{extra});")
+    elif stride == 2 and mode is None:
+        target.add(f"store_even<W, {kind}>({address}, {text}, {e.count});")
+    elif mode == "add":
+        target.add(f"scatter_add<W, {kind}>({e.count}, {text}, shared, {lane});")
+    else:
+        target.add(f"scatter<W, {kind}>({e.count}, {text}, {lane});")
+
+
+def _streams(e: Emitter, buffer: str) -> bool:
+    """Whether lines of ``buffer`` lie far away before they are written: a store waits for its line, for which the processor
+    looks ahead less than for one that is read."""
+    item = next(item for item in e.kernel.buffers if item.name == buffer)
+    return not e.kernel.reduction and hint_of(e.kernel, as_expr(item.numel)) * item.dtype.itemsize >= STREAMED
+
+
+def emit_indirect(e: Emitter, step: Instruction) -> None:
+    """Checks the value and binds its index symbol."""
+    value, size = e.operand(step.args[0]), e.index(step.args[1])
+    assert step.result is not None
+    name, depth = identifier(step.result), e.depth_of(step)
+    block = e.levels[depth]
+    block.add(f"const {'auto' if value.vector else 'i64'} {name} = cast<i64>({value.text});")
+    if value.vector:
+        block.add(f"if (outside<W>({name}, {size}, {e.count})) return INDEX_OUT_OF_RANGE;")
+        block.add(f"const lane_array<i64, W> {name}_at({name});")
+    else:
+        block.add(f"if (outside({name}, {size})) return INDEX_OUT_OF_RANGE;")
+    e.bindings[step.result] = Binding(name, torch.int64, value.vector, depth, None, f"{name}_at" if value.vector else None)
