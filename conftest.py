@@ -1,8 +1,9 @@
-"""Shared test configuration: the golden fixture and the Hypothesis profiles."""
+"""Shared test configuration: golden files, examples of READMEs, and the Hypothesis profiles."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,20 @@ def golden(request: pytest.FixtureRequest):
         assert text == path.read_text()
 
     return check
+
+
+@pytest.fixture
+def run_readme(request: pytest.FixtureRequest, tmp_path: Path):
+    """Runs the examples of the nearest README above the test, one after the other with the same names."""
+
+    def run() -> None:
+        text = next(path for folder in request.path.parents if (path := folder / "README.md").exists()).read_text()
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        assert blocks
+        names = {"__name__": "example"}
+        for number, block in enumerate(blocks):
+            path = tmp_path / f"example{number}.py"
+            path.write_text(block)
+            exec(compile(block, str(path), "exec"), names)
+
+    return run

@@ -1,12 +1,5 @@
-"""The README's example runs."""
-
-import re
-from pathlib import Path
+"""The README's examples run."""
 
 
-def test_example_runs() -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+def test_examples_run(run_readme):
+    run_readme()

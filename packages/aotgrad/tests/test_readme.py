@@ -1,14 +1,7 @@
-"""The README's example runs."""
-
-from __future__ import annotations
-
-import re
-from pathlib import Path
+"""The README's examples run."""
 
 
-def test_readme_example_runs(capsys):
-    text = (Path(__file__).parent.parent / "README.md").read_text()
-    for example in re.findall(r"```python\n(.*?)```", text, re.S):
-        exec(compile(example, "README.md", "exec"), {})
+def test_examples_run(run_readme, capsys):
+    run_readme()
     shown = capsys.readouterr().out
     assert "aten.mm" in shown and "patterns silu: 1 matches" in shown and "silu.default(x0)  # by silu" in shown

@@ -1,16 +1,9 @@
-"""The example of the README runs."""
-
-from __future__ import annotations
-
-import re
-from pathlib import Path
+"""The README's example runs."""
 
 import pytest
 
 
-def test_example(tmp_path, monkeypatch):
+def test_example_runs(run_readme, tmp_path, monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path))
-    text = (Path(__file__).parent.parent / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(example, "README.md", "exec"), {})
+    monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path / "cache"))
+    run_readme()
