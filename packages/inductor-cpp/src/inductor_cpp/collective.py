@@ -6,12 +6,12 @@ import math
 
 import sympy
 import torch
-from loopir import Instruction
+from loopir import Instruction, flat_position
 
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.emitter import Emitter
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import Role, row_position
+from inductor_cpp.plan import Role
 from inductor_cpp.printer import print_index
 from inductor_cpp.scope import Binding
 
@@ -31,7 +31,7 @@ def emit_reduce(e: Emitter, step: Instruction) -> None:
     width = "W" if vector else "1"
     text = e.as_vector(value) if vector else value.text
     if kind in PLACES:
-        position = f"i64({print_index(row_position(e.kernel.reduction))})"
+        position = f"i64({print_index(flat_position(e.kernel.reduction))})"
         place = f"iota<W>({position}, 1)" if row else f"splat<W>({position})" if vector else position
         accumulator, count = f"{name}_place", e.count if row else "full{}"
         outside.add(f"extreme_place<{PLACES[kind]}, {c_type(value.dtype)}, {width}> {accumulator};")

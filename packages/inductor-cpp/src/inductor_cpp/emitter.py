@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import sympy
-from loopir import Instruction, Kernel, Value
+from loopir import Instruction, Kernel, Value, flat_position
 
 from inductor_cpp.access import as_expr, only_raised, stored_buffers, stride_along
 from inductor_cpp.dtypes import c_type
 from inductor_cpp.names import identifier
-from inductor_cpp.plan import Plan, Role, row_position
+from inductor_cpp.plan import Plan, Role
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import Kept
 from inductor_cpp.scope import Binding, Block
@@ -118,4 +118,4 @@ class Emitter:
 
     def row_position(self) -> str:
         """The place of lane 0 in a scratch row."""
-        return print_index(row_position(self.plan.inner))
+        return print_index(flat_position(self.plan.inner))

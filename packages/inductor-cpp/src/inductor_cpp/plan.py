@@ -8,7 +8,7 @@ from enum import Enum
 
 import sympy
 import torch
-from loopir import Body, Instruction, Kernel, Range
+from loopir import Body, Instruction, Kernel, Range, example_value, flat_position
 
 from inductor_cpp.access import accessed_once, accesses, as_expr, stride_along
 
@@ -90,14 +90,6 @@ def make_plan(kernel: Kernel) -> Plan:
     return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, total_work(kernel), tiled, columns)
 
 
-def row_position(inner: tuple[Range, ...]) -> sympy.Expr:
-    """The place in a row that is laid out as the loops ``inner`` run."""
-    position: sympy.Expr = sympy.Integer(0)
-    for item in inner:
-        position = position * item.extent + item.symbol
-    return sympy.expand(position)
-
-
 def row_length(plan: Plan) -> sympy.Expr:
     """The elements of a row."""
     return math.prod((item.extent for item in plan.inner), start=sympy.Integer(1))
@@ -105,9 +97,7 @@ def row_length(plan: Plan) -> sympy.Expr:
 
 def hint_of(kernel: Kernel, expr: sympy.Expr) -> int:
     """An example value of a size expression."""
-    hints = dict(kernel.hints)
-    value = sympy.sympify(expr)
-    return int(value.subs({symbol: hints.get(symbol, HINT) for symbol in value.free_symbols}))  # type: ignore[call-overload]
+    return example_value(expr, dict(kernel.hints), HINT)
 
 
 def choose_axis(kernel: Kernel) -> Range | None:
@@ -184,7 +174,7 @@ def total_work(kernel: Kernel) -> sympy.Expr:
 
 def _row_sums(kernel: Kernel, inner: tuple[Range, ...]) -> tuple[str, ...]:
     """Float32 buffers that the kernel adds to, once, at the position in the row."""
-    place, once = row_position(inner), accessed_once(kernel)
+    place, once = flat_position(inner), accessed_once(kernel)
     plain = {item.name for item in kernel.buffers if item.dtype is torch.float32 and item.name in once}
     return tuple(
         str(step.args[0])

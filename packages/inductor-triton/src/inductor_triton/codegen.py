@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import sympy
-from loopir import Kernel, KernelBuffer, KernelSource
+from loopir import Kernel, KernelBuffer, KernelSource, product
 
 from inductor_triton import ops
 from inductor_triton.columns import by_program, summed_columns
 from inductor_triton.emitter import Emitter
 from inductor_triton.heuristics import Config, walking_grid
-from inductor_triton.indexing import merge_loops, product
+from inductor_triton.indexing import merge_loops
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.library import DECORATOR, needed_functions
 from inductor_triton.online import OnlinePair, evictions, one_pass

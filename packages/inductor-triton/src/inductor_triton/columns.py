@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import sympy
-from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value, symbol
+from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value, flat_position, product, symbol
 
-from inductor_triton.indexing import flat_position, integer, product
+from inductor_triton.indexing import integer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import sympy
 import torch
-from loopir import Stage, Template, View
+from loopir import Stage, Template, View, product
 
-from inductor_triton.indexing import joined, product
+from inductor_triton.indexing import joined
 from inductor_triton.product import CONVOLUTION, HALVES, dtype_of
 
 aten = torch.ops.aten

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import sympy
 import torch
-from loopir import FloorDiv, Kernel, Mod, Range, Value, definitions, symbol
+from loopir import FloorDiv, Kernel, Mod, Range, Value, definitions, flat_position, product, symbol
 
 from inductor_triton.heuristics import next_power_of_two
 from inductor_triton.index_text import IndexPrinter
-from inductor_triton.indexing import bounds, flat_position, indices, integer, product, stride
+from inductor_triton.indexing import bounds, indices, integer, stride
 from inductor_triton.library import function_names
 from inductor_triton.ops import NO_PRODUCTS, TRITON_DTYPES
 from inductor_triton.precision import narrow_values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -104,19 +104,6 @@ def joined(kernel: Kernel, outer: Range, inner: Range) -> Kernel:
 
     bodies = tuple(replace(body, instructions=tuple(map(step, body.instructions))) for body in kernel.bodies)
     return replace(kernel, ranges=loops(kernel.ranges), reduction=loops(kernel.reduction), bodies=bodies)
-
-
-def product(values: Iterable[sympy.Expr | int]) -> sympy.Expr:
-    """The product of sizes."""
-    return sympy.expand(reduce(lambda a, b: a * b, values, sympy.Integer(1)))
-
-
-def flat_position(loops: Sequence[Range]) -> sympy.Expr:
-    """The row-major position over ``loops``."""
-    position = sympy.Integer(0)
-    for item in loops:
-        position = position * item.extent + item.symbol
-    return sympy.expand(position)
 
 
 Bounds = tuple[float, float]

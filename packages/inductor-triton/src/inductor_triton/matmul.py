@@ -23,16 +23,18 @@ from loopir import (
     Template,
     View,
     definitions,
+    flat_position,
+    product,
     steps_of,
     symbol,
-)
+)  # fmt: skip
 
 from inductor_triton import ops
 from inductor_triton.codegen import assemble, generate_source
 from inductor_triton.emitter import Dims, Emitter, Term
 from inductor_triton.groups import Groups, extent_of_tiles
 from inductor_triton.heuristics import Config
-from inductor_triton.indexing import flat_position, integer, product
+from inductor_triton.indexing import integer
 from inductor_triton.instructions import emit_instruction
 from inductor_triton.parts import PARTIALS, placed, sum_of_parts
 from inductor_triton.precision import fused_gelu
@@ -495,5 +497,4 @@ class _Source:
 
 def _reads_wide(step: Instruction, products: set[str]) -> bool:
     """Whether an instruction takes the product in float32, so that it need not be rounded first."""
-    reads = not products.isdisjoint(step.reads)
-    return not reads or (step.op == "cast" and step.dtype is torch.float32)
+    return products.isdisjoint(step.reads) or (step.op == "cast" and step.dtype is torch.float32)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from loopir import Instruction, Kernel, Value, definitions
+from loopir import Instruction, Kernel, Value, definitions, product
 
 from inductor_triton.heuristics import MULTIPROCESSORS, Config
-from inductor_triton.indexing import integer, product
+from inductor_triton.indexing import integer
 from inductor_triton.tiling import hint
 
 RESIDENT = 8

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import sympy
-from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value, definitions, steps_of, symbol
+from loopir import Body, Instruction, Kernel, KernelBuffer, Range, Value, definitions, flat_position, steps_of, symbol
 
 from inductor_triton.heuristics import MULTIPROCESSORS, TILE_ROWS
-from inductor_triton.indexing import INDEXED, flat_position, integer, merge_loops
+from inductor_triton.indexing import INDEXED, integer, merge_loops
 from inductor_triton.moments import Squares, of_chunk, of_chunks, squares_of
 from inductor_triton.tiling import choose_tiling, describe
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import sympy
-from loopir import Instruction, Kernel, Range, Template
+from loopir import Instruction, Kernel, Range, Template, example_value, product
 
 from inductor_triton import heuristics
 from inductor_triton.heuristics import Config, Workload
-from inductor_triton.indexing import index_of, integer, product, stride
+from inductor_triton.indexing import index_of, integer, stride
 from inductor_triton.online import OnlinePair, one_pass
 
 LONG = {
@@ -115,10 +114,7 @@ def _store_order(kernel: Kernel) -> tuple[Range, ...]:
 
 def hint(kernel: Kernel | Template, expr: sympy.Expr) -> int:
     """The value of a size expression in the example call, or a guess."""
-    if expr.is_Integer:
-        return int(expr)
-    values: dict[Any, int] = {symbol: DEFAULT_HINT for symbol in expr.free_symbols}
-    return int(expr.subs(values | dict(kernel.hints)))  # type: ignore[call-overload]
+    return example_value(expr, dict(kernel.hints), DEFAULT_HINT)
 
 
 def describe(kernel: Kernel) -> Workload:

@@ -29,7 +29,7 @@ from loopir.errors import (
     VerificationError,
 )
 from loopir.evaluate import evaluate_kernel
-from loopir.expr import FloorDiv, Mod, format_expr, parse_expr, symbol
+from loopir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
 from loopir.host import HostProgram, build_host, generate
 from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Operand, Range, Value, definitions, steps_of
 from loopir.lowering import LoweringTable, lower
@@ -41,6 +41,7 @@ from loopir.patterns import freeze, lay_out_images, rewrite_patterns
 from loopir.program import ExternCall, Program, check_program, format_schedule
 from loopir.recall import Recall
 from loopir.schedule import schedule
+from loopir.simplify import flat_position, product
 from loopir.store import ArtifactStore
 from loopir.template import Stage, Template, evaluate_template, format_any, format_template, kernels_of
 from loopir.text import format_kernel
@@ -53,7 +54,8 @@ __all__ = [
     "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Place", "PointwiseStep",
     "Program", "Range", "Recall", "Recorder", "Reproducible", "Run", "RunCall", "ScheduleError", "Stage", "StoreError",
     "Symbolic", "Template", "TensorInput", "Value", "VerificationError", "View", "build_host", "check_kernel",
-    "check_program", "compile_graph", "definitions", "evaluate_kernel", "evaluate_template", "format_any", "format_expr",
-    "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of", "lay_out_images",
-    "lower", "parse_expr", "parse_kernel", "parse_kernels", "replay", "rewrite_patterns", "schedule", "steps_of", "symbol",
+    "check_program", "compile_graph", "definitions", "evaluate_kernel", "evaluate_template", "example_value", "flat_position",
+    "format_any", "format_expr", "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of",
+    "lay_out_images", "lower", "parse_expr", "parse_kernel", "parse_kernels", "product", "replay", "rewrite_patterns",
+    "schedule", "steps_of", "symbol",
 ]  # fmt: skip

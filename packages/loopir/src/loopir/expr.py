@@ -28,6 +28,13 @@ def symbols_of(expr: sympy.Expr) -> frozenset[sympy.Symbol]:
     return frozenset(expr.free_symbols)  # type: ignore[arg-type]
 
 
+def example_value(expr: sympy.Expr, hints: Mapping[sympy.Symbol, int], guess: int) -> int:
+    """A size expression in the example call; ``guess`` stands for sizes that have no value there."""
+    if expr.is_Integer:
+        return int(expr)
+    return int(substitute(expr, {symbol: sympy.Integer(hints.get(symbol, guess)) for symbol in symbols_of(expr)}))
+
+
 def operands(expr: sympy.Expr) -> tuple[sympy.Expr, ...]:
     """The arguments of a sum, product or function."""
     return expr.args  # type: ignore[return-value]

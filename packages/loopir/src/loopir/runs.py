@@ -9,7 +9,7 @@ import sympy
 import torch
 
 from loopir.backend import Place, Run, RunCall
-from loopir.expr import FloorDiv, substitute, symbols_of
+from loopir.expr import FloorDiv, example_value
 from loopir.node import Buffer
 from loopir.program import Allocate, ExternCall, Free, Launch, Program, Step
 from loopir.simplify import ZERO, product
@@ -204,9 +204,7 @@ def peak_bytes(program: Program, linked: Linked) -> int:
     what it frees of its inputs is counted."""
 
     def value(expr: sympy.Expr) -> int:
-        if expr.is_Integer:
-            return int(expr)
-        return int(substitute(expr, {s: sympy.Integer(program.hints.get(s, 1)) for s in symbols_of(expr)}))
+        return example_value(expr, program.hints, 1)
 
     sizes = {name: value(size_in_bytes(buffer)) for name, buffer in program.buffers.items()}
     held = {name: sizes[name] for name in program.freed_inputs}

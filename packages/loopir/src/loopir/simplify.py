@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from loopir.expr import FloorDiv, Mod, operands, substitute, symbol, symbols_of
+from loopir.expr import FloorDiv, Mod, example_value, operands, substitute, symbol, symbols_of
 from loopir.kernel import Range
 
 Extents = Mapping[sympy.Symbol, sympy.Expr]
@@ -33,6 +33,14 @@ def product(items: Iterable[sympy.Expr]) -> sympy.Expr:
     return result if result.is_Integer or result.is_Symbol else sympy.expand(result)
 
 
+def flat_position(loops: Iterable[Range]) -> sympy.Expr:
+    """The row-major position over ``loops``."""
+    position: sympy.Expr = ZERO
+    for item in loops:
+        position = position * item.extent + item.symbol
+    return sympy.expand(position)
+
+
 @dataclass
 class Facts:
     """What is known about size symbols: inclusive lower bounds, which of them may be negative, example values. Answers are
@@ -46,10 +54,7 @@ class Facts:
 
     def hint(self, expr: sympy.Expr, default: int = 64) -> int:
         """The value of a size expression in the example call (``default`` per unknown symbol)."""
-        if expr.is_Integer:
-            return int(expr)
-        values = {symbol: sympy.Integer(self.hints.get(symbol, default)) for symbol in symbols_of(expr)}
-        return int(substitute(expr, values))
+        return example_value(expr, self.hints, default)
 
     def is_nonnegative(self, expr: sympy.Expr) -> bool:
         """Whether ``expr`` over sizes is provably >= 0 (False: not known)."""
