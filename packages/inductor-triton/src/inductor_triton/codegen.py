@@ -89,8 +89,8 @@ def emit_function(emitter: Emitter) -> str:
     persistent = emitter.tiling.config.persistent
     is_kept = persistent or emitter.tiling.config.grid > 0
     parts = list(emitter.kernel.bodies) if is_kept else one_pass(emitter.kernel.bodies)
-    emitter.hold = 0 if persistent else held_blocks(emitter.kernel, emitter.tiling)
-    for pair in one_pass(emitter.kernel.bodies) if emitter.hold and is_kept else ():
+    emitter.blocks_held = 0 if persistent else held_blocks(emitter.kernel, emitter.tiling)
+    for pair in one_pass(emitter.kernel.bodies) if emitter.blocks_held and is_kept else ():
         if isinstance(pair, OnlinePair):  # the same exponentials that are divided by their sum, so computed once
             emitter.narrow |= {str(pair.total.args[1])}
             emitter.at_least_one.add(str(pair.total.result))
@@ -98,7 +98,7 @@ def emit_function(emitter: Emitter) -> str:
     for number, part in enumerate(parts):
         emitter.eviction = {} if is_kept else evictions(parts, number)
         inner = isinstance(part, OnlinePair) or part.inner
-        emitter.full = frozenset(axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner)
+        emitter.body_dims = frozenset(axis.name for axis in emitter.tiling.axes if axis.name != "r" or inner)
         outer = dict(emitter.values)
         if isinstance(part, OnlinePair):
             emitter.values = outer | online_reduction(emitter, part)

@@ -61,49 +61,64 @@ class Term:
 
 
 class Emitter:
-    """The state of one kernel's text: lines so far, the values in scope, and the expressions already computed."""
+    """The state of one kernel's text: lines so far, the values in scope, and the expressions already computed.
+
+    Names: ``taken`` are the identifiers in use, each with the last number put behind it, ``names`` those of the kernel's.
+    Values: ``computed`` has terms by what they compute; ``stores_made`` counts by buffer, for a load after a store is another;
+    ``unsynchronised`` buffers were stored since the last barrier; ``index_values``, ``arguments_of_erf`` and ``philox_words``
+    say of what some values were made. ``numbers`` become arguments of the function, where that is wanted (``number``).
+    Precision: values that are ``narrow`` count to 16 bits; ``maxima`` and ``at_least_one`` are of rows, those sums of
+    exponentials among them; ``shared_products`` must not be fused into additions.
+    Axes: ``block_starts`` and ``lane_starts`` have the texts of which places are made; the body runs over ``body_dims``, of
+    which ``unmasked`` need no mask here.
+    A grid over rows: ``walk`` is the line of its loop, ``shares`` are what a program adds up over its rows.
+    Long rows: of the blocks from ``rest_begins`` on, ``blocks_held`` in number, ``held`` has what the pass before loaded;
+    ``replaced_axis`` is the reduction's while a narrower one stands in its place. ``eviction`` by buffer, for this pass.
+    """
 
     def __init__(self, kernel: Kernel, tiling: Tiling, scaling: Scaling | None = None) -> None:
-        self.kernel = kernel
-        self.tiling = tiling
-        self.scaling = scaling
+        self.kernel, self.tiling, self.scaling = kernel, tiling, scaling
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
-        self.names: dict[str, str] = {}
+        self.uses_errors = any(step.op == "indirect" for step in kernel.steps)
+
         self.taken = dict.fromkeys(RESERVED | function_names(), 0)
-        for name in _kernel_names(kernel):
-            self.names[name] = self.fresh(name)
+        self.names = {name: self.fresh(name) for name in _kernel_names(kernel)}
         self.function = self.fresh(kernel.name)
         self.lines: list[str] = []
         self.indent = 1
+
         self.values: dict[str, Term] = {}
-        self.symbols: dict[sympy.Symbol, Term] = {}
         self.computed: dict[object, Term] = {}
-        self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
-        self.expressions: dict[str, sympy.Expr] = {}
-        self.arguments_of_erf: dict[str, Term] = {}
-        self.drawn: dict[str, tuple[str, Dims]] = {}
-        self.origins: dict[str, tuple[str, str]] = {}
-        self.numbers: dict[tuple[int, int], str] | None = None
-        self.narrow = narrow_values(kernel.steps, {name: buffer.dtype for name, buffer in self.buffers.items()})
-        self.versions: dict[str, int] = {}
+        self.stores_made: dict[str, int] = {}
         self.unsynchronised: set[str] = set()
-        self.uses_errors = any(step.op == "indirect" for step in kernel.steps)
-        self.full: Dims = NOTHING
+        self.index_values: dict[str, sympy.Expr] = {}
+        self.arguments_of_erf: dict[str, Term] = {}
+        self.philox_words: dict[str, tuple[str, Dims]] = {}
+        self.numbers: dict[tuple[int, int], str] | None = None
+
+        self.narrow = narrow_values(kernel.steps, {name: buffer.dtype for name, buffer in self.buffers.items()})
+        self.maxima: set[str] = set()
+        self.at_least_one: set[str] = set()
+        self.shared_products = _shared_products(kernel)
+
+        self.symbols: dict[sympy.Symbol, Term] = {}
+        self.symbol_bounds = _symbol_bounds(kernel)
+        self.flat_loops: list[tuple[tuple[Range, ...], sympy.Symbol]] = []
+        self.block_starts: dict[str, tuple[str, str]] = {}
+        self.lane_starts: dict[str, tuple[str, str]] = {}
+        self.body_dims: Dims = NOTHING
         self.unmasked: Dims = NOTHING
+        self.limits, self.index_type = self._index_width()
+
         self.walk: int | None = None
         self.shares: list[tuple[str, str, str]] = []
-        self.eviction: dict[str, str] = {}
-        self.hold = 0
-        self.rest: int | None = None
-        self.starts: dict[str, tuple[str, str]] = {}
-        self.held: dict[int, dict[object, Term]] = {}
+
+        self.blocks_held = 0
+        self.rest_begins: int | None = None
         self.position_of_block = 0
-        self.row: Axis | None = None
-        self.at_least_one: set[str] = set()
-        self.maxima: set[str] = set()
-        self.shared_products = _shared_products(kernel)
-        self.known = _symbol_bounds(kernel)
-        self.limits, self.index_type = self._index_width()
+        self.held: dict[int, dict[object, Term]] = {}
+        self.replaced_axis: Axis | None = None
+        self.eviction: dict[str, str] = {}
 
     # Names and lines
 
@@ -133,7 +148,7 @@ class Emitter:
         sizes = [sympy.sympify(buffer.numel) for buffer in self.kernel.buffers]
         sizes += [axis.extent for axis in self.tiling.axes]
         sizes.append(product(item.extent for item in (*self.tiling.batch, *self.kernel.ranges)))
-        largest = max((bounds(expr, self.known)[1] for expr in indices(self.kernel)), default=0)
+        largest = max((bounds(expr, self.symbol_bounds)[1] for expr in indices(self.kernel)), default=0)
         static = [value for value in map(integer, sizes) if value is not None]
         if max(static, default=0) > INT32_LIMIT or (math.isfinite(largest) and largest > INT32_LIMIT):
             return (), "int64"
@@ -213,12 +228,12 @@ class Emitter:
         text = f"{offset}tl.arange(0, {axis.block_name}){expand}"
         if axis.name == "r" and self.index_cast:
             text = f"({text}){self.index_cast}" if offset else f"{text}{self.index_cast}"
-        self.origins[axis.name] = offset, expand
+        self.block_starts[axis.name] = offset, expand
         number = offset.removesuffix(f" * {axis.block_name} + ")
         blocks = (number, axis.block) if number != offset and axis.block > 1 else None
         if len(axis.loops) == 1 and offset:
             lanes = f"tl.arange(0, {axis.block_name}){expand}"
-            self.starts[axis.loops[0].symbol.name] = lanes, offset.removesuffix(" + ")
+            self.lane_starts[axis.loops[0].symbol.name] = lanes, offset.removesuffix(" + ")
         self._emit_loops(axis.loops, text, f"{axis.name}index", frozenset(axis.name), blocks)
         if axis.masked and axis.name not in self.unmasked:
             self.line(f"{axis.name}mask = {self.position(axis)} < {self.index(axis.extent)[0]}")
@@ -232,8 +247,8 @@ class Emitter:
         axis = self.tiling.reduction
         assert axis is not None
         start = f"rbase + {block * axis.block} + " if block else "rbase + "
-        if self.hold and self.rest is not None:
-            self.position_of_block = self.rest + block * axis.block
+        if self.blocks_held and self.rest_begins is not None:
+            self.position_of_block = self.rest_begins + block * axis.block
             left = (integer(axis.extent) or 0) - self.position_of_block
             self.unmasked = frozenset("r") if left >= axis.block else frozenset()
             self.computed |= self.held.get(self.position_of_block, {})
@@ -249,15 +264,17 @@ class Emitter:
             return axis
         narrow = replace(axis, block=width, ends=True)
         self.tiling = replace(self.tiling, axes=tuple(narrow if item is axis else item for item in self.tiling.axes))
-        self.row = axis
+        self.replaced_axis = axis
         return narrow
 
     def leave_block(self) -> None:
         """Keeps what a block at the end of the row has loaded, for the passes to come."""
-        if self.row is not None:
-            self.tiling = replace(self.tiling, axes=tuple(self.row if item.ends else item for item in self.tiling.axes))
-            self.row = None
-        if not self.hold or self.rest is None or self.position_of_block in self.held:
+        if self.replaced_axis is not None:
+            self.tiling = replace(
+                self.tiling, axes=tuple(self.replaced_axis if item.ends else item for item in self.tiling.axes)
+            )
+            self.replaced_axis = None
+        if not self.blocks_held or self.rest_begins is None or self.position_of_block in self.held:
             return
         kept = self.held[self.position_of_block] = {}
         for key, term in list(self.computed.items()):
@@ -325,7 +342,7 @@ class Emitter:
         expr = self._by_flat_position(sympy.sympify(expr))
         terms = [self.symbols[symbol] for symbol in sorted(expr.free_symbols, key=str)]  # type: ignore[index]
         dims = NOTHING.union(*(term.dims for term in terms))
-        text = IndexPrinter(self.known, lambda symbol: self.symbols[symbol].text).show(expr)
+        text = IndexPrinter(self.symbol_bounds, lambda symbol: self.symbols[symbol].text).show(expr)
         return text, dims, [term for term in terms if term.valid is not None]
 
     def _by_flat_position(self, expr: sympy.Expr) -> sympy.Expr:
@@ -342,13 +359,13 @@ class Emitter:
     def counter_blocks(self, counter: str, each: int) -> tuple[str, Dims] | None:
         """A call for ``each`` counters of a block at a time, with places for its name and first argument, and what it varies
         along; None where no axis has the counters in a row from a multiple of ``each`` on."""
-        expr = self.expressions.get(counter)
+        expr = self.index_values.get(counter)
         offset, rest = (None, None) if expr is None else self._by_flat_position(expr).as_coeff_Add()
         first = None if offset is None else integer(offset)
         if rest is None or first is None or first % each:
             return None
         for axis in self.tiling.axes:
-            index = self._first_of_each(rest, axis, each) if axis.block % each == 0 and axis.name in self.origins else None
+            index = self._first_of_each(rest, axis, each) if axis.block % each == 0 and axis.name in self.block_starts else None
             if index is not None:
                 text, dims, _ = self.index(index)
                 start = self.number(first, each)
@@ -368,7 +385,7 @@ class Emitter:
         ends = along is last.symbol and len(axis.loops) > 1 and integer(last.extent % each) != 0
         if stride(expr, along) != 1 or ends or any(step is None or integer(step % each) != 0 for step in steps):
             return None
-        start, expand = self.origins[axis.name]
+        start, expand = self.block_starts[axis.name]
         text = f"({start}{each} * tl.arange(0, {axis.block // each}){expand}){self.index_cast}"
         place = self.define(f"{axis.name}_each", text, frozenset(axis.name), torch.int64)
         lanes = symbol(place.text)

@@ -47,8 +47,8 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
     arguments += [f"mask={' & '.join(masks)}"] if masks else []
     arguments += [f"other={ops.format_constant(other, step.dtype)}"] if mask is not None else []
     evict = emitter.eviction.get(buffer, "") if wanted >= {"x", "r"} and not indirect else ""
-    evict = "evict_first" if evict and emitter.hold and emitter.rest is not None else evict
-    key = ("load", *arguments, emitter.versions.get(buffer, 0))
+    evict = "evict_first" if evict and emitter.blocks_held and emitter.rest_begins is not None else evict
+    key = ("load", *arguments, emitter.stores_made.get(buffer, 0))
     if key not in emitter.computed:
         _synchronise(emitter, buffer)
     policy = f', eviction_policy="{evict}"' if evict else ""
@@ -57,7 +57,7 @@ def _load(emitter: Emitter, step: Instruction) -> Term:
         emitter.walk is not None
         and emitter.tiling.config.persistent
         and wanted == {"r"}
-        and buffer not in emitter.versions
+        and buffer not in emitter.stores_made
         and not guards
         and key not in emitter.computed
     ):
@@ -78,21 +78,21 @@ def _store(emitter: Emitter, step: Instruction) -> None:
     assert isinstance(buffer, str) and isinstance(expr, sympy.Expr)
     text, dims, indirect = emitter.index(expr)
     guards = [term.valid for term in indirect if term.valid is not None]
-    pointer = _pointer(emitter, buffer, emitter.expanded(text, dims, emitter.full))
-    masks = emitter.masks(emitter.full) + guards
+    pointer = _pointer(emitter, buffer, emitter.expanded(text, dims, emitter.body_dims))
+    masks = emitter.masks(emitter.body_dims) + guards
     mask = f", mask={' & '.join(masks)}" if masks else ""
     term = emitter.operand(value)
     if mode == "add":
-        addend = term.text if term.dims == emitter.full else emitter.expanded(term.text, term.dims, emitter.full)
+        addend = term.text if term.dims == emitter.body_dims else emitter.expanded(term.text, term.dims, emitter.body_dims)
         if emitter.walk is not None:
             emitter.add_share(buffer, addend, text)
             return
         emitter.line(f'tl.atomic_add({pointer}, {addend}{mask}, sem="relaxed")')
     else:
         emitter.line(f"tl.store({pointer}, {term.text}{mask})")
-    version = emitter.versions[buffer] = emitter.versions.get(buffer, 0) + 1
+    version = emitter.stores_made[buffer] = emitter.stores_made.get(buffer, 0) + 1
     emitter.unsynchronised.add(buffer)
-    if mode is None and not guards and dims == term.dims == emitter.full and term.dtype == emitter.buffers[buffer].dtype:
+    if mode is None and not guards and dims == term.dims == emitter.body_dims and term.dtype == emitter.buffers[buffer].dtype:
         # A later load of the same place is the value that is still in a register.
         emitter.computed["load", _pointer(emitter, buffer, text), *([mask.removeprefix(", ")] if mask else []), version] = term
 
@@ -105,7 +105,7 @@ def _constant(emitter: Emitter, step: Instruction) -> Term:
 
 def _index_expr(emitter: Emitter, step: Instruction) -> Term:
     assert isinstance(step.args[0], sympy.Expr) and step.dtype is not None and step.result is not None
-    emitter.expressions[step.result] = step.args[0]
+    emitter.index_values[step.result] = step.args[0]
     text, dims, _ = emitter.index(step.args[0])
     if integer(step.args[0]) is not None:
         return _constant(emitter, replace(step, args=(integer(step.args[0]),)))
@@ -180,7 +180,7 @@ def _uniform(emitter: Emitter, step: Instruction) -> Term:
         return _elementwise(emitter, step)
     call, dims = blocks
     seed = emitter.operand(step.args[0]).text
-    emitter.drawn[step.result] = call.format("words", seed), dims
+    emitter.philox_words[step.result] = call.format("words", seed), dims
     return emitter.define(step.result, call.format("uniform", seed), dims, torch.float32)
 
 
@@ -188,7 +188,7 @@ def _less(emitter: Emitter, step: Instruction) -> Term:
     """A uniform number against a constant in its range, by the bits that it is made of: dropout's mask."""
     assert step.result is not None
     for position, (number, limit) in enumerate((step.args, step.args[::-1])):
-        drawn, literal = emitter.drawn.get(str(number)), emitter.operand(limit).literal
+        drawn, literal = emitter.philox_words.get(str(number)), emitter.operand(limit).literal
         bound = Fraction(torch.tensor(float(literal)).item()) * 2**24 if drawn and literal and "inf" not in literal else 0
         if drawn and 0 < bound < 2**24 - 1:
             words, dims = drawn
@@ -201,8 +201,8 @@ def _equal(emitter: Emitter, step: Instruction) -> Term:
     """A place compared with what is the same for many places, in 32 bits: a loss picks one element of each row."""
     assert step.result is not None
     for place, other in (step.args, step.args[::-1]):
-        expr, terms = emitter.expressions.get(str(place)), (emitter.operand(place), emitter.operand(other))
-        if expr is None or emitter.index_type != "int32" or bounds(expr, emitter.known)[0] < 0:
+        expr, terms = emitter.index_values.get(str(place)), (emitter.operand(place), emitter.operand(other))
+        if expr is None or emitter.index_type != "int32" or bounds(expr, emitter.symbol_bounds)[0] < 0:
             continue
         if terms[1].dtype is torch.int64 and terms[1].literal is None and not terms[0].dims <= terms[1].dims:
             within = f"({terms[1].text} >= 0) & ({terms[1].text} <= {INT32_LIMIT})"
@@ -210,8 +210,8 @@ def _equal(emitter: Emitter, step: Instruction) -> Term:
             narrowed = emitter.define(f"{other}_place", text, terms[1].dims, torch.int32, key=text)
             dims, place_text = terms[0].dims | terms[1].dims, emitter.index(expr)[0]
             place_text = place_text if place_text.isidentifier() else f"({place_text})"
-            if str(expr) in emitter.starts:  # the lanes of a thread are constants, its places are not
-                lanes, start = emitter.starts[str(expr)]
+            if str(expr) in emitter.lane_starts:  # the lanes of a thread are constants, its places are not
+                lanes, start = emitter.lane_starts[str(expr)]
                 text = f"{lanes} == {_late(emitter, narrowed.text)} - ({start})"
                 return emitter.define(step.result, text, dims, torch.bool)
             return emitter.define(step.result, f"{place_text} == {narrowed.text}", dims, torch.bool)

@@ -337,7 +337,7 @@ class _Source:
         for body in bodies:
             before = dict(emitter.values)
             rest = replace(body, instructions=tuple(step for step in body.instructions if str(step.result) not in loads))
-            emitter.full = frozenset(dims if body.inner or not kernel.reduction else (M,))
+            emitter.body_dims = frozenset(dims if body.inner or not kernel.reduction else (M,))
             if body.inner:
                 emitter.values = before | persistent_reduction(emitter, rest)
                 continue
@@ -457,7 +457,7 @@ class _Source:
         emitter.index_type, emitter.uses_errors = whole.index_type, whole.uses_errors
         own = definitions(steps_of(bodies))
         emitter.names = dict(whole.names) | {name: whole.fresh(name) for name in sorted(own)}
-        emitter.full = frozenset(dims)
+        emitter.body_dims = frozenset(dims)
         emitter.symbols |= whole.symbols
         return emitter
 

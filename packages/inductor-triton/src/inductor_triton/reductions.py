@@ -39,7 +39,7 @@ def persistent_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
         elif step.op == "scan":
             kind, value = _masked(emitter, step)
             text = f"tl.associative_scan({value}, 1, combine_{kind})"
-            emitter.values[str(step.result)] = emitter.define(str(step.result), text, emitter.full, _dtype(step))
+            emitter.values[str(step.result)] = emitter.define(str(step.result), text, emitter.body_dims, _dtype(step))
         else:
             emit_instruction(emitter, step)
     return results
@@ -65,7 +65,7 @@ def loop_reduction(emitter: Emitter, body: Body) -> dict[str, Term]:
             emitter.leave_block()
 
     unroll = 1 if sum(map(weight, body.instructions)) > LONG_COLUMNS else UNROLL
-    if emitter.hold and bytes_per_thread(emitter.kernel, emitter.tiling) > WIDEST_UNROLLED:
+    if emitter.blocks_held and bytes_per_thread(emitter.kernel, emitter.tiling) > WIDEST_UNROLLED:
         unroll = 1
     lines = _loops(emitter, blocks, unroll=unroll)
     for text in before:
@@ -80,7 +80,7 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, u
     axis = emitter.tiling.reduction
     assert axis is not None
     outside, computed, indent = emitter.lines, emitter.computed, emitter.indent
-    extent, hold = integer(axis.extent), emitter.hold
+    extent, hold = integer(axis.extent), emitter.blocks_held
     full = None if extent is None else extent // axis.block - hold
     while hold and full is not None and full % together:
         together -= 1
@@ -90,10 +90,10 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, u
 
     def rest() -> None:
         if whole is not None and extent is not None and whole < extent:
-            emitter.computed, emitter.rest = dict(computed), whole
+            emitter.computed, emitter.rest_begins = dict(computed), whole
             emitter.line(f"rbase = {whole}")
             blocks(-(-(extent - whole) // axis.block))
-            emitter.unmasked, emitter.rest = frozenset(), None
+            emitter.unmasked, emitter.rest_begins = frozenset(), None
 
     again = bool(emitter.held)
     if again:
@@ -115,7 +115,7 @@ def _loops(emitter: Emitter, blocks: Callable[[int], None], together: int = 1, u
 
 def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
     """Emits the one loop of a maximum and a sum of exponentials, several blocks at a time; returns both."""
-    shape, outer = emitter.shape(emitter.full), emitter.full - {"r"}
+    shape, outer = emitter.shape(emitter.body_dims), emitter.body_dims - {"r"}
     largest, total = emitter.fresh(f"{pair.maximum.result}_acc"), emitter.fresh(f"{pair.total.result}_acc")
     grown, operand = emitter.fresh(f"{pair.maximum.result}_now"), emitter.fresh(f"{pair.maximum.result}_in")
     emitter.line(f"{largest} = tl.full({shape}, {LOWEST}, tl.float32)")
@@ -137,7 +137,7 @@ def online_reduction(emitter: Emitter, pair: OnlinePair) -> dict[str, Term]:
         emitter.line(f"{largest} = {grown}")
 
     loads = sum(step.op == "load" for step in pair.operand)
-    is_light = emitter.hold and loads == 1 and bytes_per_thread(emitter.kernel, emitter.tiling) <= WIDEST_UNROLLED
+    is_light = emitter.blocks_held and loads == 1 and bytes_per_thread(emitter.kernel, emitter.tiling) <= WIDEST_UNROLLED
     emitter.lines += _loops(emitter, blocks, 2 * TOGETHER if is_light else TOGETHER)
     emitter.line(f"{largest}, {total} = tl.reduce(({largest}, {total}), 1, combine_online, keep_dims=True)")
     results = {}
@@ -156,7 +156,7 @@ def _dtype(step: Instruction) -> torch.dtype:
 def _positions(emitter: Emitter) -> str:
     axis = emitter.tiling.reduction
     assert axis is not None
-    return f"tl.broadcast_to({emitter.position(axis)}.to(tl.int32), {emitter.shape(emitter.full)})"
+    return f"tl.broadcast_to({emitter.position(axis)}.to(tl.int32), {emitter.shape(emitter.body_dims)})"
 
 
 def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
@@ -168,8 +168,8 @@ def _masked(emitter: Emitter, step: Instruction) -> tuple[str, str]:
     mask = emitter.masks(frozenset("r"))
     if mask:
         text = f"tl.where({mask[0]}, {text}, {ops.identity(kind, dtype)})"
-    if term.dims | (frozenset("r") if mask else frozenset()) != emitter.full:
-        text = f"tl.broadcast_to({text}, {emitter.shape(emitter.full)})"
+    if term.dims | (frozenset("r") if mask else frozenset()) != emitter.body_dims:
+        text = f"tl.broadcast_to({text}, {emitter.shape(emitter.body_dims)})"
     return kind, text
 
 
@@ -182,13 +182,13 @@ def _accumulate(
     emitter: Emitter, step: Instruction, before: list[str], pending: dict[str, tuple[Instruction, str, str, str]]
 ) -> None:
     kind, value = _masked(emitter, step)
-    if emitter.row is not None:
+    if emitter.replaced_axis is not None:
         end = emitter.fresh(f"{step.result}_end")
         emitter.line(f"{end} = tl.reduce({value}, 1, combine_{kind}, keep_dims=True)")
         pending[str(step.result)] = (*pending[str(step.result)][:3], end)
         return
     if str(step.result) not in pending:
-        dtype, shape = _accumulator_dtype(emitter, step), emitter.shape(emitter.full)
+        dtype, shape = _accumulator_dtype(emitter, step), emitter.shape(emitter.body_dims)
         total = emitter.fresh(f"{step.result}_acc")
         where = emitter.fresh(f"{step.result}_at") if kind.startswith("arg") else ""
         before.append(f"{total} = tl.full({shape}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
@@ -204,7 +204,7 @@ def _accumulate(
 
 def _combine(emitter: Emitter, step: Instruction, kind: str, value: str, where: str) -> Term:
     """The result of a reduction. ``where``: the positions of an arg reduction, else what the end of the row has by itself."""
-    outer = emitter.full - {"r"}
+    outer = emitter.body_dims - {"r"}
     if where and kind.startswith("arg"):
         best, place = emitter.fresh(f"{step.result}_value"), emitter.fresh(f"{step.result}_place")
         emitter.line(f"{best}, {place} = tl.reduce(({value}, {where}), 1, combine_{kind}, keep_dims=True)")
@@ -220,7 +220,7 @@ def _scan(
     emitter: Emitter, step: Instruction, before: list[str], pending: dict[str, tuple[Instruction, str, str, str]]
 ) -> None:
     kind, value = _masked(emitter, step)
-    dtype, outer = _dtype(step), emitter.shape(emitter.full - {"r"})
+    dtype, outer = _dtype(step), emitter.shape(emitter.body_dims - {"r"})
     if str(step.result) not in pending:
         carry, block = emitter.fresh(f"{step.result}_carry"), emitter.fresh(f"{step.result}_in")
         before.append(f"{carry} = tl.full({outer}, {ops.identity(kind, dtype)}, {ops.TRITON_DTYPES[dtype]})")
@@ -228,6 +228,6 @@ def _scan(
     _, _, carry, block = pending[str(step.result)]
     emitter.line(f"{block} = {value}")
     scanned = f"combine_{kind}({carry}, tl.associative_scan({block}, 1, combine_{kind}))"
-    emitter.values[str(step.result)] = emitter.define(str(step.result), scanned, emitter.full, dtype)
+    emitter.values[str(step.result)] = emitter.define(str(step.result), scanned, emitter.body_dims, dtype)
     total = f"tl.reduce({block}, 1, combine_{kind}, keep_dims=True)"
     emitter.line(f"{carry} = combine_{kind}({carry}, {total})")
