@@ -21,7 +21,8 @@ from unittest import mock
 import inductor_triton
 import torch
 import torchstrata
-from inductor_triton.replay import Recording, Replay
+from inductor_triton.recording import Recording
+from inductor_triton.replay import Replay
 from inductor_triton.results import Results
 
 from benchmarks.measure import print_rows

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from inductor_triton import replay as replay_module
+from inductor_triton import recording as recording_module
 from inductor_triton.replay import Offer, Replay, counters
 from torch import nn
 
@@ -191,7 +191,7 @@ def test_saved_values_outlive_their_recording(pair) -> None:
 
 def test_a_second_recorded_backward_has_forward_recorded_again(pair, monkeypatch) -> None:
     net, other, compiled = pair()
-    monkeypatch.setattr(replay_module, "IDLE_CALLS", 0)
+    monkeypatch.setattr(recording_module, "IDLE_CALLS", 0)
     x = torch.randn(4, 8)
     for step in range(16):
         for module, call in ((net, net), (other, compiled)):
@@ -213,5 +213,5 @@ def replays() -> list[Replay]:
     return [thing for thing in gc.get_objects() if isinstance(thing, Replay)]
 
 
-def recordings() -> list[replay_module.Recording]:
+def recordings() -> list[recording_module.Recording]:
     return [made for replay in replays() for situation in replay._situations.values() for made in situation.recordings]

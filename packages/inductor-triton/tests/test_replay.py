@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from inductor_triton import pool as pool_module
+from inductor_triton import recording as recording_module
 from inductor_triton import replay as replay_module
 from inductor_triton.extension import load_extension
 from inductor_triton.replay import LARGEST_COPY, Replay, counters
@@ -37,7 +38,7 @@ def double(x: torch.Tensor) -> list[torch.Tensor]:
 @pytest.mark.parametrize("extension", [True, False], ids=["C", "Python"])
 def test_recorded_at_the_third_call(replayed, extension, tmp_path, monkeypatch):
     made = load_extension(ArtifactStore(tmp_path)) if extension else None
-    monkeypatch.setattr(replay_module, "loaded_extension", lambda: made)
+    monkeypatch.setattr(recording_module, "loaded_extension", lambda: made)
     monkeypatch.setattr(pool_module, "loaded_extension", lambda: made)
     call, x = replayed(double), torch.ones(4)
     for number in range(6):

@@ -18,33 +18,25 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from loopir import ExternCall, HostProgram
 
 from inductor_triton.capture import capture, give_back
-from inductor_triton.extension import loaded_extension
 from inductor_triton.launch import error_flag
 from inductor_triton.place import with_hook
-from inductor_triton.pool import Memory, Pool, Watch, shared_pool
+from inductor_triton.pool import Memory, Pool, shared_pool
+from inductor_triton.recording import Recording, Situation, places_of, size_of
 from inductor_triton.results import Kept, Results, results_of
 from inductor_triton.spec import launch_spec, sequence_of
 
-RECORDINGS = 4
-"""Per host program and sizes; each further one needs twice as many unrecorded calls before it."""
 SITUATIONS = 4
 LARGEST_COPY = 32 << 20
 """Bytes of inputs, and of results, that a replay may copy by default; more is seldom worth it."""
 SMALL = 1 << 20
 """Bytes of an input that is copied as soon as it moved after a recording: cheaper than waiting whether it settles."""
-MOST_COPIES = 16
-PLACE = 16
-WARM_CALLS = 2
-MANY_MOVES = 3
-IDLE_CALLS = 16
-"""Unrecorded calls after which a recording that was not used is dropped when another is made."""
 DEVICE_SHARE = 0.5
 """Of the device's memory, what all recordings may keep together."""
 
@@ -54,101 +46,6 @@ recording failed), ``over_budget``, ``bytes`` (recordings keep), ``unrecordable`
 whose saved values another backward had to itself)."""
 
 _capturing = threading.RLock()
-
-
-@dataclass(slots=True, eq=False)
-class Recording:
-    """A CUDA graph with what its replay relies on: the inputs at ``positions`` lie at ``fixed``; ``copied`` are own tensors by
-    input position, those at ``written`` to be copied back; ``given``: the results of which it reads what was kept."""
-
-    graph: torch.cuda.CUDAGraph
-    positions: tuple[int, ...]
-    fixed: bytes
-    copied: tuple[tuple[int, torch.Tensor], ...]
-    written: frozenset[int]
-    results: Results
-    watch: Watch
-    pool: Pool
-    given: weakref.ref[Results] | None
-    used: int = 0
-
-    def __del__(self) -> None:
-        self.pool.leave(self.results.memories)
-
-    def fits(self, arguments: Sequence[object], given: Results | None) -> bool:
-        """Whether the inputs lie where they were."""
-        if (self.given() if self.given is not None else None) is not given or self.results.spent:
-            return False
-        extension = loaded_extension()
-        if extension is not None:
-            return extension.lie_at(arguments, self.positions, self.fixed)
-        return _places(arguments, self.positions) == self.fixed
-
-    def replay(self, arguments: Sequence[object]) -> list[object]:
-        """The results for ``arguments``."""
-        for position, tensor in self.copied:
-            tensor.copy_(arguments[position])  # type: ignore[arg-type]
-        self.graph.replay()
-        for position, tensor in self.copied if self.written else ():
-            if position in self.written:
-                arguments[position].data.copy_(tensor)  # type: ignore[attr-defined]
-        return self.results.make(arguments)
-
-    def copy(self, positions: set[int], limit: int) -> bool:
-        """Has these results copied out from now on, where they are few and small; says whether it does."""
-        wanted = [self.results.every[i] for i in positions]
-        size = sum(_nbytes(r.memory.owner) for r in wanted if r.memory is not None)
-        if len(wanted) > MOST_COPIES or size > limit or not all(result.copyable() for result in wanted):
-            return False
-        for result in wanted:
-            result.copied = True
-        self.results.settle()
-        return bool(wanted)
-
-
-@dataclass(slots=True)
-class Situation:
-    """What is known of the calls with the same sizes on the same stream. ``pool`` is None once its recordings stay apart;
-    ``moves`` counts for each tensor how often its address changed, ``moved`` are those that changed last; ``copied`` are the
-    results that callers keep."""
-
-    pool: Pool | None
-    addresses: bytes
-    moves: list[int]
-    fixed: tuple[int, ...]
-    calls: int = 0
-    made: int = 0
-    due: int = 0
-    moved: frozenset[int] = frozenset()
-    moving: frozenset[int] = frozenset()
-    copied: set[int] = field(default_factory=set)
-    recordings: list[Recording] = field(default_factory=list)
-
-    def notice(self, addresses: bytes, small: Callable[[int], bool]) -> bool:
-        """Compares with the call before; says whether the calls look alike: what moved now moves at each call. ``small``:
-        whether a tensor is."""
-        self.calls += 1
-        before, count = self.addresses, len(self.moves)
-        moved = (
-            [i for i in range(count) if before[PLACE * i : PLACE * (i + 1)] != addresses[PLACE * i : PLACE * (i + 1)]]
-            if before != addresses
-            else []
-        )
-        for i in moved:
-            self.moves[i] += 1
-        always = {i for i in moved if i in self.moved or self.moves[i] >= MANY_MOVES or (self.made and small(i))}
-        self.addresses, self.moved = addresses, frozenset(moved)
-        self.moving |= always
-        return self.calls > WARM_CALLS and self.moving.issuperset(moved)
-
-    def count(self) -> None:
-        """A recording was made."""
-        self.made += 1
-        self.due = self.calls + (IDLE_CALLS << (self.made - RECORDINGS) if self.made >= RECORDINGS else 0)
-
-    def forget_moves(self) -> None:
-        """Starts watching the addresses anew."""
-        self.moves, self.moving = [0] * len(self.moves), frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +134,7 @@ class Replay:
             if idle is None:
                 return None
             del self._situations[idle]
-        pool, addresses = shared_pool(self._index, key[0]), _places(arguments, self._tensors)  # type: ignore[arg-type]
+        pool, addresses = shared_pool(self._index, key[0]), places_of(arguments, self._tensors)  # type: ignore[arg-type]
         situation = self._situations[key] = Situation(pool, addresses, [0] * len(self._tensors), self._tensors)
         return situation
 
@@ -274,11 +171,11 @@ class Replay:
         self, situation: Situation, arguments: Sequence[object], blocked: Recording | None, given: Results | None
     ) -> list[object]:
         """Runs the program, or records it once the calls look alike."""
-        alike = situation.notice(_places(arguments, self._tensors), lambda i: _nbytes(arguments[self._tensors[i]]) <= SMALL)
+        alike = situation.notice(places_of(arguments, self._tensors), lambda i: size_of(arguments[self._tensors[i]]) <= SMALL)
         if blocked is not None and self._release(situation, blocked):
             return self._plain(arguments)
         moving = [self._tensors[i] for i in sorted(situation.moving)]
-        size = sum(_nbytes(arguments[i]) for i in moving)
+        size = sum(size_of(arguments[i]) for i in moving)
         if size > self._limit:
             situation.forget_moves()  # addresses settle once what makes these inputs is recorded itself
         waits = self._start is not None and given is None  # for forward to be recorded
@@ -290,11 +187,7 @@ class Replay:
             situation.count()
             return self._plain(arguments)
         fixed = tuple(i for i in self._tensors if i not in set(moving))
-        kept = situation.recordings if fixed == situation.fixed else []
-        situation.fixed, situation.recordings = (
-            fixed,
-            [r for r in kept if situation.calls - r.used < IDLE_CALLS and not r.results.spent],
-        )
+        situation.keep(fixed)
         try:
             with _capturing, torch.cuda.device(self._index):
                 recording = self._record(situation, arguments, moving, given)
@@ -374,7 +267,7 @@ class Replay:
         for memory in results.memories:
             memory.settle()
         watch = pool.enter(results.memories, token)
-        fixed = _places(arguments, situation.fixed)
+        fixed = places_of(arguments, situation.fixed)
         written = frozenset(target for target, _ in self._offer.writes) & {*moving}
         source = weakref.ref(given) if given is not None else None
         recording = Recording(
@@ -382,18 +275,6 @@ class Replay:
         )
         recording.copy(situation.copied, self._limit)
         return recording
-
-
-def _places(arguments: Sequence[object], positions: tuple[int, ...]) -> bytes:
-    """Where the tensors among ``arguments`` at ``positions`` lie, ``PLACE`` bytes each."""
-    extension = loaded_extension()
-    if extension is not None:
-        return extension.places(arguments, positions)
-    return b"".join(arguments[i].data_ptr().to_bytes(PLACE, "little") for i in positions)  # type: ignore[attr-defined]
-
-
-def _nbytes(tensor: object) -> int:
-    return tensor.numel() * tensor.element_size()  # type: ignore[attr-defined]
 
 
 def recordable(host: HostProgram) -> torch.device | None:
