@@ -20,7 +20,7 @@ from inductor_cpp.names import identifier, sums_of
 from inductor_cpp.plan import COLUMNS, SHARE, Plan, Role, fetching_pass, hint_of, make_plan, next_row, row_length
 from inductor_cpp.printer import print_index
 from inductor_cpp.reuse import find_kept
-from inductor_cpp.scope import Block
+from inductor_cpp.scope import Block, for_loop
 from inductor_cpp.tiles import Tiles
 
 
@@ -128,12 +128,11 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
     unit = target
     if len(loops) == 1:
         variable = loops[0][0]
-        unit = target.open(f"for (i64 {variable} = first; {variable} < last; ++{variable}) {{")
+        unit = target.open(for_loop(variable, "first", "last"))
     elif loops:
         unit = _open_odometer(loops, target)
     for item in plan.outer if plan.owned else ():
-        variable, extent = identifier(item.symbol.name), print_index(item.extent)
-        unit = unit.open(f"for (i64 {variable} = 0; {variable} < {extent}; ++{variable}) {{")
+        unit = unit.open(for_loop(identifier(item.symbol.name), "0", print_index(item.extent)))
     if plan.columns:
         write_columns(kernel, plan, rows, unit, _open_lanes, _write_inner)
         target.add("return 0;")
@@ -167,7 +166,7 @@ def _open_odometer(loops: list[tuple[str, str]], target: Block) -> Block:
     for variable, extent in reversed(loops[1:]):
         target.add(f"i64 {variable} = rest % {_atom(extent)}; rest /= {_atom(extent)};")
     target.add(f"i64 {loops[0][0]} = rest;")
-    loop = target.open("for (i64 unit = first; unit < last; ++unit) {")
+    loop = target.open(for_loop("unit", "first", "last"))
     inside = Block()
     loop.add(inside)
     carry = f"++{loops[0][0]};"
@@ -212,11 +211,7 @@ def _open_tile(emitter: Emitter, unit: Block) -> Block:
     _open_block(plan, unit)
     variable = identifier(row.symbol.name)
     unit.add(f"const i64 top = row_block * TILE, bottom = index_min(top + TILE, {print_index(row.extent)});")
-    before, loop, after = (
-        Block(),
-        Block(header=f"for (i64 {variable} = top; {variable} < bottom; ++{variable}) {{", footer="}"),
-        Block(),
-    )
+    before, loop, after = Block(), Block(header=for_loop(variable, "top", "bottom"), footer="}"), Block()
     for block in (before, loop, after):
         unit.add(block)
     loop.add(ahead := Block())
@@ -296,8 +291,8 @@ def _close_loops(emitter: Emitter, loops: list[Block]) -> Block:
         elif innermost and flushes:
             _wrap_blocked(item, block, outer, flushes)
         else:
-            variable, extent = identifier(item.symbol.name), print_index(item.extent)
-            block.header, block.footer = f"for (i64 {variable} = 0; {variable} < {extent}; ++{variable}) {{", "}"
+            header = for_loop(identifier(item.symbol.name), "0", print_index(item.extent))
+            block.header, block.footer = header, "}"
             outer.add(block)
         if number:
             loops[number - 1].add(outer)
@@ -318,7 +313,7 @@ def _wrap_lanes(item: Range, block: Block, outer: Block, flushes: list[str]) -> 
 
 def _wrap_group(item: Range, block: Block, outer: Block) -> None:
     variable, extent = identifier(item.symbol.name), print_index(item.extent)
-    block.header = f"for (i64 {variable} = row_block; {variable} < index_min(row_block + GROUP, {extent}); ++{variable}) {{"
+    block.header = for_loop(variable, "row_block", f"index_min(row_block + GROUP, {extent})")
     block.footer = "}"
     outer.add(block)
 
@@ -326,8 +321,8 @@ def _wrap_group(item: Range, block: Block, outer: Block) -> None:
 def _wrap_blocked(item: Range, block: Block, outer: Block, flushes: list[str]) -> None:
     variable, extent = identifier(item.symbol.name), print_index(item.extent)
     start = f"{variable}_block"
-    blocked = outer.open(f"for (i64 {start} = 0; {start} < {extent}; {start} += BLOCK) {{")
-    block.header = f"for (i64 {variable} = {start}; {variable} < index_min({start} + BLOCK, {extent}); ++{variable}) {{"
+    blocked = outer.open(for_loop(start, "0", extent, "BLOCK"))
+    block.header = for_loop(variable, start, f"index_min({start} + BLOCK, {extent})")
     block.footer = "}"
     blocked.add(block)
     for line in flushes:

@@ -14,7 +14,7 @@ from inductor_cpp.instructions import emit_instruction
 from inductor_cpp.names import identifier
 from inductor_cpp.plan import COLUMNS, Plan
 from inductor_cpp.printer import print_index
-from inductor_cpp.scope import Binding, Block
+from inductor_cpp.scope import Binding, Block, for_loop
 
 Open = Callable[[Emitter, Block], None]
 
@@ -37,9 +37,8 @@ def write_columns(kernel: Kernel, plan: Plan, rows: Block, unit: Block, open_lan
     depth = {item.symbol.name: 0 for item in (*plan.outer, *plan.inner[:-1])}
     block = unit
     for item in plan.inner[:-1]:
-        variable = identifier(item.symbol.name)
-        block = block.open(f"for (i64 {variable} = 0; {variable} < {print_index(item.extent)}; ++{variable}) {{")
-    block = block.open(f"for (i64 row_block = 0; row_block < {print_index(plan.inner[-1].extent)}; row_block += GROUP) {{")
+        block = block.open(for_loop(identifier(item.symbol.name), "0", print_index(item.extent)))
+    block = block.open(for_loop("row_block", "0", print_index(plan.inner[-1].extent), "GROUP"))
     inside = Emitter(kernel, replace(plan, inner=plan.inner[-1:]), [block], dict(depth))
     open_lanes(inside, block)
     _emit(inside, kernel.bodies[:number])

@@ -9,6 +9,12 @@ import torch
 INDENT = "  "
 
 
+def for_loop(variable: str, start: str, end: str, step: str = "") -> str:
+    """The header of a loop over ``start <= variable < end``."""
+    advance = f"{variable} += {step}" if step else f"++{variable}"
+    return f"for (i64 {variable} = {start}; {variable} < {end}; {advance}) {{"
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """A value in scope. ``depth`` is the loop level that computes it; ``run_start`` the scalar text of lane 0 when the lanes
