@@ -25,7 +25,6 @@ from bytecode_dynamo.variables.callable import CallableVariable, ClassVariable, 
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.function import CellVariable, FunctionVariable, PartialVariable
 from bytecode_dynamo.variables.mapping import DictVariable
-from bytecode_dynamo.variables.module import PythonModuleVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, TupleVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
@@ -132,7 +131,7 @@ def _is_lasting(ctx: Context, value: Value) -> bool:
     """Whether a value can't change."""
     if isinstance(value, TupleVariable):
         return all(_is_lasting(ctx, ctx.real(item)) for item in value.items)
-    known = (ConstantVariable, KnownObjectVariable, FunctionVariable, PythonModuleVariable, RangeVariable, SliceVariable)
+    known = (ConstantVariable, KnownObjectVariable, FunctionVariable, RangeVariable, SliceVariable)
     return isinstance(value, known) or value.python_type() is frozenset
 
 

@@ -20,6 +20,7 @@ from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
 from .attribute import find_special, is_data_descriptor, load_instance_attribute
 from .base import Args, Kwargs, VariableTracker
+from .callable import KnownObjectVariable
 from .constant import ConstantVariable
 from .mapping import DictVariable
 from .tensor import TensorVariable
@@ -27,7 +28,6 @@ from .userobject import UserObjectVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
-    from bytecode_dynamo.codegen import Codegen
     from bytecode_dynamo.context import Context
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")
@@ -133,25 +133,13 @@ def wrap_module(ctx: Context, value: torch.nn.Module, source: Source) -> Variabl
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PythonModuleVariable(VariableTracker):
+class PythonModuleVariable(KnownObjectVariable):
     """An imported module."""
 
     value: types.ModuleType
 
-    def python_type(self) -> type:
-        return type(self.value)
-
     def describe(self) -> str:
         return f"module {self.value.__name__}"
-
-    def identity(self) -> object:
-        return self.value
-
-    def as_constant(self, ctx: Context) -> Any:
-        return self.value
-
-    def truth(self, ctx: Context) -> bool:
-        return True
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         written = ctx.effects.read((ctx.globals_identity(self.value.__dict__), name))
@@ -181,9 +169,6 @@ class PythonModuleVariable(VariableTracker):
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         ctx.effects.write((ctx.globals_identity(self.value.__dict__), name), value)
-
-    def reconstruct(self, gen: Codegen) -> None:
-        gen.load_const(self.value)
 
 
 @tracker_for(types.ModuleType)
