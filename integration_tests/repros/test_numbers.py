@@ -361,3 +361,11 @@ def test_classes_of_numbers_as_dtypes(backend):
 
     x = torch.tensor([1.5, 0.0])
     torch.testing.assert_close(torchstrata.compile(converted, backend=backend, fullgraph=True)(x), converted(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="runs eagerly: its kernel reads the values")
+@pytest.mark.parametrize(("indices", "count"), [([5], 3), ([-1], 3), ([0, 0], 0), ([], 0)])
+def test_values_that_are_no_class(indices, count, dynamic):
+    with pytest.raises(RuntimeError, match="Class values|number of classes"):
+        torchstrata.compile(F.one_hot, dynamic=dynamic)(torch.tensor(indices, dtype=torch.int64), count)

@@ -38,7 +38,7 @@ def install(mode_type: type) -> None:
     for name in ("softshrink", "hardshrink"):
         _override(getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type)
     aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _plain(aten.one_hot.default, None))  # torch 2.11 has none
-    _override(aten.one_hot.default, _dense, mode_type)
+    _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         _override(getattr(aten, name).default, _idle_dropout, mode_type)
 
@@ -82,9 +82,18 @@ def _plain(op: Any, previous: Any) -> Callable[..., Any]:
     return run
 
 
-def _dense(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """Eager fills a contiguous result, torch's kernel compares."""
-    return lambda *args, **kwargs: previous(*args, **kwargs).contiguous()
+def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
+    """Eager fills a contiguous result, torch's kernel compares; on the CPU eager refuses what is no class."""
+
+    def run(classes: Any, num_classes: Any = -1) -> Any:
+        if isinstance(num_classes, int) and num_classes == 0:
+            raise RuntimeError("Class values must be smaller than num_classes.")
+        if classes.device.type == "cpu" and num_classes > 0 and classes.dtype is torch.int64:
+            known = torch.arange(num_classes, device=classes.device)
+            classes = known.index_select(0, classes.reshape(-1)).reshape(classes.shape)
+        return previous(classes, num_classes).contiguous()
+
+    return run
 
 
 def _idle_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:

@@ -216,10 +216,11 @@ def embedding_dense_backward(
 @rules.register("one_hot")
 def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class given, 0 elsewhere."""
-    if num_classes < 0 or not is_integral(self.dtype):
-        return NotImplemented
+    if num_classes < 1 or not is_integral(self.dtype):
+        return NotImplemented  # eager's count of the classes, or its error
     shape = (*self.shape, num_classes)
     classes = prims.iota(length=num_classes, start=0, step=1, dtype=torch.int64, device=self.device)
-    wide = prims.broadcast_in_dim(to_dtype(self, torch.int64), shape=shape, dims=tuple(range(self.ndim)))
+    known = prims.index(classes, to_dtype(self, torch.int64), dims=(0,))  # the classes themselves, checked
+    wide = prims.broadcast_in_dim(known, shape=shape, dims=tuple(range(self.ndim)))
     hit = prims.eq(wide, prims.broadcast_in_dim(classes, shape=shape, dims=(self.ndim,)))
     return to_dtype(hit, torch.int64)
