@@ -87,6 +87,33 @@ def test_text(golden) -> None:
     golden(kernel_text(parse_kernel(text_of(64, 512))))
 
 
+SIDE_BY_SIDE = """
+@kernel(device='cpu', vector='p1')
+def side_by_side(
+    in0: In('float32', 40*{points}), inout0: InOut('float32', 10), inout1: InOut('{wide}', 4), out0: Out('float32', 4*{points})
+):
+    for p0 in range(4):
+        for p1 in range({points}):
+            for r0 in reduce(10):
+                v = load(in0, [{points}*(10*p0 + r0) + p1], 'float32')
+                store(inout0, [r0], v, mode='add')
+                w = cast(v, '{wide}')
+                store(inout1, [p0], w, mode='add')
+                t = reduce('sum', v, 'float32')
+            store(out0, [{points}*p0 + p1], t)
+"""
+
+
+@pytest.mark.parametrize("wide", ["float32", "float64"])
+def test_rows_side_by_side_add_their_total(harness_any, threads: int, wide: str) -> None:
+    for points in (1, 5, 49, 3000):
+        text = SIDE_BY_SIDE.format(points=points, wide=wide)
+        tensors = torch.randn(40 * points), torch.randn(10), torch.randn(4).to(getattr(torch, wide)), torch.zeros(4 * points)
+        harness_any.add(text, *tensors, rtol=1e-4, atol=1e-3)
+    assert "scatter_add" not in kernel_text(parse_kernel(text))
+    harness_any.compare()
+
+
 OTHER_PLACES = """
 @kernel(device='cpu', vector='r0')
 def scattered(in0: In('float32', 640), inout0: InOut('float32', 11), out0: Out('float32', 64)):

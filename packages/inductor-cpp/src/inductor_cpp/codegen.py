@@ -65,8 +65,8 @@ def kernel_text(kernel: Kernel) -> str:
 
 
 def _write_chunks(plan: Plan, length: str, call: str, entry: Block) -> None:
-    """Rows are cut into chunks, one per thread, whose sums are added up in order."""
-    entry.add("const i64 chunks = chunks_of(units, work);")
+    """Units are cut into chunks, one per thread, whose sums are added up in order."""
+    entry.add(f"const i64 chunks = {'chunks_of' if plan.role is Role.REDUCTION else 'threads_for'}(units, work);")
     for buffer in plan.sums:
         entry.add(f"scratch<f64> {sums_of(buffer)}_parts(chunks * ({length}));")
     header = "if (int error = parallel(chunks, work, [&](i64 first, i64 last, bool shared) LAMBDA {"
@@ -152,12 +152,21 @@ def _write_units(kernel: Kernel, plan: Plan, target: Block) -> None:
                 emit_instruction(emitter, step)
     if plan.role is Role.POINTS:
         emitter.levels[1].add("return 0;")
-    for buffer in plan.sums:
-        rows.add(f"columns<plus, f32> {sums_of(buffer)}({print_index(row_length(plan))});")
-        rows.add(f"{sums_of(buffer)}.reset({print_index(row_length(plan))});")
-        unit.add(f"{sums_of(buffer)}.next();")
-        target.add(f"{sums_of(buffer)}.write({sums_of(buffer)}_part);")
+    _write_sums(plan, rows, unit, target)
     target.add("return 0;")
+
+
+def _write_sums(plan: Plan, rows: Block, unit: Block, target: Block) -> None:
+    """What a thread's units add to ``plan.sums``, in its part: directly, or by way of a row of its own."""
+    for buffer in plan.sums:
+        name, length = sums_of(buffer), print_index(row_length(plan))
+        if plan.role is Role.POINTS:
+            rows.add(f"for (i64 i = 0; i < {length}; ++i) {name}_part[i] = 0;")
+            continue
+        rows.add(f"columns<plus, f32> {name}({length});")
+        rows.add(f"{name}.reset({length});")
+        unit.add(f"{name}.next();")
+        target.add(f"{name}.write({name}_part);")
 
 
 def _open_odometer(loops: list[tuple[str, str]], target: Block) -> Block:

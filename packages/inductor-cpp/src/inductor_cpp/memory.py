@@ -102,32 +102,43 @@ def emit_store(e: Emitter, step: Instruction) -> None:
         place = f"{pointer}[{e.index(expr)}]"
         target.add(f"add_to({place}, {value.text}, shared);" if mode == "add" else f"{place} = {value.text};")
         return
-    text, address = e.as_vector(value), f"{pointer} + {e.index(expr)}"
-    if buffer in e.plan.sums:
-        target.add(f"{sums_of(str(buffer))}.merge<W>({e.index(expr)}, {text}, {e.count});")
-        return
+    text, stride = e.as_vector(value), _narrow_stride(e, expr, dtype)
     tile = e.tiles.store(str(buffer), expr, dtype, set(e.bindings)) if e.tiles is not None and mode is None else None
     if tile is not None:
         target.add(f"store<W, {kind}>({tile}, {text}, {e.count});")
         return
-    lane = f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
-    stride = _narrow_stride(e, expr, dtype)
+    if stride == 1 and e.tiles is not None:
+        e.tiles.ask_for(str(buffer), expr, set(e.bindings))
+    if mode == "add":
+        target.add(_add_vector(e, str(buffer), kind, expr, text, stride))
+        return
+    address = f"{pointer} + {e.index(expr)}"
     if stride == 1:
-        if e.tiles is not None:
-            e.tiles.ask_for(str(buffer), expr, set(e.bindings))
-        elif mode is None and _streams(e, str(buffer)):
+        if e.tiles is None and _streams(e, str(buffer)):
             target.add(f"ask_for_lanes<W, 1>({address} + WRITTEN_AHEAD / sizeof({kind}));")
-        if value.exact is not None and mode is None:
-            target.add(f"store_rounded<W>({address}, {value.exact}, {e.count});")
-            return
-        extra = ", shared" if mode == "add" else ""
-        target.add(f"{'add_lanes' if mode == 'add' else 'store'}<W, {kind}>({address}, {text}, {e.count}{extra});")
-    elif stride == 2 and mode is None:
+        call = f"store<W, {kind}>({address}, {text}" if value.exact is None else f"store_rounded<W>({address}, {value.exact}"
+        target.add(f"{call}, {e.count});")
+    elif stride == 2:
         target.add(f"store_even<W, {kind}>({address}, {text}, {e.count});")
-    elif mode == "add":
-        target.add(f"scatter_add<W, {kind}>({e.count}, {text}, shared, {lane});")
     else:
-        target.add(f"scatter<W, {kind}>({e.count}, {text}, {lane});")
+        target.add(f"scatter<W, {kind}>({e.count}, {text}, {_lane(e, pointer, kind, expr)});")
+
+
+def _add_vector(e: Emitter, buffer: str, kind: str, expr: sympy.Expr, text: str, stride: int | None) -> str:
+    """To a thread's own sums, as one total where the lanes meet, or lane by lane."""
+    pointer, place = identifier(buffer), e.index(expr)
+    if stride == 0 and kind in ("f32", "f64"):
+        total, is_summed = f"total<W, {kind}>({text}, {e.count})", buffer in e.plan.sums
+        return f"{sums_of(buffer)}_part[{place}] += {total};" if is_summed else f"add_to({pointer}[{place}], {total}, shared);"
+    if buffer in e.plan.sums:
+        return f"{sums_of(buffer)}.merge<W>({place}, {text}, {e.count});"
+    if stride == 1:
+        return f"add_lanes<W, {kind}>({pointer} + {place}, {text}, {e.count}, shared);"
+    return f"scatter_add<W, {kind}>({e.count}, {text}, shared, {_lane(e, pointer, kind, expr)});"
+
+
+def _lane(e: Emitter, pointer: str, kind: str, expr: sympy.Expr) -> str:
+    return f"[&](i64 k) LAMBDA -> {kind}& {{ return {pointer}[{e.index(expr, 'k')}]; }}"
 
 
 def _streams(e: Emitter, buffer: str) -> bool:

@@ -46,7 +46,8 @@ class Plan:
     ``columns`` runs the reduction outside the lanes of a unit, a group of rows at a time, with the columns' results so far in a
     scratch row; ``owned`` makes a unit a share of the vector axis with all outer loops inside, so that no two threads add to
     the same place. With step SHARE the entry cuts the vector axis by the number of threads. ``sums`` are buffers to which every
-    row adds at the same places, one per position in the row: threads do so in memory of their own."""
+    row adds at the same places, one per position in the row: threads do so in memory of their own (with POINTS, a block of
+    points adds its total)."""
 
     role: Role
     axis: Range | None
@@ -87,7 +88,9 @@ def make_plan(kernel: Kernel) -> Plan:
     block_first = transposed is not None and step is not None and not columns
     if tiled:
         block_first = _rows_entered(kernel, outer[-1], axis) <= _rows_entered(kernel, axis, outer[-1])
-    return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, total_work(kernel), tiled, columns)
+    sums = () if columns else _row_sums(kernel, kernel.reduction)
+    work = total_work(kernel)
+    return Plan(Role.POINTS, axis, outer, kernel.reduction, width, step, block_first, work, tiled, columns, sums=sums)
 
 
 def row_length(plan: Plan) -> sympy.Expr:

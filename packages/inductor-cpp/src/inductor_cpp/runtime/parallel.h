@@ -20,15 +20,16 @@ template <class F> static void member(void* data) {
   int error = (*t->run)(t->units * mine / all, t->units * (mine + 1) / all, true);
   for (int old = 0; old < error && !__atomic_compare_exchange_n(&t->failed, &old, error, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);) {}
 }
+INLINE i64 threads_for(i64 units, i64 work) { return index_min(threads_of(work), units); }
 template <class F> INLINE int parallel(i64 units, i64 work, F run) {
-  i64 threads = index_min(threads_of(work), units);
+  i64 threads = threads_for(units, work);
   if (threads <= 1) return units > 0 ? run(0, units, false) : 0;
   team<F> all = {&run, units, 0};
   GOMP_parallel(member<F>, &all, (unsigned)threads, 0);
   return all.failed;
 }
 // What chunks of rows add to the same places: as many chunks as threads, of some rows each; `parts` has a row per chunk.
-INLINE i64 chunks_of(i64 rows, i64 work) { return index_min(threads_of(work), (rows + GROUP - 1) / GROUP); }
+INLINE i64 chunks_of(i64 rows, i64 work) { return threads_for((rows + GROUP - 1) / GROUP, work); }
 static __attribute__((noinline)) void add_parts(f32* to, const f64* parts, i64 chunks, i64 count) {
   parallel((count + 1023) / 1024, chunks * count, [&](i64 first, i64 last, bool) LAMBDA {
     return lanes<LANES>(first * 1024, index_min(last * 1024, count), [&](i64 i, auto n) LAMBDA {

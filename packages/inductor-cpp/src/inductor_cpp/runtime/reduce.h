@@ -56,6 +56,7 @@ template <class Op, class T, int W> struct fold {
   LAMBDA void add(V v, part n) { lanes = Op::apply(lanes, where(present<W>(n), v, splat<W>(Op::start(tag<T>{})))); }
   LAMBDA T total() const { return combine<Op, T, W>::all(lanes); }
 };
+template <int W, class T, class N> INLINE T total(vec<T, W> v, N n) { fold<plus, T, W> sum; sum.add(v, n); return sum.total(); }
 // Sums of many floats: partial sums move up one level after BLOCK additions, which bounds the error as pairwise summation does;
 // the levels and the lanes are combined in float64. So few that two levels hold them need not be `deep`.
 const i64 BLOCK = 16;
