@@ -37,7 +37,7 @@ class Entry(Protocol):
 
     data: bytes | None
 
-    def compiled(self, what: str) -> Callable[..., Any] | None:
+    def compiled(self, what: str) -> Any:
         """The compiled ``"inference"``, ``"forward"`` or ``"backward"`` graph; None where nothing was to be compiled."""
         ...
 
@@ -103,7 +103,7 @@ def load(data: bytes | None, eager: Callable[..., Any]) -> Kept | None:
 
 def revive(kept: Kept, entry: Entry, anew: Mapping[str, Any], around_backward: Callable[..., Any] | None) -> Callable[..., Any]:
     """The callable of a kept program. ``anew``: the objects of this process by name, less the compiled graphs."""
-    graphs: dict[str, Any] = {"forward": entry.compiled("forward" if kept.trains else "inference")}
+    graphs = {"forward": entry.compiled("forward" if kept.trains else "inference")}
     if kept.trains:
         graphs["backward"] = entry.compiled("backward")
     if kept.keeps:

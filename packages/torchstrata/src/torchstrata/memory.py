@@ -84,7 +84,7 @@ class Memory:
             return None
         return data
 
-    def compiled(self, what: str) -> Callable[..., Any] | None:
+    def compiled(self, what: str) -> Any:
         """See ``aotgrad.kept.Entry``."""
         return self.build(*self._found[what]) if what in self._found else None
 
@@ -95,8 +95,10 @@ class Memory:
 
     def note(self, what: str, recall: loopir.Recall | None, meta: Mapping[str, Any]) -> None:
         """Says what a functional graph was compiled to."""
-        kept = recall is not None and not recall.constants
-        self.compiled_now[what] = Remembered(recall.key, recall.lines, dict(meta)) if kept else None
+        if recall is None or recall.constants:
+            self.compiled_now[what] = None
+        else:
+            self.compiled_now[what] = Remembered(recall.key, recall.lines, dict(meta))
 
 
 def _torch_state() -> tuple[object, ...]:
@@ -116,7 +118,7 @@ def _torch_state() -> tuple[object, ...]:
             _C._get_cudnn_sdp_enabled(),
         ),
         str(_C._get_linalg_preferred_backend()),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        _C._get_deterministic_fill_uninitialized_memory(),
     )
 
 
