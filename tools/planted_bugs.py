@@ -1,0 +1,283 @@
+"""Plants one-line bugs in the packages and checks that the default tests find them.
+
+A bug is a change to the syntax tree of one line, drawn by seed: a wrong operand, an off-by-one, a dropped guard, a missing
+cast, a lost mutation or a wrong alias. Each is applied to a copy of the repository, where the default checks run until one
+fails: the tests of the bug's package, static types, the tests of the packages above it, and the integration tests.
+
+Not drawn: test kits, messages, ``__repr__``, and code that only chooses among correct ways to compute (``TUNING``). A change
+that no program can tell is listed with its reason in ``planted_bugs_neutral.json``; the next draw takes its place.
+
+usage: python tools/planted_bugs.py [--seed N] [--count N] [--jobs N] [--list] [--only N ...] [--tests REVISION]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("symshapes", "primops", "bytecode-dynamo", "aotgrad", "loopir", "inductor-cpp", "inductor-triton", "torchstrata")
+ABOVE = {  # whose tests run besides the package's own and the integration tests
+    "symshapes": ("aotgrad", "loopir"),
+    "primops": ("loopir", "inductor-cpp"),
+    "loopir": ("inductor-cpp", "inductor-triton"),
+    "bytecode-dynamo": ("torchstrata",),
+    "aotgrad": ("torchstrata",),
+    "inductor-cpp": ("torchstrata",),
+    "inductor-triton": ("torchstrata",),
+}
+MUTATORS = {"add", "append", "clear", "discard", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
+CASTS = {"int", "float", "bool", "sympify", "to", "convert", "to_dtype", "round_to"}
+COPIES = {"clone", "copy", "deepcopy", "detach", "list", "dict", "set"}
+TUNING = ("cost.py", "heuristics.py", "tuning.py", "autotune.py")  # a wrong choice here costs time or memory, never a value
+NEUTRAL = Path(__file__).with_name("planted_bugs_neutral.json")
+TIMEOUT = 1200  # seconds for one group of tests; a bug that makes them hang is found
+
+Change = tuple[ast.AST, ast.AST]  # what stands there, and what replaces it
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One changed line."""
+
+    kind: str
+    package: str
+    path: str
+    line: int
+    before: str
+    after: str
+
+
+def wrong_operand(node: ast.AST) -> Change | None:
+    """The operands of an operator that doesn't commute, or the first two arguments of a call, in the wrong order."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)):
+        return node, ast.BinOp(node.right, node.op, node.left)
+    if isinstance(node, ast.Call) and [isinstance(a, (ast.Name, ast.Attribute)) for a in node.args[:2]] == [True, True]:
+        first, second, *rest = node.args
+        return node, ast.Call(node.func, [second, first, *rest], node.keywords)
+    return None
+
+
+def off_by_one(node: ast.AST) -> Change | None:
+    """A comparison on the wrong side of equality, or an index or bound that is one too large."""
+    swaps = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in swaps:
+        return node, ast.Compare(node.left, [swaps[type(node.ops[0])]()], node.comparators)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
+        return node, ast.Subscript(node.value, ast.Constant(node.slice.value + 1), node.ctx)
+    if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant) and type(node.right.value) is int:
+        return node, ast.BinOp(node.left, node.op, ast.Constant(node.right.value + 1))
+    return None
+
+
+def dropped_guard(node: ast.AST) -> Change | None:
+    """An early exit that never happens, or the last of several conditions not asked."""
+    exits = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+    if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1 and isinstance(node.body[0], exits):
+        return node.test, ast.Constant(False)
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        rest = node.values[:-1]
+        return node, rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
+    return None
+
+
+def missing_cast(node: ast.AST) -> Change | None:
+    """A value that keeps its type."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    if isinstance(node.func, ast.Name) and node.func.id in CASTS and node.args:
+        return node, node.args[0]
+    if isinstance(node.func, ast.Attribute) and node.func.attr in CASTS and node.args:
+        return node, node.func.value if node.func.attr == "to" else node.args[0]
+    return None
+
+
+def lost_mutation(node: ast.AST) -> Change | None:
+    """A write to an object that doesn't happen."""
+    if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
+        return node, ast.Pass()
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node, ast.Pass()
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in MUTATORS:
+        return node, ast.Pass()
+    return None
+
+
+def wrong_alias(node: ast.AST) -> Change | None:
+    """An object itself in the place of its copy."""
+    if isinstance(node, ast.List) and len(node.elts) == 1 and isinstance(node.elts[0], ast.Starred):
+        return node, node.elts[0].value
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    if isinstance(node.func, ast.Name) and node.func.id in COPIES and len(node.args) == 1:
+        return None if isinstance(node.args[0], ast.GeneratorExp) else (node, node.args[0])
+    if isinstance(node.func, ast.Attribute) and node.func.attr in COPIES and not node.args:
+        return node, node.func.value
+    return None
+
+
+KINDS: dict[str, Callable[[ast.AST], Change | None]] = {
+    "wrong operand": wrong_operand,
+    "off by one": off_by_one,
+    "dropped guard": dropped_guard,
+    "missing cast": missing_cast,
+    "lost mutation": lost_mutation,
+    "wrong alias": wrong_alias,
+}
+
+
+def live_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Nodes whose value a program can see: no annotations, messages, logs or ``__repr__``."""
+    if isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.AnnAssign)):
+        return
+    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("warn", "debug", "info", "warning", "cast"):
+        return
+    yield node
+    is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    if is_function and node.name in ("__repr__", "__str__", "__hash__"):
+        return
+    for child in node.body if is_function else ast.iter_child_nodes(node):
+        yield from live_nodes(child)
+
+
+def planted(line: str, old: ast.AST, new: ast.AST) -> str:
+    """The line with ``old`` replaced by ``new``; offsets of syntax trees count UTF-8 bytes."""
+    text = ast.unparse(ast.fix_missing_locations(new))
+    if isinstance(new, ast.expr) and not isinstance(new, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)):
+        text = f"({text})"
+    encoded = line.encode()
+    return (encoded[: old.col_offset] + text.encode() + encoded[old.end_col_offset :]).decode()  # type: ignore[attr-defined]
+
+
+def bugs_in(package: str, path: Path) -> Iterator[Bug]:
+    """Every bug that can be planted in a file."""
+    text = path.read_text()
+    lines = text.splitlines()
+    for node in live_nodes(ast.parse(text)):
+        for kind, change in KINDS.items():
+            old, new = change(node) or (None, None)
+            if old is None or new is None or old.lineno != old.end_lineno:  # type: ignore[attr-defined]
+                continue
+            number = old.lineno  # type: ignore[attr-defined]
+            after = planted(lines[number - 1], old, new)
+            try:
+                ast.parse("\n".join([*lines[: number - 1], after, *lines[number:]]))
+            except SyntaxError:
+                continue
+            yield Bug(kind, package, str(path.relative_to(ROOT)), number, lines[number - 1], after)
+
+
+def draw(seed: int, count: int) -> list[Bug]:
+    """``count`` bugs, packages and kinds in turn; the same for the same seed and sources."""
+    rng = random.Random(seed)
+    neutral = {(row["path"], row["before"], row["after"]) for row in json.loads(NEUTRAL.read_text())}
+    pools: dict[tuple[str, str], list[Bug]] = {}
+    for package in PACKAGES:
+        source = ROOT / "packages" / package / "src"
+        for path in sorted(source.glob("**/*.py")):
+            if not path.relative_to(source).parts[1].startswith("testing") and path.name not in TUNING:
+                for bug in bugs_in(package, path):
+                    pools.setdefault((package, bug.kind), []).append(bug)
+    chosen: list[Bug] = []
+    for pool in pools.values():
+        rng.shuffle(pool)
+        pool[:] = [bug for bug in pool if (bug.path, bug.before.strip(), bug.after.strip()) not in neutral]
+    for package, kind in zip(itertools.cycle(PACKAGES), itertools.cycle([*KINDS, None])):  # lengths without a common factor
+        if len(chosen) == count or not any(pools.values()):
+            return chosen
+        if kind is not None and (pool := pools.get((package, kind))):
+            chosen.append(pool.pop())
+    return chosen
+
+
+def test_groups(bug: Bug, root: Path) -> Iterator[tuple[str, list[str]]]:
+    """(what runs, its command) in the order in which a failure is likely; tests that name the changed module come first."""
+    name = Path(bug.path).stem
+
+    def pytest(folders: Sequence[str]) -> list[str]:
+        files = sorted(path for folder in folders for path in (root / folder).glob("**/test_*.py"))
+        files.sort(key=lambda path: (name not in path.stem, name not in path.read_text()))
+        names = [str(path.relative_to(root)) for path in files]
+        return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *names]
+
+    yield "unit", pytest([f"packages/{bug.package}/tests"])
+    yield "types", [sys.executable, "-m", "pyright", bug.path]
+    for package in ABOVE.get(bug.package, ()):
+        yield package, pytest([f"packages/{package}/tests"])
+    yield "integration", pytest(["integration_tests"])
+
+
+def copy_with(bug: Bug, tests: Path, root: Path) -> None:
+    """A copy of the repository at ``root`` with the bug in it and the tests of the checkout ``tests``."""
+    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(".git", ".nox", "dist", "__pycache__", "site"))
+    if tests != ROOT:
+        for path in ("integration_tests", *(f"packages/{name}/tests" for name in PACKAGES)):
+            shutil.rmtree(root / path)
+            shutil.copytree(tests / path, root / path)
+        shutil.copy(tests / "conftest.py", root / "conftest.py")
+    lines = (root / bug.path).read_text().splitlines(keepends=True)
+    lines[bug.line - 1] = lines[bug.line - 1].replace(bug.before, bug.after)
+    (root / bug.path).write_text("".join(lines))
+
+
+def run(bug: Bug, tests: Path) -> str:
+    """What found the bug, with the first line that says so, or "missed"."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "copy"
+        copy_with(bug, tests, root)
+        paths = os.pathsep.join([*(str(root / "packages" / name / "src") for name in PACKAGES), str(root)])
+        environment = {**os.environ, "PYTHONPATH": paths, "STRATA_CACHE_DIR": f"{folder}/cache"}
+        for group, command in test_groups(bug, root):
+            try:
+                done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+            except subprocess.TimeoutExpired:
+                return f"{group}: hangs"
+            if done.returncode not in (0, 5):  # 5: no test was selected
+                said = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")) or "error:" in line]
+                return f"{group}: {said[0][:120] if said else f'exit code {done.returncode}'}"
+    return "missed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--list", action="store_true", help="print the bugs and run nothing")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of the bugs to plant")
+    parser.add_argument("--tests", default="", help="take the tests from this revision")
+    options = parser.parse_args()
+    bugs = [(k, bug) for k, bug in enumerate(draw(options.seed, options.count)) if options.only is None or k in options.only]
+    if options.list:
+        for k, bug in bugs:
+            print(f"{k:3} {bug.kind}: {bug.path}:{bug.line}\n      {bug.before.strip()}\n      {bug.after.strip()}")
+        return 0
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
+        tests = ROOT
+        if options.tests:
+            tests = Path(folder)
+            archive = subprocess.run(["git", "archive", options.tests], cwd=ROOT, capture_output=True, check=True).stdout
+            subprocess.run(["tar", "x", "-C", folder], input=archive, check=True)
+        missed = 0
+        for (k, bug), found in zip(bugs, pool.map(lambda item: run(item[1], tests), bugs)):
+            missed += found == "missed"
+            print(f"{k:3} {bug.kind}: {bug.path}:{bug.line}  {found}", flush=True)
+    print(f"{len(bugs) - missed} of {len(bugs)} found")
+    return int(len(bugs) - missed < 0.95 * len(bugs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
