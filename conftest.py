@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
+
+from tools.readme_examples import run_examples
 
 try:
     from hypothesis import HealthCheck, settings
@@ -15,24 +16,31 @@ except ImportError:
 
 if settings is not None:
     relaxed = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-    settings.register_profile("ci", max_examples=100, derandomize=True, **relaxed)
-    settings.register_profile("nightly", max_examples=5000, **relaxed)
-    settings.load_profile(os.environ.get("STRATA_PROFILE", "ci"))
+    settings.register_profile("default", max_examples=100, derandomize=True, **relaxed)
+    settings.register_profile("thorough", max_examples=5000, **relaxed)
+    settings.load_profile(os.environ.get("STRATA_PROFILE", "default"))
 
 os.environ.setdefault("STRATA_VERIFY", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the tests print now")
+    parser.addoption("--quick", action="store_true", help="only the first test of each module of the packages")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests run in the nightly profile, and when they are asked for by a mark."""
-    if os.environ.get("STRATA_PROFILE") == "nightly" or config.getoption("markexpr"):
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    """Slow tests run in the thorough profile, and when they are asked for by a mark."""
+    chosen = items
+    if os.environ.get("STRATA_PROFILE") != "thorough" and not config.getoption("markexpr"):
+        chosen = [item for item in chosen if not item.get_closest_marker("slow")]
+    if config.getoption("quick"):
+        first: dict[Path, pytest.Item] = {}
+        for item in chosen:
+            if "packages" in item.path.parts:
+                first.setdefault(item.path, item)
+        chosen = list(first.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
 
 
 @pytest.fixture
@@ -56,13 +64,7 @@ def run_readme(request: pytest.FixtureRequest, tmp_path: Path):
     """Runs the examples of the nearest README above the test, one after the other with the same names."""
 
     def run() -> None:
-        text = next(path for folder in request.path.parents if (path := folder / "README.md").exists()).read_text()
-        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        assert blocks
-        names = {"__name__": "example"}
-        for number, block in enumerate(blocks):
-            path = tmp_path / f"example{number}.py"
-            path.write_text(block)
-            exec(compile(block, str(path), "exec"), names)
+        readme = next(path for folder in request.path.parents if (path := folder / "README.md").exists())
+        run_examples(readme, tmp_path)
 
     return run

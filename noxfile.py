@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import shutil
+import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -26,11 +30,14 @@ PACKAGES = (
     "torchstrata",
 )
 SOURCES = os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)
-OTHER_PYTHONS = ("3.12", "3.13")
+OTHER_PYTHON = "3.13"  # what depends on the interpreter also runs there; nightly adds the rest
 NEEDED_BY_CUDA_TORCH = 10  # GB of disk
-MODEL_LIBRARIES = ("transformers==5.23.0", "einops==0.8.2", "tqdm>=4.66", "pillow", "pyyaml", "huggingface_hub", "safetensors")
-TIED_TO_TORCH = ("torchvision==0.28.0", "timm==1.0.31")  # their wheels ask for a torch build of their own
+CHECKERS = ("ruff==0.17.6", "import-linter==2.16", "pyright[nodejs]==1.1.414", "mkdocs-material>=9.5,<10")
 TEST_TOOLS = ("pytest>=8", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12", "einops>=0.8")
+MODEL_LIBRARIES = ("transformers==5.23.0", "tqdm>=4.66", "pillow", "pyyaml", "huggingface_hub", "safetensors")
+TIED_TO_TORCH = ("torchvision==0.28.0", "timm==1.0.31")  # their wheels ask for a torch build of their own
+SHARED = ROOT / ".nox" / "shared"  # the environment of every session that doesn't test installation or another Python
+WORKERS = ("-n", "2", "--dist", "worksteal")
 
 
 def local_dependencies(name: str) -> list[str]:
@@ -42,120 +49,148 @@ def local_dependencies(name: str) -> list[str]:
 
 def install(session: nox.Session, *names: str, tools: tuple[str, ...] = TEST_TOOLS) -> None:
     """Installs packages of this repository, with torch as the constraints file pins it, and test tools."""
-    make_room(session)
     folders = [f"packages/{name}" for name in dict.fromkeys(d for name in names for d in local_dependencies(name))]
     session.install("--no-compile", "-c", "constraints.txt", *folders, *tools)
 
 
-def make_room(session: nox.Session) -> None:
-    """On CI, where disk is small, only the running session keeps its environment and no downloads are kept.
+def run_shared(session: nox.Session, program: str, *arguments: str, **environment: str) -> None:
+    """Runs a program of the shared environment."""
+    session.run(str(SHARED / "bin" / program), *arguments, env=environment, external=True)
 
-    A torch of 3.12 or 3.13 brings the CUDA libraries: 5 GB installed and 3 GB while they are fetched.
+
+def share(session: nox.Session) -> None:
+    """Makes the shared environment, or brings it up to date when what it is made of has changed.
+
+    The packages are installed as links to their sources, the C hook is built beside its own.
     """
-    if "CI" not in os.environ:
+    made_of = ["noxfile.py", "constraints.txt", *(f"packages/{name}/pyproject.toml" for name in PACKAGES)]
+    made_of += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("packages/bytecode-dynamo/**/native/*"))
+    fingerprint = hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in made_of)).hexdigest()
+    stamp = SHARED / "made_of"
+    if stamp.exists() and stamp.read_text() == fingerprint:
         return
-    for environment in (ROOT / ".nox").iterdir():
-        if environment != Path(session.virtualenv.location):
-            shutil.rmtree(environment, ignore_errors=True)
-    session.env["PIP_NO_CACHE_DIR"] = "1"
-    free = shutil.disk_usage(ROOT).free / 1e9
-    if session.python in OTHER_PYTHONS and free < NEEDED_BY_CUDA_TORCH:
-        session.skip(f"{free:.1f} GB of disk are free, torch's CUDA build needs {NEEDED_BY_CUDA_TORCH}")
+    if not SHARED.exists():
+        session.run(sys.executable, "-m", "venv", str(SHARED), external=True)
+    pip = ("python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", "constraints.txt")
+    links = [argument for name in PACKAGES for argument in ("-e", f"packages/{name}")]
+    run_shared(session, *pip, "hatchling>=1.24", "editables", *CHECKERS, *TEST_TOOLS, "pytest-xdist>=3.6", *MODEL_LIBRARIES)
+    run_shared(session, *pip, "--no-build-isolation", *links)
+    run_shared(session, *pip, "--no-deps", *TIED_TO_TORCH)
+    stamp.write_text(fingerprint)
 
 
-def run_pytest(session: nox.Session, *arguments: str) -> None:
-    session.run("pytest", *arguments, *session.posargs, env={"STRATA_CACHE_DIR": session.create_tmp() + "/cache"})
+def run_tests(session: nox.Session, *arguments: str, **environment: str) -> None:
+    """Runs pytest in the shared environment. Kernels built by one test serve the others of this run, and no later run.
+
+    Idle threads sleep, for two workers of two threads each share the cores.
+    """
+    share(session)
+    with tempfile.TemporaryDirectory() as store:
+        settings = {"STRATA_CACHE_DIR": store, "OMP_WAIT_POLICY": "passive", **environment}
+        run_shared(session, "python", "-m", "pytest", *arguments, *session.posargs, **settings)
 
 
-@nox.session
+# What CPython's version can change: bytecode, the hook, guards, and programs in all of the language.
+INTERPRETER_TESTS = (
+    "packages/bytecode-dynamo/tests",
+    "integration_tests/api/test_smoke.py",
+)
+
+shared_session = functools.partial(nox.session, venv_backend="none")
+
+
+@shared_session
 def tests(session: nox.Session) -> None:
     """Everything that a contributor must pass."""
-    for name in ("lint", "layers", "types", "seams", "integration", "docs"):
+    for name in ("lint", "layers", "types", "suite", "alone", "docs", f"smoke-{OTHER_PYTHON}"):
         session.notify(name)
-    for package in PACKAGES:
-        session.notify(f"unit(package='{package}')")
-    for python in OTHER_PYTHONS:
-        session.notify(f"smoke-{python}")
 
 
-@nox.session
+@shared_session
+def quick(session: nox.Session) -> None:
+    """Format, lint, layers, types, and the first test of every module of the packages."""
+    for name in ("lint", "layers", "types"):
+        session.notify(name)
+    session.notify("suite", posargs=["--quick", *session.posargs])
+
+
+@shared_session
 def lint(session: nox.Session) -> None:
     """Format, lint, size ceilings, banned imports."""
-    session.install("ruff==0.17.6")
-    session.run("ruff", "format", "--check", ".")
-    session.run("ruff", "check", ".")
-    session.run("python", "tools/check_sizes.py")
-    session.run("python", "tools/check_imports.py")
+    share(session)
+    run_shared(session, "ruff", "format", "--check", ".")
+    run_shared(session, "ruff", "check", ".")
+    run_shared(session, "python", "tools/check_sizes.py")
+    run_shared(session, "python", "tools/check_imports.py")
 
 
-@nox.session
+@shared_session
 def layers(session: nox.Session) -> None:
     """No arrow between packages but the declared ones."""
-    session.install("import-linter==2.16")
-    session.run("lint-imports", env={"PYTHONPATH": SOURCES})
+    share(session)
+    run_shared(session, "lint-imports", PYTHONPATH=SOURCES)
 
 
-@nox.session
+@shared_session
 def types(session: nox.Session) -> None:
     """Static types of every package."""
-    install(session, "torchstrata", tools=("pyright[nodejs]==1.1.414", "hypothesis>=6.100", "pytest>=8", "numpy>=2"))
+    share(session)
     folders = [f"packages/{name}/src" for name in PACKAGES]  # named, for pyright is content with a pattern that finds no file
-    session.run("pyright", *folders, env={"PYTHONPATH": SOURCES})
+    run_shared(session, "pyright", *folders, PYTHONPATH=SOURCES)
+
+
+@shared_session
+def suite(session: nox.Session) -> None:
+    """The tests of the packages, of their seams and of the whole stack."""
+    run_tests(session, *WORKERS, "packages", "integration_tests")
 
 
 @nox.session
-@nox.parametrize("package", PACKAGES)
-def unit(session: nox.Session, package: str) -> None:
-    """One package with its declared dependencies only: wheel, import without siblings, its tests."""
-    install(session, package)
-    siblings = [name.replace("-", "_") for name in PACKAGES if name not in local_dependencies(package)]
-    session.run("python", "tools/check_alone.py", package.replace("-", "_"), *siblings)
-    run_pytest(session, f"packages/{package}/tests")
+def alone(session: nox.Session) -> None:
+    """Each package by itself: its wheel, its declared dependencies only, its import, its README's examples."""
+    session.install("--no-compile", "-c", "constraints.txt", "torch")
+    session.run("python", "tools/check_alone.py", *session.posargs)
 
 
-@nox.session
-def seams(session: nox.Session) -> None:
-    """Each producer's output passes its consumer."""
-    install(session, "torchstrata")
-    run_pytest(session, "integration_tests/seams")
-
-
-@nox.session
-def integration(session: nox.Session) -> None:
-    """Whole models against eager, and every bug ever fixed."""
-    install(session, "torchstrata", tools=(*TEST_TOOLS, *MODEL_LIBRARIES))
-    session.install("--no-compile", "--no-deps", *TIED_TO_TORCH)
-    run_pytest(session, *(f"integration_tests/{part}" for part in ("api", "models", "operators", "repros", "thirdparty")))
-
-
-@nox.session(python=list(OTHER_PYTHONS))
+@nox.session(python=["3.12", "3.13"])
 def smoke(session: nox.Session) -> None:
-    """Hook, capture and smoke tests on the other CPython versions (reported as skipped when the interpreter is missing)."""
-    install(session, "torchstrata")
-    run_pytest(session, "packages/bytecode-dynamo/tests", "integration_tests/api/test_smoke.py")
+    """Bytecode, hook, guards and a smoke test of the stack on another CPython; skipped when the interpreter is missing."""
+    free = shutil.disk_usage(ROOT).free / 1e9
+    if free < NEEDED_BY_CUDA_TORCH and not Path(session.virtualenv.location, "bin", "pytest").exists():
+        session.skip(f"{free:.1f} GB of disk are free, torch's CUDA build needs {NEEDED_BY_CUDA_TORCH}")
+    install(session, "torchstrata", tools=(*TEST_TOOLS, "pytest-xdist>=3.6"))
+    store = session.create_tmp() + "/cache"
+    session.run("pytest", *WORKERS, *INTERPRETER_TESTS, *session.posargs, env={"STRATA_CACHE_DIR": store})
 
 
-@nox.session
+@shared_session
+def nightly(session: nox.Session) -> None:
+    """All of the breadth: slow tests, long random programs, the whole operator database, every model, the other Pythons."""
+    run_tests(session, *WORKERS, "-m", "slow or not slow", "packages", "integration_tests", STRATA_PROFILE="thorough")
+    session.notify("smoke-3.12")
+    session.notify("smoke-3.13")
+
+
+@shared_session
 def bench(session: nox.Session) -> None:
     """Call overhead and compile time next to torch.compile, in one process."""
-    install(session, "torchstrata")
-    session.run("python", "benchmarks/run.py", *session.posargs)
+    share(session)
+    run_shared(session, "python", "benchmarks/run.py", *session.posargs)
 
 
-@nox.session
+@shared_session
 def opinfo(session: nox.Session) -> None:
     """First and second derivatives of every operator in torch's database through aotgrad; writes docs/aotgrad_opinfo.md."""
-    install(session, "aotgrad")
-    session.run(
-        "python", "-W", "ignore", "-m", "packages.aotgrad.tests.opinfo", "--table", "docs/aotgrad_opinfo.md", *session.posargs
-    )
+    share(session)
+    table = ("--table", "docs/aotgrad_opinfo.md")
+    run_shared(session, "python", "-W", "ignore", "-m", "packages.aotgrad.tests.opinfo", *table, *session.posargs)
 
 
-@nox.session
+@shared_session
 def docs(session: nox.Session) -> None:
     """The documentation site, links checked."""
-    session.install("mkdocs-material>=9.5,<10")
-    session.run("mkdocs", "build", "--strict", "--quiet")
+    share(session)
+    run_shared(session, "mkdocs", "build", "--strict", "--quiet")
 
 
 @nox.session
@@ -163,15 +198,6 @@ def quickstart(session: nox.Session) -> None:
     """Trains a small CNN on real digits, eager and compiled, and shows every stage."""
     install(session, "torchstrata", tools=("scikit-learn>=1.4", "tqdm>=4.66"))
     session.run("python", "examples/quickstart.py", *session.posargs)
-
-
-@nox.session
-def nightly(session: nox.Session) -> None:
-    """The large property-test profiles."""
-    install(session, "torchstrata", tools=(*TEST_TOOLS, *MODEL_LIBRARIES))
-    session.install("--no-compile", "--no-deps", *TIED_TO_TORCH)
-    session.env["STRATA_PROFILE"] = "nightly"
-    run_pytest(session, "packages", "integration_tests", "-m", "slow or not slow")
 
 
 @nox.session
