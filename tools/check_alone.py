@@ -1,18 +1,21 @@
-"""Installs each package by itself into the running environment, imports it, and runs the examples of its README.
+"""Installs each package by itself, imports it, and runs the examples of its README.
 
-Everything that a package brings is removed again, so each sees its own declared dependencies and what the environment held
-before. Fails when a package can't be imported with its dependencies only, when a sibling that it doesn't declare is present,
-when it loads what it replaces, or when an example of its README fails with the package's ``testing`` extra.
+Each gets a fresh environment on top of the running one, which holds torch and pip only. Fails when a package can't be imported
+with its declared dependencies, when a sibling that it doesn't declare is present, when it loads what it replaces, or when an
+example of its README fails with the package's ``testing`` extra.
 
-usage: python tools/check_alone.py [PACKAGE...]     (in an environment that holds torch and pip)
+usage: python tools/check_alone.py [PACKAGE...]
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
+import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,8 +31,8 @@ assert not loaded, f"{module}: importing it loads {', '.join(loaded)}"
 """
 
 
-def python(*arguments: str) -> str:
-    return subprocess.run([sys.executable, *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+def run(python: Path | str, *arguments: str) -> None:
+    subprocess.run([python, "-W", "ignore", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def needed(name: str) -> list[str]:
@@ -39,31 +42,38 @@ def needed(name: str) -> list[str]:
     return list(dict.fromkeys([name, *(found for sibling in siblings for found in needed(sibling))]))
 
 
-def installed() -> set[str]:
-    return {line.partition(" @ ")[0].partition("==")[0] for line in python("-m", "pip", "freeze", "--all").splitlines()}
+def layered_environment(folder: Path) -> Path:
+    """The interpreter of a new environment that sees what the running one holds."""
+    venv.create(folder, with_pip=False)
+    paths = {key: str(folder) for key in ("base", "platbase")}
+    site = Path(sysconfig.get_path("purelib", vars=paths))
+    (site / "below.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
 
 
-def check(name: str, wheels: dict[str, str]) -> None:
-    """One package; the environment is afterwards as it was."""
-    before = installed()
+def build_wheel(name: str, folder: Path) -> str:
+    """The path of the package's wheel, built in isolation."""
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder / name), f"packages/{name}")
+    return str(next((folder / name).glob("*.whl")))
+
+
+def check(name: str, wheels: dict[str, str], folder: Path) -> None:
+    """One package in an environment of its own."""
+    python = layered_environment(folder)
     install = ("-m", "pip", "install", "--quiet", "--no-compile", "-c", "constraints.txt")
     local = needed(name)
-    try:
-        python(*install, *(wheels[part] for part in local))
-        python("-c", IMPORT, *(part.replace("-", "_") for part in (name, *sorted(set(PACKAGES) - set(local)))))
-        python(*install, f"{wheels[name]}[testing]")
-        python("tools/readme_examples.py", f"packages/{name}/README.md")
-    finally:
-        python("-m", "pip", "uninstall", "--quiet", "--yes", *(installed() - before))
+    run(python, *install, *(wheels[part] for part in local))
+    run(python, "-c", IMPORT, *(part.replace("-", "_") for part in (name, *sorted(set(PACKAGES) - set(local)))))
+    run(python, *install, f"{wheels[name]}[testing]")
+    run(python, "tools/readme_examples.py", f"packages/{name}/README.md")
     print(f"{name}: installs, imports and runs its examples alone", flush=True)
 
 
 def main(names: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        python("-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, *(f"packages/{name}" for name in PACKAGES))
-        wheels = {path.name.partition("-")[0].replace("_", "-"): str(path) for path in Path(folder).glob("*.whl")}
-        for name in names or PACKAGES:
-            check(name, wheels)
+    with tempfile.TemporaryDirectory() as text, ThreadPoolExecutor(2) as pool:
+        folder = Path(text)
+        wheels = dict(zip(PACKAGES, pool.map(lambda name: build_wheel(name, folder / "wheels"), PACKAGES)))
+        list(pool.map(lambda name: check(name, wheels, folder / name), names or PACKAGES))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A part of the operator database through the C++ back end in every dtype; all of it in the nightly profile.
+"""A part of the operator database through the C++ back end in every dtype; all of it in the thorough profile.
 
 The sweep forks, which a process with threads of OpenMP must not: it runs in one of its own.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from integration_tests.operators import compiled
 
-NIGHTLY = os.environ.get("STRATA_PROFILE") == "nightly"
+THOROUGH = os.environ.get("STRATA_PROFILE") == "thorough"
 ROOT = Path(__file__).parents[2]
 CRASHING = """
 import os, torch
@@ -29,13 +29,13 @@ assert "2 pass (66.67 %), 0 known, 0 fail, 1 crash" in compiled.table(outcomes)
 
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    limit = None if NIGHTLY else 600
+    limit = None if THOROUGH else 600
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit)
 
 
 def test_operators_in_every_dtype(tmp_path) -> None:
-    names = sorted(compiled.operators())[:: 1 if NIGHTLY else 100]
-    samples, jobs = (3, os.cpu_count() or 1) if NIGHTLY else (1, 1)
+    names = sorted(compiled.operators())[:: 1 if THOROUGH else 100]
+    samples, jobs = (3, os.cpu_count() or 1) if THOROUGH else (1, 1)
     log = tmp_path / "log"
     command = ["--ops", ",".join(names), "--samples", str(samples), "--jobs", str(jobs), "--log", str(log)]
     run = _python("-m", "integration_tests.operators.compiled", *command)
@@ -43,7 +43,7 @@ def test_operators_in_every_dtype(tmp_path) -> None:
     outcomes = [json.loads(line) for line in log.read_text().splitlines()]
     bad = [o for o in outcomes if o["status"] in ("fail", "crash")]
     assert outcomes
-    assert len(bad) <= 0.02 * len(outcomes) if NIGHTLY else not bad, bad[:20]
+    assert len(bad) <= 0.02 * len(outcomes) if THOROUGH else not bad, bad[:20]
 
 
 def test_a_crash_is_the_failure_of_one_pair() -> None:

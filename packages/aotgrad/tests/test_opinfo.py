@@ -1,4 +1,4 @@
-"""A deterministic part of the operator database; all of it with ``nox -s opinfo`` and in the nightly profile."""
+"""A deterministic part of the operator database; all of it with ``nox -s opinfo`` and in the thorough profile."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from packages.aotgrad.tests.opinfo import EXPLAINED, check_operator, differentiable_operators, full_name, table
 
 OPERATORS = {full_name(op): op for op in differentiable_operators()}
-NIGHTLY = os.environ.get("STRATA_PROFILE") == "nightly"
-PART = sorted(set(OPERATORS) - set(EXPLAINED))[:: 1 if NIGHTLY else 16]
+THOROUGH = os.environ.get("STRATA_PROFILE") == "thorough"
+PART = sorted(set(OPERATORS) - set(EXPLAINED))[:: 1 if THOROUGH else 16]
 
 
 @pytest.mark.parametrize("name", PART)
 def test_operator(name):
     op = OPERATORS[name]
     for order in (1, 2) if op.supports_gradgrad else (1,):
-        outcome = check_operator(op, order, 4 if NIGHTLY else 1)
+        outcome = check_operator(op, order, 4 if THOROUGH else 1)
         assert outcome.status != "failure", outcome.reason
 
 

@@ -9,7 +9,7 @@ from loopir.testing.strategies import kernels
 from packages.loopir.tests.programs import tensor_programs
 from packages.loopir.tests.sweep import check_static, check_symbolic
 
-NIGHTLY = settings.default.max_examples >= 5000  # type: ignore[union-attr]
+THOROUGH = settings.default.max_examples >= 5000  # type: ignore[union-attr]
 
 
 @given(kernels())
@@ -29,13 +29,13 @@ def test_kernels_verify_and_evaluate(kernel, size):
     evaluate_kernel(kernel, tensors, [size for _ in kernel.sizes])
 
 
-@settings(max_examples=40_000 if NIGHTLY else 350)
+@settings(max_examples=40_000 if THOROUGH else 350)
 @given(tensor_programs())
 def test_programs_equal_eager_fused_or_not(program):
     check_static(program)
 
 
-@settings(max_examples=10_000 if NIGHTLY else 150)
+@settings(max_examples=10_000 if THOROUGH else 150)
 @given(tensor_programs(sizes=(2, 3, 6)))
 def test_programs_with_symbolic_sizes_equal_eager(program):
     check_symbolic(program)

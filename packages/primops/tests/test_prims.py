@@ -17,8 +17,8 @@ from torch import fx
 
 from packages.primops.tests.metas import run_batch
 
-# 2,000 calls by default, 200,000 in the nightly profile (as in `python -m packages.primops.tests.metas --jobs 2`).
-EXAMPLES = 1500 if os.environ.get("STRATA_PROFILE") == "nightly" else 20
+# 2,000 calls by default, 200,000 in the thorough profile (as in `python -m packages.primops.tests.metas --jobs 2`).
+EXAMPLES = 1500 if os.environ.get("STRATA_PROFILE") == "thorough" else 20
 CPU = torch.device("cpu")
 CONTRACTS = Path(__file__).parents[3] / "docs" / "contracts.md"
 

@@ -98,7 +98,7 @@ def test_module_round_trips(name):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("STRATA_PROFILE") != "nightly", reason="minutes")
+@pytest.mark.skipif(os.environ.get("STRATA_PROFILE") != "thorough", reason="minutes")
 def test_standard_library_round_trips():
     for path in sorted(STDLIB.rglob("*.py")):
         if "site-packages" not in path.parts:

@@ -117,7 +117,7 @@ def test_cut_after_every_instruction_changes_nothing_sample(function):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("STRATA_PROFILE") != "nightly", reason="minutes")
+@pytest.mark.skipif(os.environ.get("STRATA_PROFILE") != "thorough", reason="minutes")
 @pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
 def test_cut_after_every_instruction_changes_nothing(function):
     check_everywhere(function, calling, lambda item: True)

@@ -8,7 +8,7 @@ from bytecode_dynamo.testing import check_source
 from bytecode_dynamo.testing.strategies import arguments, programs
 from hypothesis import given, settings
 
-EXAMPLES = 20_000 if os.environ.get("STRATA_PROFILE") == "nightly" else 500
+EXAMPLES = 20_000 if os.environ.get("STRATA_PROFILE") == "thorough" else 500
 
 
 @settings(max_examples=EXAMPLES)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from bytecode_dynamo import optimize, precision
 
-from .changing import Doubling, M, States, changed, check_state, rows_of, setting
+from .changing import Doubling, M, States, changed, check_state, rows_of
 
 STATES: States = {}
 row, rows = rows_of(STATES)
@@ -78,7 +78,9 @@ MODES: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
     ),
     "cudnn flag": (
         lambda x: x + 1 if torch.backends.cudnn.benchmark else x,
-        lambda: setting(torch.backends.cudnn, benchmark=True),
+        lambda: settings(
+            torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark, True
+        ),  # test tools freeze the properties
     ),
     "function mode": (lambda x: torch.sin(x), Tripled),
     "function modes disabled": (lambda x: x.as_subclass(Doubling) + 1, torch._C.DisableTorchFunctionSubclass),
