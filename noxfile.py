@@ -147,7 +147,7 @@ def types(session: nox.Session) -> None:
     """Static types of every package."""
     share(session)
     folders = [f"packages/{name}/src" for name in PACKAGES]  # named, for pyright is content with a pattern that finds no file
-    run_shared(session, "pyright", *folders, PYTHONPATH=SOURCES)
+    run_shared(session, "pyright", "--pythonpath", str(SHARED / "bin" / "python"), *folders)
 
 
 @shared_session

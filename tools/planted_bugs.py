@@ -1,13 +1,13 @@
 """Plants one-line bugs in the packages and checks that the default tests find them.
 
 A bug is a change to the syntax tree of one line, drawn by seed: a wrong operand, an off-by-one, a dropped guard, a missing
-cast, a lost mutation or a wrong alias. Each is applied to a copy of the repository, where the default checks run until one
-fails: the tests of the bug's package, static types, the tests of the packages above it, and the integration tests.
+cast, a lost mutation or a wrong alias. Each is applied to a copy of the repository, where static types and the default tests
+that run the changed place are checked until one fails.
 
 Not drawn: test kits, messages, ``__repr__``, and code that only chooses among correct ways to compute (``TUNING``). A change
 that no program can tell is listed with its reason in ``planted_bugs_neutral.json``; the next draw takes its place.
 
-usage: python tools/planted_bugs.py [--seed N] [--count N] [--jobs N] [--list] [--only N ...] [--tests REVISION]
+usage: python tools/planted_bugs.py [--seed N] [--count N] [--jobs N] [--list] [--only N] [--tests REVISION] [TEST ...]
 """
 
 from __future__ import annotations
@@ -23,27 +23,32 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("symshapes", "primops", "bytecode-dynamo", "aotgrad", "loopir", "inductor-cpp", "inductor-triton", "torchstrata")
-ABOVE = {  # whose tests run besides the package's own and the integration tests
-    "symshapes": ("aotgrad", "loopir"),
-    "primops": ("loopir", "inductor-cpp"),
-    "loopir": ("inductor-cpp", "inductor-triton"),
-    "bytecode-dynamo": ("torchstrata",),
-    "aotgrad": ("torchstrata",),
-    "inductor-cpp": ("torchstrata",),
-    "inductor-triton": ("torchstrata",),
-}
 MUTATORS = {"add", "append", "clear", "discard", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
 CASTS = {"int", "float", "bool", "sympify", "to", "convert", "to_dtype", "round_to"}
 COPIES = {"clone", "copy", "deepcopy", "detach", "list", "dict", "set"}
 TUNING = ("cost.py", "heuristics.py", "tuning.py", "autotune.py")  # a wrong choice here costs time or memory, never a value
 NEUTRAL = Path(__file__).with_name("planted_bugs_neutral.json")
-TIMEOUT = 1200  # seconds for one group of tests; a bug that makes them hang is found
+NOT_PROBED = ("device_functions.py", "polyfills.py")  # their text is compiled by Triton, or captured
+TIMEOUT = 1800  # seconds for the tests of one bug; one that makes them hang is found
+PROBE = """
+import os
+
+seen = set()
+
+
+def reach(number):
+    row = f"{{number}} {{os.environ.get('PYTEST_CURRENT_TEST', '')}}"
+    if row not in seen:
+        seen.add(row)
+        with open({log!r}, "a") as file:
+            file.write(row + "\\n")
+"""
 
 Change = tuple[ast.AST, ast.AST]  # what stands there, and what replaces it
 
@@ -58,6 +63,7 @@ class Bug:
     line: int
     before: str
     after: str
+    probe: str  # the line with a call of the probe, a format of the bug's number
 
 
 def wrong_operand(node: ast.AST) -> Change | None:
@@ -153,13 +159,25 @@ def live_nodes(node: ast.AST) -> Iterator[ast.AST]:
         yield from live_nodes(child)
 
 
-def planted(line: str, old: ast.AST, new: ast.AST) -> str:
-    """The line with ``old`` replaced by ``new``; offsets of syntax trees count UTF-8 bytes."""
-    text = ast.unparse(ast.fix_missing_locations(new))
-    if isinstance(new, ast.expr) and not isinstance(new, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)):
-        text = f"({text})"
+def planted(line: str, old: ast.AST, text: str) -> str:
+    """The line with ``text`` in the place of ``old``; offsets of syntax trees count UTF-8 bytes."""
     encoded = line.encode()
     return (encoded[: old.col_offset] + text.encode() + encoded[old.end_col_offset :]).decode()  # type: ignore[attr-defined]
+
+
+def unparsed(new: ast.AST) -> str:
+    text = ast.unparse(ast.fix_missing_locations(new))
+    is_closed = isinstance(new, (ast.stmt, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant))
+    return text if is_closed else f"({text})"
+
+
+def probed(line: str, old: ast.AST) -> str:
+    """The line with a call of the probe at ``old``, as a format of the bug's number."""
+    encoded = line.encode()
+    source = encoded[old.col_offset : old.end_col_offset].decode()  # type: ignore[attr-defined]
+    call = '__import__("planted_probe").reach(\0)'
+    text = planted(line, old, f"{call}; {source}" if isinstance(old, ast.stmt) else f"({call} or {source})")
+    return text.replace("{", "{{").replace("}", "}}").replace("\0", "{}")
 
 
 def bugs_in(package: str, path: Path) -> Iterator[Bug]:
@@ -172,12 +190,13 @@ def bugs_in(package: str, path: Path) -> Iterator[Bug]:
             if old is None or new is None or old.lineno != old.end_lineno:  # type: ignore[attr-defined]
                 continue
             number = old.lineno  # type: ignore[attr-defined]
-            after = planted(lines[number - 1], old, new)
+            after = planted(lines[number - 1], old, unparsed(new))
             try:
                 ast.parse("\n".join([*lines[: number - 1], after, *lines[number:]]))
             except SyntaxError:
                 continue
-            yield Bug(kind, package, str(path.relative_to(ROOT)), number, lines[number - 1], after)
+            probe = probed(lines[number - 1], old)
+            yield Bug(kind, package, str(path.relative_to(ROOT)), number, lines[number - 1], after, probe)
 
 
 def draw(seed: int, count: int) -> list[Bug]:
@@ -203,52 +222,85 @@ def draw(seed: int, count: int) -> list[Bug]:
     return chosen
 
 
-def test_groups(bug: Bug, root: Path) -> Iterator[tuple[str, list[str]]]:
-    """(what runs, its command) in the order in which a failure is likely; tests that name the changed module come first."""
-    name = Path(bug.path).stem
-
-    def pytest(folders: Sequence[str]) -> list[str]:
-        files = sorted(path for folder in folders for path in (root / folder).glob("**/test_*.py"))
-        files.sort(key=lambda path: (name not in path.stem, name not in path.read_text()))
-        names = [str(path.relative_to(root)) for path in files]
-        return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *names]
-
-    yield "unit", pytest([f"packages/{bug.package}/tests"])
-    yield "types", [sys.executable, "-m", "pyright", bug.path]
-    for package in ABOVE.get(bug.package, ()):
-        yield package, pytest([f"packages/{package}/tests"])
-    yield "integration", pytest(["integration_tests"])
-
-
-def copy_with(bug: Bug, tests: Path, root: Path) -> None:
-    """A copy of the repository at ``root`` with the bug in it and the tests of the checkout ``tests``."""
+def copy_repository(tests: Path, root: Path) -> None:
+    """A copy of the repository at ``root`` with the tests of the checkout ``tests``."""
     shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(".git", ".nox", "dist", "__pycache__", "site"))
     if tests != ROOT:
         for path in ("integration_tests", *(f"packages/{name}/tests" for name in PACKAGES)):
             shutil.rmtree(root / path)
             shutil.copytree(tests / path, root / path)
         shutil.copy(tests / "conftest.py", root / "conftest.py")
+
+
+def replace_line(root: Path, bug: Bug, text: str) -> None:
     lines = (root / bug.path).read_text().splitlines(keepends=True)
-    lines[bug.line - 1] = lines[bug.line - 1].replace(bug.before, bug.after)
+    lines[bug.line - 1] = lines[bug.line - 1].replace(bug.before, text)
     (root / bug.path).write_text("".join(lines))
 
 
-def run(bug: Bug, tests: Path) -> str:
+def pytest(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The tests of a copy, on its own sources."""
+    paths = os.pathsep.join([*(str(root / "packages" / name / "src") for name in PACKAGES), str(root)])
+    with tempfile.TemporaryDirectory() as store:
+        environment = {**os.environ, "PYTHONPATH": paths, "STRATA_CACHE_DIR": store, "OMP_WAIT_POLICY": "passive"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+        return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+def failures(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+
+
+def tests_that_reach(bugs: Sequence[Bug], tests: Path) -> dict[Bug, list[str]]:
+    """The default tests that run the place of each bug, those of its package first, from one run of all of them.
+
+    Each place of a copy gets a probe, which notes the running test. The tests must pass with them. A place that runs on import,
+    or can't have a probe, counts as reached by every test of its package.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        root, log = Path(folder) / "copy", Path(folder) / "log"
+        copy_repository(tests, root)
+        (root / "planted_probe.py").write_text(PROBE.format(log=str(log)))
+        places = {(bug.path, bug.line): bug for bug in bugs if Path(bug.path).name not in NOT_PROBED}
+        for number, bug in enumerate(places.values()):
+            replace_line(root, bug, bug.probe.format(number))
+        log.touch()
+        done = pytest(root, "-n", "2", "--dist", "worksteal", "packages", "integration_tests")
+        if done.returncode:
+            raise SystemExit("the tests fail without a bug:\n" + "\n".join(failures(done.stdout)))
+        rows = [line.split(" ", 1) for line in log.read_text().splitlines()]
+    numbers = {place: number for number, place in enumerate(places)}
+    found: dict[Bug, list[str]] = {}
+    for bug in bugs:
+        own, number = f"packages/{bug.package}/tests", numbers.get((bug.path, bug.line))
+        reached = {test.rpartition(" (")[0] for row, test in rows if int(row) == number}
+        if "" in reached or number is None:
+            reached = {own, *(test for test in reached if not test.startswith(own))}
+        found[bug] = sorted(reached - {""}, key=lambda test, own=own: (not test.startswith(own), test))
+    return found
+
+
+def judge(bug: Bug, reached: Sequence[str], tests: Path) -> str:
     """What found the bug, with the first line that says so, or "missed"."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "copy"
-        copy_with(bug, tests, root)
-        paths = os.pathsep.join([*(str(root / "packages" / name / "src") for name in PACKAGES), str(root)])
-        environment = {**os.environ, "PYTHONPATH": paths, "STRATA_CACHE_DIR": f"{folder}/cache"}
-        for group, command in test_groups(bug, root):
-            try:
-                done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
-            except subprocess.TimeoutExpired:
-                return f"{group}: hangs"
-            if done.returncode not in (0, 5):  # 5: no test was selected
-                said = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")) or "error:" in line]
-                return f"{group}: {said[0][:120] if said else f'exit code {done.returncode}'}"
-    return "missed"
+        copy_repository(tests, root)
+        replace_line(root, bug, bug.after)
+        command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, bug.path]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        if done.returncode:
+            return "types: " + next(line for line in done.stdout.splitlines() if "error:" in line).rpartition("error:")[2][:120]
+        if not reached:
+            return "missed: no test runs the line"
+        ids = Path(folder) / "tests"
+        ids.write_text("\n".join(reached))
+        try:
+            done = pytest(root, "-x", f"@{ids}")
+        except subprocess.TimeoutExpired:
+            return "the tests hang"
+        if done.returncode == 0:
+            return f"missed by {len(reached)} tests"
+        return next(iter(failures(done.stdout)), f"exit code {done.returncode}")[:150]
 
 
 def main() -> int:
@@ -257,8 +309,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--list", action="store_true", help="print the bugs and run nothing")
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of the bugs to plant")
+    parser.add_argument("--only", type=int, action="append", help="number of a bug to plant; may be repeated")
     parser.add_argument("--tests", default="", help="take the tests from this revision")
+    parser.add_argument("test", nargs="*", help="run these in the place of the tests that reach a bug")
     options = parser.parse_args()
     bugs = [(k, bug) for k, bug in enumerate(draw(options.seed, options.count)) if options.only is None or k in options.only]
     if options.list:
@@ -271,10 +324,13 @@ def main() -> int:
             tests = Path(folder)
             archive = subprocess.run(["git", "archive", options.tests], cwd=ROOT, capture_output=True, check=True).stdout
             subprocess.run(["tar", "x", "-C", folder], input=archive, check=True)
+        reached = {} if options.test else tests_that_reach([bug for _, bug in bugs], tests)
+        running = {pool.submit(judge, bug, reached.get(bug, options.test), tests): (k, bug) for k, bug in bugs}
         missed = 0
-        for (k, bug), found in zip(bugs, pool.map(lambda item: run(item[1], tests), bugs)):
-            missed += found == "missed"
-            print(f"{k:3} {bug.kind}: {bug.path}:{bug.line}  {found}", flush=True)
+        for done in as_completed(running):
+            k, bug = running[done]
+            missed += done.result().startswith("missed")
+            print(f"{k:3} {bug.kind}: {bug.path}:{bug.line}  {done.result()}", flush=True)
     print(f"{len(bugs) - missed} of {len(bugs)} found")
     return int(len(bugs) - missed < 0.95 * len(bugs))
 
