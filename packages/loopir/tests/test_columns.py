@@ -39,6 +39,15 @@ def test_what_follows_the_sums_stays_apart(run):
     assert added(host) == 1
 
 
+def test_calls_that_read_the_sums_run_after_the_rows(run):
+    def function(x, g, w):
+        sums = (x * g).sum(0)
+        return (x + g).amax(1), sums[None] @ w, sums[None] @ w.cos()
+
+    host = run(function, torch.randn(ROWS, COLUMNS), torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, 5), tolerance=1e-3)
+    assert added(host) == 1
+
+
 def test_three_dimensions(run):
     def function(x, g):
         return (x + g).amax(2), (x * g).sum((0, 1))

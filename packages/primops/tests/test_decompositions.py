@@ -211,3 +211,9 @@ EDGES = {
 @pytest.mark.parametrize("case", EDGES)
 def test_edge_equals_eager(case):
     check_against_eager(EDGES[case], torch.tensor([[0.0, 1.0, 3.0]]))
+
+
+def test_integers_are_padded_with_an_integer():
+    graph = decompose(trace(lambda x: torch.nn.functional.pad(x, (1, 1), value=2.7), torch.arange(3)))
+    (pad,) = graph.graph.find_nodes(op="call_function", target=prims.pad)
+    assert type(pad.kwargs["value"]) is int and pad.kwargs["value"] == 2

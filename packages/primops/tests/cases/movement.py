@@ -53,7 +53,20 @@ case("slice_backward", lambda m: (m.f(2, 3), [5, 3], 0, 1, 3, 1), lambda m: (m.f
 case("select_backward", lambda m: (m.f(5), [5, 3], 1, -1))
 case("cat concat", lambda m: ([m.f(2, 3), m.f(0), m.f(1, 3)], 0), lambda m: ([m.f(2, 3), m.i(4, 2, 1)], -1))
 case("stack", lambda m: ([m.f(2, 3), m.f(2, 3)], -1))
-case("constant_pad_nd", lambda m: (m.f(2, 3), [1, -1, 0, 2], 1.5), lambda m: (m.i(4, 2, 3), [1, 1], 2))
+case(
+    "constant_pad_nd",
+    lambda m: (m.f(2, 3), [1, -1, 0, 2], 1.5),
+    lambda m: (m.i(4, 2, 3), [1, 1], 2),
+    lambda m: (m.i(4, 2, 3), [1, 1], 2.7),
+)
+case(
+    "unfold_backward",
+    lambda m: (m.f(4, 4, 3), [4, 9], 1, 3, 2),
+    lambda m: (m.f(4, 5, 3), [9, 5], 0, 3, 2),
+    lambda m: (m.f(2, 6, 5, 2), [2, 7, 5], 1, 2, 1),
+)
+case("im2col", lambda m: (m.f(2, 3, 5, 6), [2, 3], [1, 1], [0, 1], [2, 1]))
+case("col2im", lambda m: (m.f(2, 18, 12), [5, 6], [2, 3], [1, 1], [0, 1], [2, 1]))
 case("pixel_shuffle", lambda m: (m.f(2, 8, 3, 2), 2))
 case("flatten.using_ints", lambda m: (m.f(2, 3, 4), 1, -1))
 
