@@ -79,7 +79,7 @@ class Scaled(torch.Tensor):
         return self.values.to(self.dtype) * self.scale
 
     def __tensor_flatten__(self):
-        return ["values", "scale"], {"dtype": self.dtype}
+        return ("values", "scale"), {"dtype": self.dtype}
 
     @classmethod
     def __tensor_unflatten__(cls, inner, context, size, stride):

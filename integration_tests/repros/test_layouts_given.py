@@ -112,6 +112,7 @@ def test_writes_by_address_to_an_input_behind_others(program):
     for start in (0, 2):  # only of an input that begins with its storage an address tells the place: the second runs eagerly
         given, expected = torch.arange(12.0), torch.arange(12.0)
         fallbacks = torchstrata.counters["fallbacks"]
-        torch.testing.assert_close(call(given[start:]), program(expected[start:]), rtol=0, atol=0)
+        window = slice(start, start + 10)  # of one size: the first graph serves both
+        torch.testing.assert_close(call(given[window]), program(expected[window]), rtol=0, atol=0)
         assert torch.equal(given, expected)
         assert torchstrata.counters["fallbacks"] == fallbacks + (start > 0)

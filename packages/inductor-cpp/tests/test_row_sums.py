@@ -114,6 +114,25 @@ def test_rows_side_by_side_add_their_total(harness_any, threads: int, wide: str)
     harness_any.compare()
 
 
+TWICE = """
+@kernel(device='cpu', vector='r0')
+def twice(in0: In('float32', 2560), inout0: InOut('float32', 40), out0: Out('float32', 64)):
+    for p0 in range(64):
+        for r0 in reduce(40):
+            v = load(in0, [40*p0 + r0], 'float32')
+            store(inout0, [r0], v, mode='add')
+            w = mul(v, v)
+            store(inout0, [r0], w, mode='add')
+            t = reduce('sum', v, 'float32')
+        store(out0, [p0], t)
+"""
+
+
+def test_two_sums_in_one_buffer(harness, threads: int) -> None:
+    harness.add(TWICE, torch.randn(2560), torch.randn(40), torch.zeros(64), rtol=1e-4, atol=1e-3)
+    harness.compare()
+
+
 OTHER_PLACES = """
 @kernel(device='cpu', vector='r0')
 def scattered(in0: In('float32', 640), inout0: InOut('float32', 11), out0: Out('float32', 64)):

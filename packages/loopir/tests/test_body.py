@@ -1,7 +1,11 @@
 import inspect
 
+import pytest
+import sympy
 import torch
 from loopir import OPS, OpsHandler, Recorder, Value, replay, symbol
+from loopir.schedule.recorder import KernelRecorder
+from loopir.simplify import Facts
 from loopir.text import method_name
 
 x = symbol("x0")
@@ -76,3 +80,14 @@ def test_replay_reproduces_the_record():
     values = replay(ops.instructions, again, {})
     assert again.instructions == ops.instructions
     assert all(values[name] == Value(name) for name in values)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_store_in_a_kernel_forgets_what_was_loaded(slot):
+    point = symbol("p0")
+    recorder = KernelRecorder(Facts(), {point: sympy.Integer(8)}, set(), {"b"})
+    recorder.enter(slot)
+    here, next_one = (recorder.load("b", index, torch.float32) for index in (point, point + 1))
+    recorder.store("b", point, recorder.add(here, next_one), "add")
+    again = [recorder.load("b", index, torch.float32) for index in (point, point + 1)]
+    assert len({value.name for value in (here, next_one, *again)}) == 4

@@ -70,6 +70,7 @@ def test_evaluator_is_softmax():
         ("[64*x0 + r0]", "[64/x0 + r0]", "not an index expression"),
         ("in reduce(64):", "in repeat(64):", "unknown loop repeat"),
         ("In('float32', 64*s0)", "Input('float32', 64*s0)", "expected In"),
+        ("In('float32', 64*s0)", "In('float32')", "expected In"),
         ("@kernel(device='cpu', vector='r0')\n", "", "expected '@kernel"),
     ],
 )
