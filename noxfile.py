@@ -37,6 +37,7 @@ TEST_TOOLS = ("pytest>=8", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12", "eino
 MODEL_LIBRARIES = ("transformers==5.23.0", "tqdm>=4.66", "pillow", "pyyaml", "huggingface_hub", "safetensors")
 TIED_TO_TORCH = ("torchvision==0.28.0", "timm==1.0.31")  # their wheels ask for a torch build of their own
 SHARED = ROOT / ".nox" / "shared"  # the environment of every session that doesn't test installation or another Python
+SHARED_PYTHON = str(SHARED / "bin" / "python")
 WORKERS = ("-n", "2", "--dist", "worksteal")
 
 
@@ -84,25 +85,22 @@ def chosen(session: nox.Session, *default: str) -> tuple[str, ...]:
     return () if any(Path(argument.partition("::")[0]).exists() for argument in session.posargs) else default
 
 
-def run_tests(session: nox.Session, *arguments: str, **environment: str) -> None:
-    """Runs pytest in the shared environment. Kernels built by one test serve the others of this run, and no later run.
+def run_tests(session: nox.Session, python: str, *arguments: str, **environment: str) -> None:
+    """Runs pytest. Kernels built by one test serve the others of this run, and no later run.
 
     Idle threads sleep, for two workers of two threads each share the cores.
     """
-    share(session)
     with tempfile.TemporaryDirectory() as store:
         settings = {"STRATA_CACHE_DIR": store, "OMP_WAIT_POLICY": "passive", **environment}
-        run_shared(session, "python", "-m", "pytest", *arguments, *session.posargs, **settings)
+        session.run(python, "-m", "pytest", *WORKERS, *arguments, *session.posargs, env=settings, external=True)
 
 
 # What CPython's version can change: bytecode, the hook, guards, and the language that is captured.
 CAPTURE = "packages/bytecode-dynamo/tests"
 INTERPRETER_TESTS = (
-    *(
-        f"{CAPTURE}/{part}"
-        for part in ("bytecode", "language", "capture/guards", "capture/test_breaks.py", "capture/test_effects.py")
-    ),
-    *(f"{CAPTURE}/capture/test_{part}.py" for part in ("existing_iterators", "guard_soundness", "inputs", "programs")),
+    *(f"{CAPTURE}/{part}" for part in ("bytecode", "language", "capture/guards")),
+    *(f"{CAPTURE}/capture/test_{part}.py" for part in ("breaks", "effects", "existing_iterators", "guard_soundness")),
+    *(f"{CAPTURE}/capture/test_{part}.py" for part in ("inputs", "programs")),
     *(f"{CAPTURE}/test_{part}.py" for part in ("build", "continuation", "guards", "hook", "hook_stress", "source")),
     "integration_tests/api/test_smoke.py",
 )
@@ -122,7 +120,7 @@ def quick(session: nox.Session) -> None:
     """Format, lint, layers, types, and the first test of every module of the packages."""
     for name in ("lint", "layers", "types"):
         session.notify(name)
-    session.notify("suite", posargs=["--quick", *session.posargs])
+    session.notify("suite", posargs=["--quick", "packages", *session.posargs])
 
 
 @shared_session
@@ -147,13 +145,14 @@ def types(session: nox.Session) -> None:
     """Static types of every package."""
     share(session)
     folders = [f"packages/{name}/src" for name in PACKAGES]  # named, for pyright is content with a pattern that finds no file
-    run_shared(session, "pyright", "--pythonpath", str(SHARED / "bin" / "python"), *folders)
+    run_shared(session, "pyright", "--pythonpath", SHARED_PYTHON, *folders)
 
 
 @shared_session
 def suite(session: nox.Session) -> None:
     """The tests of the packages, of their seams and of the whole stack."""
-    run_tests(session, *WORKERS, *chosen(session, "packages", "integration_tests"))
+    share(session)
+    run_tests(session, SHARED_PYTHON, *chosen(session, "packages", "integration_tests"))
 
 
 @nox.session
@@ -170,15 +169,14 @@ def smoke(session: nox.Session) -> None:
     if free < NEEDED_BY_CUDA_TORCH and not Path(session.virtualenv.location, "bin", "pytest").exists():
         session.skip(f"{free:.1f} GB of disk are free, torch's CUDA build needs {NEEDED_BY_CUDA_TORCH}")
     install(session, "torchstrata", tools=(*TEST_TOOLS, "pytest-xdist>=3.6"))
-    store = session.create_tmp() + "/cache"
-    tests = chosen(session, *INTERPRETER_TESTS)
-    session.run("pytest", *WORKERS, *tests, *session.posargs, env={"STRATA_CACHE_DIR": store})
+    run_tests(session, "python", *chosen(session, *INTERPRETER_TESTS))
 
 
 @shared_session
 def nightly(session: nox.Session) -> None:
     """All of the breadth: slow tests, long random programs, the whole operator database, every model, the other Pythons."""
-    run_tests(session, *WORKERS, "-m", "slow or not slow", "packages", "integration_tests", STRATA_PROFILE="thorough")
+    share(session)
+    run_tests(session, SHARED_PYTHON, *chosen(session, "packages", "integration_tests"), STRATA_PROFILE="thorough")
     for python in OTHER_PYTHONS:
         session.notify(f"smoke-{python}", posargs=[CAPTURE, "integration_tests/api/test_smoke.py"])
 

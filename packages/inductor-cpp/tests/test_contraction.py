@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import weakref
 from collections.abc import Callable, Sequence
 
 import inductor_cpp.contraction
 import pytest
 import torch
 import torch.nn.functional as F
-from inductor_cpp import compile_graph
+from inductor_cpp import compile_graph, packing
 from loopir import HostProgram, Options
 from primops.testing import trace
 
@@ -121,6 +123,14 @@ def test_operations_after_a_convolution(store, name: str, dtype: torch.dtype) ->
     inputs = [torch.randn(2, 4, 6, 6, dtype=dtype), torch.randn(2, 8, 6, 6, dtype=dtype), weight, bias]
     host = build(STEPS[name], inputs, 2, store)
     agree(host, STEPS[name], inputs, 1e-5 if dtype is torch.float32 else 0.06)
+
+
+def test_a_packed_call_does_not_keep_the_parameter() -> None:
+    weight, plan = torch.nn.Parameter(torch.randn(4, 3)), json.dumps({"unary": "none", "algorithm": "", "weight": 0})
+    packing.linear(torch.zeros(0, 3), [weight, None], None, plan)  # for no rows, the call takes the weight as it is
+    parameter = weakref.ref(weight)
+    del weight
+    assert parameter() is None
 
 
 def test_empty_batch(store) -> None:
