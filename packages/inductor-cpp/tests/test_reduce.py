@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from inductor_cpp import kernel_text
+from loopir import parse_kernel
 
 SIZES = [0, 1, 7, 16, 17, 1000]
 KINDS = {
@@ -209,3 +211,10 @@ def kernel0(in0: In('{dtype}', {21 * n}), out0: Out('{dtype}', {21 * n})):
                 data = values(dtype, 21 * n, kind, nans=False)
                 harness_any.add(text, data, torch.zeros_like(data), label=f"{kind} {dtype} {axis} {n}", rtol=1e-5, atol=1e-4)
     harness_any.compare()
+
+
+@pytest.mark.parametrize(("count", "accumulator"), [(16, "fold<"), (17, ", false>"), (256, ", false>"), (257, "cascade<")])
+def test_long_sums_have_deeper_accumulators(count, accumulator):
+    text = kernel_text(parse_kernel(reduction_text("sum", "float32", "scalar", count)))
+    kinds = [kind for kind in ("fold<", ", false>", "cascade<") if kind in text]
+    assert kinds[0] == accumulator

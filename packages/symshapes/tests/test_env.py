@@ -180,3 +180,11 @@ def test_helpers() -> None:
         "(((n // 2) >= 1) and (n != 7))",
         "((n != 7) and ((n // 2) >= 1))",
     )
+
+
+def test_a_symbolic_bool_as_a_number_is_a_number() -> None:
+    size = ShapeEnv().create_symbol(8, "L['x'].size(0)")
+    for wanted, number in ((float, torch.sym_float(size > 4)), (int, torch.sym_int(size > 4))):
+        node = getattr(number, "node", None)
+        assert (type(number) if node is None else node.pytype) is wanted
+        assert number == 1
