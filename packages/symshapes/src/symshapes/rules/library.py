@@ -129,11 +129,11 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     """In the format of the operand; in evaluation the CPU kernel saves no statistics (results 1 and 2)."""
     x, given = args[0], func is not aten._native_batch_norm_legit.no_stats
     training = args[5 if given else 3] and func is not aten._native_batch_norm_legit_no_training.default
-    if given and training and not kwargs and (strides := _plain_strides(mode, x, args[1:5])) is not None:
-        count, device = x.shape[1], x.fake_device
-        saved = x.dtype if x.dtype in FULL else torch.float32
-        dtypes = [saved] * (4 if func is aten._native_batch_norm_legit_functional.default else 2)
-        statistics = (mode.empty([count], dtype=dtype, device=device) for dtype in dtypes)
+    device, functional = x.fake_device, func is aten._native_batch_norm_legit_functional.default
+    is_known = given and not kwargs and (training or (device.type == "cpu" and not functional))
+    if is_known and (strides := _plain_strides(mode, x, args[1:5])) is not None:
+        saved, count = x.dtype if x.dtype in FULL else torch.float32, x.shape[1] if training else 0
+        statistics = (mode.empty([count], dtype=saved, device=device) for _ in range(4 if functional else 2))
         if device.type == "cpu":
             strides = format_strides(x.shape, has_channels_last_strides(mode.shape_env, x))
         return mode.empty(x.shape, strides, dtype=x.dtype, device=device), *statistics
