@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 import nox
@@ -33,25 +32,18 @@ SOURCES = os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACK
 OTHER_PYTHONS = ("3.12", "3.13")  # what depends on the interpreter runs on the last in every suite, on all in nightly
 NEEDED_BY_CUDA_TORCH = 10  # GB of disk
 CHECKERS = ("ruff==0.17.6", "import-linter==2.16", "pyright[nodejs]==1.1.414", "mkdocs-material>=9.5,<10")
-TEST_TOOLS = ("pytest>=8", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12", "einops>=0.8")
+TEST_TOOLS = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12", "einops>=0.8")
 MODEL_LIBRARIES = ("transformers==5.23.0", "tqdm>=4.66", "pillow", "pyyaml", "huggingface_hub", "safetensors")
 TIED_TO_TORCH = ("torchvision==0.28.0", "timm==1.0.31")  # their wheels ask for a torch build of their own
 SHARED = ROOT / ".nox" / "shared"  # the environment of every session that doesn't test installation or another Python
 SHARED_PYTHON = str(SHARED / "bin" / "python")
+HOOK = "packages/bytecode-dynamo/src/bytecode_dynamo/native/*"
 WORKERS = ("-n", "2", "--dist", "worksteal")
 
 
-def local_dependencies(name: str) -> list[str]:
-    """The package and the siblings that its pyproject.toml declares, transitively."""
-    declared = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"]["dependencies"]
-    found = [sibling for sibling in PACKAGES if sibling in declared]
-    return [name, *dict.fromkeys(dependency for sibling in found for dependency in local_dependencies(sibling))]
-
-
-def install(session: nox.Session, *names: str, tools: tuple[str, ...] = TEST_TOOLS) -> None:
-    """Installs packages of this repository, with torch as the constraints file pins it, and test tools."""
-    folders = [f"packages/{name}" for name in dict.fromkeys(d for name in names for d in local_dependencies(name))]
-    session.install("--no-compile", "-c", "constraints.txt", *folders, *tools)
+def install(session: nox.Session, *tools: str) -> None:
+    """Installs all packages of this repository, with torch as the constraints file pins it, and tools."""
+    session.install("--no-compile", "-c", "constraints.txt", *(f"packages/{name}" for name in PACKAGES), *tools)
 
 
 def run_shared(session: nox.Session, program: str, *arguments: str, **environment: str) -> None:
@@ -64,9 +56,9 @@ def share(session: nox.Session) -> None:
 
     The packages are installed as links to their sources, the C hook is built beside its own.
     """
-    made_of = ["noxfile.py", "constraints.txt", *(f"packages/{name}/pyproject.toml" for name in PACKAGES)]
-    made_of += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("packages/bytecode-dynamo/**/native/*"))
-    fingerprint = hashlib.sha256(b"".join((ROOT / path).read_bytes() for path in made_of)).hexdigest()
+    made_of = ("noxfile.py", "constraints.txt", "packages/*/pyproject.toml", "packages/*/hatch_build.py", HOOK)
+    files = sorted(path for pattern in made_of for path in ROOT.glob(pattern) if path.suffix != ".so")
+    fingerprint = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     stamp = SHARED / "made_of"
     if stamp.exists() and stamp.read_text() == fingerprint:
         return
@@ -74,7 +66,7 @@ def share(session: nox.Session) -> None:
         session.run(sys.executable, "-m", "venv", str(SHARED), external=True)
     pip = ("python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", "constraints.txt")
     links = [argument for name in PACKAGES for argument in ("-e", f"packages/{name}")]
-    run_shared(session, *pip, "hatchling>=1.24", "editables", *CHECKERS, *TEST_TOOLS, "pytest-xdist>=3.6", *MODEL_LIBRARIES)
+    run_shared(session, *pip, "hatchling>=1.24", "editables", *CHECKERS, *TEST_TOOLS, *MODEL_LIBRARIES)
     run_shared(session, *pip, "--no-build-isolation", *links)
     run_shared(session, *pip, "--no-deps", *TIED_TO_TORCH)
     stamp.write_text(fingerprint)
@@ -168,7 +160,7 @@ def smoke(session: nox.Session) -> None:
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < NEEDED_BY_CUDA_TORCH and not Path(session.virtualenv.location, "bin", "pytest").exists():
         session.skip(f"{free:.1f} GB of disk are free, torch's CUDA build needs {NEEDED_BY_CUDA_TORCH}")
-    install(session, "torchstrata", tools=(*TEST_TOOLS, "pytest-xdist>=3.6"))
+    install(session, *TEST_TOOLS)
     run_tests(session, "python", *chosen(session, *INTERPRETER_TESTS))
 
 
@@ -213,7 +205,7 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def quickstart(session: nox.Session) -> None:
     """Trains a small CNN on real digits, eager and compiled, and shows every stage."""
-    install(session, "torchstrata", tools=("scikit-learn>=1.4", "tqdm>=4.66"))
+    install(session, "scikit-learn>=1.4", "tqdm>=4.66")
     session.run("python", "examples/quickstart.py", *session.posargs)
 
 

@@ -36,6 +36,7 @@ TUNING = ("cost.py", "heuristics.py", "tuning.py", "autotune.py")  # a wrong cho
 NEUTRAL = Path(__file__).with_name("planted_bugs_neutral.json")
 NOT_PROBED = ("device_functions.py", "polyfills.py")  # their text is compiled by Triton, or captured
 TIMEOUT = 1800  # seconds for the tests of one bug; one that makes them hang is found
+NO_TESTS = 5  # pytest's exit code
 PROBE = """
 import os
 
@@ -289,7 +290,9 @@ def judge(bug: Bug, reached: Sequence[str], tests: Path) -> str:
         command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, bug.path]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True)
         if done.returncode:
-            return "types: " + next(line for line in done.stdout.splitlines() if "error:" in line).rpartition("error:")[2][:120]
+            if "error:" not in done.stdout:
+                raise RuntimeError(f"pyright did not run: {done.stdout}{done.stderr}")
+            return f"types: {done.stdout.partition('error:')[2].strip().splitlines()[0][:120]}"
         if not reached:
             return "missed: no test runs the line"
         ids = Path(folder) / "tests"
@@ -298,6 +301,8 @@ def judge(bug: Bug, reached: Sequence[str], tests: Path) -> str:
             done = pytest(root, "-x", f"@{ids}")
         except subprocess.TimeoutExpired:
             return "the tests hang"
+        if "ERROR: not found" in done.stdout + done.stderr or done.returncode == NO_TESTS:
+            raise RuntimeError(f"the tests that reach {bug.path}:{bug.line} did not run: {done.stderr}")
         if done.returncode == 0:
             return f"missed by {len(reached)} tests"
         return next(iter(failures(done.stdout)), f"exit code {done.returncode}")[:150]

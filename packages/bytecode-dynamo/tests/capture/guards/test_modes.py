@@ -76,11 +76,9 @@ MODES: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
         lambda x: x + 1 if torch.backends.mkldnn.enabled else x,
         lambda: torch.backends.mkldnn.flags(enabled=False),
     ),
-    "cudnn flag": (
+    "cudnn flag": (  # set below the property, which torch's test tools freeze
         lambda x: x + 1 if torch.backends.cudnn.benchmark else x,
-        lambda: settings(
-            torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark, True
-        ),  # test tools freeze the properties
+        lambda: settings(torch._C._get_cudnn_benchmark, torch._C._set_cudnn_benchmark, True),
     ),
     "function mode": (lambda x: torch.sin(x), Tripled),
     "function modes disabled": (lambda x: x.as_subclass(Doubling) + 1, torch._C.DisableTorchFunctionSubclass),
