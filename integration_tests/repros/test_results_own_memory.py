@@ -38,3 +38,27 @@ def test_literals_are_made_at_each_call():
         literal, total = compiled(torch.ones(2))
         assert torch.equal(literal, torch.tensor([1.0, 2.0])) and torch.equal(total, torch.tensor([2.0, 3.0]))
         literal.add_(5)
+
+
+RESOLVED = {
+    "conj": (torch.conj, lambda z: z.resolve_conj()),
+    "conj, function": (torch.conj, torch.resolve_conj),
+    "conj, viewed": (torch.conj, lambda z: z[1:].resolve_conj().view(-1)),
+    "neg": (torch._neg_view, lambda z: z.resolve_neg()),
+    "neg of an imaginary part": (lambda z: z.conj().imag, torch.resolve_neg),
+}
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_resolved_inputs(name: str, backend: str) -> None:
+    import torchstrata
+
+    lazy, resolve = RESOLVED[name]
+    z = torch.randn(3, 4, dtype=torch.cfloat)
+    expected, stored = resolve(lazy(z)), z.clone()
+    result = torchstrata.compile(resolve, backend=backend)(lazy(z))
+    assert torch.equal(result, expected)
+    assert (result.is_conj(), result.is_neg()) == (expected.is_conj(), expected.is_neg())
+    result.zero_()
+    assert torch.equal(z, stored)

@@ -319,7 +319,8 @@ def inputs(x_grad, w_grad):
 def test_program_behaves_as_eager(name, grad):
     f = PROGRAMS[name]
     compiled = aot_function(f, forward_compiler=run_eager, fallback_random=True)
-    check_against_eager(f, inputs(grad == "both", grad != "none"), compiled=compiled)
+    writes = name != "checkpointed_dropout"  # eager computes its output again; compiled code keeps it, and refuses writes to it
+    check_against_eager(f, inputs(grad == "both", grad != "none"), compiled=compiled, writes=writes)
 
 
 def test_autocast_casts_a_leaf_once_as_eager_does():

@@ -71,6 +71,11 @@ def weighted(x, target):
     return F.cross_entropy(x @ x.t() @ x, target)
 
 
+def convolved(x, target):
+    images = x.detach().view(64, 625, 8).sin()
+    return F.cross_entropy(F.conv1d(images, x.view(512, 625, 1)), target[:, None].expand(ROWS, 8) % 512)
+
+
 def two(x, target):
     return F.cross_entropy(x, target), x.exp().sum()
 
@@ -79,9 +84,9 @@ def vector(x, target):
     return F.cross_entropy(x, target, reduction="none")
 
 
-@pytest.mark.parametrize("f", [weighted, two, vector])
+@pytest.mark.parametrize("f", [weighted, convolved, two, vector])
 def test_only_cheap_losses(f):
-    """A product would be made without need, another tangent may have any value, and rows have one each."""
+    """Products and convolutions would be made without need, another tangent may have any value, and rows have one each."""
     call, partitions = compiled(f)
     check_against_eager(f, make, compiled=call)
     assert all(text.startswith("partition min_cut") for text in partitions)

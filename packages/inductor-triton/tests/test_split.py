@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import primops
 import pytest
 import torch
 from inductor_triton import Split, split_reduction
@@ -9,7 +10,12 @@ from inductor_triton.codegen import generate_sequence
 from inductor_triton.generator import TritonCodeGenerator
 from inductor_triton.moments import squares_of
 from inductor_triton.spec import sequence_of
-from loopir import ArtifactStore, Kernel, check_kernel, evaluate_kernel, parse_kernel
+from loopir import ArtifactStore, Kernel, Options, VerificationError, check_kernel, evaluate_kernel, parse_kernel
+from loopir.host import generate
+from loopir.launched import check_launches, check_shared
+from loopir.lowering import lower
+from loopir.schedule import memory, schedule
+from primops.testing import trace
 
 COLUMNS = """
 @kernel(device='cuda', vector='x0')
@@ -233,3 +239,37 @@ def test_the_generator_runs_the_parts():
     call(*actual)
     for got, wanted in zip(actual, expected):
         torch.testing.assert_close(got, wanted)
+
+
+def test_checker_sees_the_operand_that_a_part_loads_again():
+    kernel = parse_kernel(BATCH_NORM)
+    source = TritonCodeGenerator().generate(kernel)
+    parts = TritonCodeGenerator().launched(source)
+    assert len(parts) > 1
+    check_shared(parts, "x", "out")
+    with pytest.raises(VerificationError, match=r"C4.8.*norm_\d loads w after norm_\d stored mean in the same memory"):
+        check_shared(parts, "w", "mean")
+
+
+def _planned(fn, *args):
+    """The program of ``fn`` with its second argument donated, and the sources of its kernels."""
+    graph = primops.decompose(trace(fn, *args))
+    list(graph.graph.find_nodes(op="placeholder"))[1].meta["donated"] = True
+    codegens = {"cpu": TritonCodeGenerator("cpu", interpret=True)}
+    options = Options(split_reductions=False)
+    program = schedule(lower(graph, options), options, codegens)
+    return program, generate(program, codegens), codegens
+
+
+def test_no_result_in_memory_that_a_part_still_reads(monkeypatch):
+    def fn(x, scale):
+        total = x.sum(1) * scale
+        return total, x * scale[:, None] + total[:, None]
+
+    args = torch.rand(4, 1 << 18), torch.rand(4)
+    planned = _planned(fn, *args)
+    assert len(sequence_of(planned[1][0]).parts) > 1
+    check_launches(*planned)
+    monkeypatch.setattr(memory, "_is_used_later", lambda *_: False)
+    with pytest.raises(VerificationError, match=r"C4.8.* loads .* after .* stored"):
+        check_launches(*_planned(fn, *args))

@@ -78,13 +78,21 @@ def recompute_cost(node: torch.fx.Node) -> int:
     return moved if kind is Recompute.CHEAP else moved + _flops(node) // _FLOPS_PER_BYTE
 
 
+_OTHER_PRODUCTS = frozenset([
+    aten.mv, aten.addmv, aten.dot, aten.vdot, aten.addbmm, aten._int_mm, aten._scaled_mm, aten._grouped_mm,
+    aten.linear_backward, aten._cudnn_rnn_backward, aten.mkldnn_rnn_layer_backward, aten._cdist_backward,
+])  # fmt: skip
+
+
 def is_product(node: torch.fx.Node) -> bool:
-    """Whether a node is a matrix product, convolution or attention."""
-    return isinstance(node.target, torch._ops.OpOverload) and _flops(node) > 0
+    """Whether a node is a matrix product, convolution, recurrent layer or attention, or computes gradients of one."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return node.target.overloadpacket in _OTHER_PRODUCTS or _flops(node) > 0
 
 
 def _flops(node: torch.fx.Node) -> int:
-    """Arithmetic of a matrix product, convolution or attention; 0 for others."""
+    """Arithmetic of a matrix product, convolution, its gradients, or attention; 0 for others."""
     packet = node.target.overloadpacket  # type: ignore[union-attr]
     operands = [a.meta["val"] for a in node.args if isinstance(a, torch.fx.Node)]
     out = next(_tensors(node.meta["val"]), None)
@@ -96,6 +104,10 @@ def _flops(node: torch.fx.Node) -> int:
     if packet is aten.convolution:
         weight = operands[1]
         return 2 * elements * _elements(weight) // max(_hint(weight.shape[0]), 1)
+    if packet is aten.convolution_backward:
+        gradient, weight = operands[0], operands[2]
+        wanted = sum(bool(each) for each in node.args[-1][:2])  # type: ignore[index,arg-type]
+        return 2 * wanted * _elements(gradient) * _elements(weight) // max(_hint(weight.shape[0]), 1)
     if "attention" in str(packet) and len(operands) >= 3:
         return 4 * elements * _hint(operands[1].shape[-2])
     return 0

@@ -38,18 +38,41 @@ def simplify(gm: torch.fx.GraphModule) -> None:
     """One sweep: a node becomes the operand that it equals, a constant, or an earlier node that computes the same.
 
     Operands come first, so that a second sweep finds nothing. Random ops, and ops that aten does not own (their effects are
-    unknown), are never merged.
+    unknown), are never merged. Neither are two values where backward would then read memory that callers may write to, which it
+    does not do in eager mode.
     """
     seen: dict[Hashable, torch.fx.Node] = {}
     constants = Constants(gm)
+    exposed = _exposed(gm.graph)
     for node in list(gm.graph.nodes):
         if node.op != "call_function":
             continue
         other = _equal_operand(node) or constants.fold(node) or node
         other = _earlier(other, seen) or other if other.op == "call_function" else other
-        if other is not node:
+        if other is not node and not _reads_exposed(node, other, exposed) and not _reads_exposed(other, node, exposed):
             node.replace_all_uses_with(other)
             gm.graph.erase_node(node)
+
+
+def _exposed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """Memory that callers can write to between forward and backward: inputs, constants, and outputs."""
+    held = {node for node in graph.nodes if node.op in ("placeholder", "get_attr")}
+    return held | {view_root(output, unsafe=True) for output in graph.output_node().all_input_nodes}
+
+
+def _reads_exposed(private: torch.fx.Node, shared: torch.fx.Node, exposed: set[torch.fx.Node]) -> bool:
+    """Whether backward reads ``private``, which is memory of its own, and ``shared`` is memory of the callers."""
+    if view_root(shared, unsafe=True) not in exposed or view_root(private, unsafe=True) in exposed:
+        return False
+    return not private.meta.get("is_backward") and _is_read_by_backward(private)
+
+
+def _is_read_by_backward(node: torch.fx.Node) -> bool:
+    """Whether backward uses a value of forward, or a view of it."""
+    return any(
+        user.meta.get("is_backward") or (view_source(user, unsafe=True) is not None and _is_read_by_backward(user))
+        for user in node.users
+    )
 
 
 def _equal_operand(node: torch.fx.Node) -> torch.fx.Node | None:

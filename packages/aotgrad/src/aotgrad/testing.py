@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -18,7 +19,13 @@ Make = Callable[[], Sequence[Any]]
 
 
 def check_against_eager(
-    f: Callable[..., Any], make: Make, *, compiled: Callable[..., Any] | None = None, calls: int = 2, seed: int = 0
+    f: Callable[..., Any],
+    make: Make,
+    *,
+    compiled: Callable[..., Any] | None = None,
+    calls: int = 2,
+    seed: int = 0,
+    writes: bool = True,
 ) -> None:
     """Raises AssertionError unless ``compiled`` behaves like ``f``.
 
@@ -29,6 +36,8 @@ def check_against_eager(
         compiled: ``aot_function(f)`` with eager kernels by default.
         calls: how often the compiled program is called, each time with fresh inputs.
         seed: of the random generator, set before inputs are made and before each call.
+        writes: whether inputs (in the first call) and outputs (in the second) also change between forward and backward, where
+            eager allows it.
 
     Compared: outputs (values, dtype, sizes, requires_grad, identity with inputs), which tensors share memory, what writes
     to outputs change, new values and version counters of the inputs, and the gradients of everything differentiable.
@@ -38,6 +47,27 @@ def check_against_eager(
         ours, eager = _observe(compiled, make, seed + call), _observe(f, make, seed + call)
         for what, expected in eager.items():
             _compare(what, ours[what], expected)
+        to_inputs = call % 2 == 0
+        expected = _after_writes(f, make, seed + call, to_inputs) if writes else None
+        if expected is not None:
+            found = _after_writes(compiled, make, seed + call, to_inputs)
+            assert found is not None, f"a write to an {'input' if to_inputs else 'output'} before backward is refused"
+            _compare("after writes", found, expected)
+
+
+def _after_writes(f: Callable[..., Any], make: Make, seed: int, to_inputs: bool) -> list[torch.Tensor | None] | None:
+    """Gradients where inputs, or outputs that share no memory with them, change before backward; None where that is refused."""
+    torch.manual_seed(seed)
+    inputs = list(make())
+    leaves = _leaves_behind(inputs)
+    torch.manual_seed(seed + 1)
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    outputs = [o for o in pytree.tree_leaves(f(*inputs)) if isinstance(o, torch.Tensor)]
+    roots = _roots([*outputs, *tensors])
+    _write_to(tensors if to_inputs else [o for o in outputs if not any(_shares(o, x) for x in tensors)], ())
+    with suppress(RuntimeError):
+        return _gradients(roots, leaves)
+    return None
 
 
 def _observe(f: Callable[..., Any], make: Make, seed: int) -> dict[str, Any]:
@@ -59,7 +89,7 @@ def _observe(f: Callable[..., Any], make: Make, seed: int) -> dict[str, Any]:
         "inputs": [_snapshot(t) for t in tensors],
         "version bumps": [t._version - v for t, v in zip(tensors, versions)],
     }
-    seen["gradients"] = _gradients([*results, *tensors], leaves)
+    seen["gradients"] = _gradients(_roots([*results, *tensors]), leaves)
     seen["after writes"] = _write_to(results, tensors)
     return seen
 
@@ -90,8 +120,11 @@ def _has_history(t: torch.Tensor) -> bool:
         return False
 
 
-def _gradients(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    roots = [t for t in tensors if t.requires_grad and _has_history(t) and (t.is_floating_point() or t.is_complex())]
+def _roots(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [t for t in tensors if t.requires_grad and _has_history(t) and (t.is_floating_point() or t.is_complex())]
+
+
+def _gradients(roots: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
     if not roots or not leaves:
         return []
     weights = [torch.linspace(0.5, 1.5, t.numel(), dtype=torch.float64).reshape(t.shape).to(t.dtype) for t in roots]

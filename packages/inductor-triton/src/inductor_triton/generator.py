@@ -59,6 +59,10 @@ class TritonCodeGenerator:
         """The Triton source of ``kernel``; pure and deterministic, needs neither Triton nor a GPU."""
         return generate_sequence(kernel)
 
+    def launched(self, source: KernelSource) -> list[Kernel]:
+        """The kernels that a source launches, in order."""
+        return [part.kernel for part in sequence_of(source).parts if isinstance(part.kernel, Kernel)]
+
     def refuses(self, template: Template) -> str:
         """Why a matrix product or convolution stays a library call (contract T5)."""
         if self.templates == "never":

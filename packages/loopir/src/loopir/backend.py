@@ -1,7 +1,8 @@
-"""What a code generator is (contract G): ``CodeGenerator``, and three things that it may offer beyond kernels.
+"""What a code generator is (contract G): ``CodeGenerator``, and what it may offer beyond kernels.
 
-A generator offers more by having the methods of ``OffersContractions``, ``OffersTemplates`` or ``LinksRuns``; loopir asks with
-``isinstance``. One that has none of them gets kernels, extern calls and one Python call per launch.
+A generator offers more by having the methods of ``OffersContractions``, ``OffersTemplates``, ``LinksRuns``,
+``LaunchesParts`` or ``Reproducible``; loopir asks with ``isinstance``. One that has none of them gets kernels, extern calls
+and one Python call per launch.
 """
 
 from __future__ import annotations
@@ -183,6 +184,18 @@ class LinksRuns(Protocol):
 
     def link(self, sources: Sequence[KernelSource], runs: Sequence[Run], store: ArtifactStore) -> list[Launcher]:
         """Replaces ``build``: one callable per run. Raises BuildError."""
+        ...
+
+
+# Parts: one kernel run as several launches.
+
+
+@runtime_checkable
+class LaunchesParts(Protocol):
+    """A backend that may run a kernel as several launches, which a checker can look at."""
+
+    def launched(self, source: KernelSource) -> Sequence[Kernel]:
+        """The kernels that a source launches, in order, with the buffer names of the whole one."""
         ...
 
 

@@ -10,6 +10,7 @@ import torch
 
 from loopir.backend import CodeGenerator
 from loopir.host import HostProgram, build_host, generate
+from loopir.launched import check_launches
 from loopir.lowering import check_graph, lower
 from loopir.options import Options
 from loopir.patterns import freeze, rewrite_patterns
@@ -56,6 +57,8 @@ def compile_graph(
     program = schedule(lower(gm, options), options, codegens)
     show("40-loops.txt", "\n".join(format_any(kernel) for kernel in program.kernels) + "\n" + format_schedule(program))
     sources = generate(program, codegens)
+    if options.check:
+        check_launches(program, sources, codegens)
     show("50-kernels.txt", "\n".join(source.text for source in sources))
     if recall is not None:
         recall.put(program, sources)

@@ -119,6 +119,8 @@ def is_tensor_method(ctx: Context, function: VariableTracker) -> VariableTracker
 
 evaluates_call(torch.is_conj)(lambda ctx, input: input.call_method(ctx, "is_conj", [], {}))
 evaluates_call(torch.is_neg)(lambda ctx, input: input.call_method(ctx, "is_neg", [], {}))
+evaluates_call(torch.resolve_conj)(lambda ctx, input: input.call_method(ctx, "resolve_conj", [], {}))
+evaluates_call(torch.resolve_neg)(lambda ctx, input: input.call_method(ctx, "resolve_neg", [], {}))
 
 
 @evaluates_call(torch._C._len_torch_dispatch_stack)

@@ -40,6 +40,7 @@ TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 TORCHS = {cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()} for cls in TENSOR_TYPES}
 """What the classes have of torch: programs may replace it."""
 
+ASKS_FOR_LAZY_BITS = frozenset(["is_conj", "is_neg", "resolve_conj", "resolve_neg"])  # fakes don't have them
 # Methods that hand values or storage to Python or to somebody else, with the id of the break.
 LEAVING = {
     "numpy": "BD005", "__array__": "BD005", "__dlpack__": "BD005", "data_ptr": "BD004", "storage": "BD004",
@@ -249,7 +250,7 @@ class TensorVariable(VariableTracker):
         if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
             ctx.graph.keep_metadata(self.fake)
             ctx.runs_once = True
-        if name in ("is_conj", "is_neg") and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
+        if name in ASKS_FOR_LAZY_BITS and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
             raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
         if name in ("storage_offset", "is_inference", "is_shared", "is_pinned"):
             return state_of_inputs(ctx, self, name)

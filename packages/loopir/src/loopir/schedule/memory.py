@@ -90,7 +90,8 @@ def _fresh_results(steps: Sequence[Step]) -> set[str]:
 
 
 def _is_in_place(kernel: Kernel | Template, buffers: Sequence[str], source: str, target: str) -> bool:
-    """Whether each point loads ``source`` only where it stores ``target``, and no load comes after a store."""
+    """Whether each point loads ``source`` only where it stores ``target``, no load comes after a store, and no body after that
+    of a store uses what was loaded (clause C4.8)."""
     if source not in buffers:
         return False
     if isinstance(kernel, Template):
@@ -114,7 +115,24 @@ def _is_in_place(kernel: Kernel | Template, buffers: Sequence[str], source: str,
             return False
         stored |= step.op == "store"
         indices.add(step.args[1])
-    return len(indices) == 1
+    return len(indices) == 1 and not _is_used_later(kernel, names, source, target)
+
+
+def _is_used_later(kernel: Kernel, names: dict[str, str], source: str, target: str) -> bool:
+    """Whether a body after one that stores ``target`` uses a value computed from ``source``: a generator that launches the
+    bodies apart loads ``source`` again for it. Results of reductions are kept, not computed again."""
+    computed: set[str] = set()
+    stored = False
+    for body in kernel.bodies:
+        for step in body.instructions:
+            is_load = step.op == "load" and names.get(str(step.args[0])) == source
+            uses = not computed.isdisjoint(step.reads)
+            if uses and stored:
+                return True
+            if (is_load or uses) and step.op not in ("reduce", "scan"):
+                computed.add(str(step.result))
+        stored = stored or any(step.op == "store" and names.get(str(step.args[0])) == target for step in body.instructions)
+    return False
 
 
 def _last_uses(steps: Sequence[Step], graph: LoweredGraph) -> dict[int, list[str]]:
