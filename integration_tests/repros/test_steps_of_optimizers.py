@@ -88,3 +88,20 @@ def test_gradients_of_a_scaled_loss(value):
         gradients = [torch.linspace(-1, 1, 6).reshape(2, 3), torch.full((), value)]
         results.append((call(gradients, torch.zeros(1), torch.full((1,), 0.25)), gradients))
     torch.testing.assert_close(*results, equal_nan=True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_many_parameters(backend):
+    """More arguments than ctypes passes, and than a call of CPython 3.11 can have: it crashed when it was specialised."""
+    results = []
+    for wrap in (lambda f: f, lambda f: torchstrata.compile(f, fullgraph=True, backend=backend)):
+        parameters = [torch.full((2,), float(n), requires_grad=True) for n in range(300)]
+        optimizer = torch.optim.AdamW(parameters, foreach=True)
+        for p in parameters:
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        step = wrap(lambda optimizer=optimizer: optimizer.step())
+        for _ in range(12):
+            step()
+        results.append(torch.stack([p.detach() for p in parameters]))
+    torch.testing.assert_close(results[1], results[0])

@@ -902,3 +902,27 @@ def test_checks_leak_nothing():
         build()
     gc.collect()
     assert abs(sys.getallocatedblocks() - before) < 50
+
+
+def test_tensors_as_keys_and_their_gradients_are_checked_natively():
+    key, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    key.grad = torch.ones(2)
+    state = collections.defaultdict(dict, {key: {"step": 3}, other: {}})
+    gradient = AttrSource(ItemSource(X, 1), "grad")
+    check = Checked(
+        (state, key),
+        (ItemSource(ItemSource(ItemSource(X, 0), key), "step"), GuardKind.EQUALS, 3),
+        (gradient, GuardKind.TENSOR, TensorFacts.of(key.grad)),
+    )
+    assert check((state, key))
+    state[key]["step"] = 4
+    assert not check((state, key))
+    state[key] = {"step": 3}
+    assert check((state, key))
+    for replaced in (torch.zeros(2), torch.zeros(3), None):
+        key.grad = None
+        key.grad = replaced if replaced is None or replaced.shape == (2,) else None
+        assert check((state, key)) is (key.grad is not None)
+    del state[key]
+    key.grad = torch.ones(2)
+    assert not check((state, key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import platform
@@ -16,6 +17,7 @@ import torch
 from inductor_cpp import CppCodeGenerator, doctor, find_toolchain
 from inductor_cpp import build as build_module
 from inductor_cpp import toolchain as toolchain_module
+from inductor_cpp.build import load_library
 from inductor_cpp.toolchain import FLAGS, detect_features, detect_isa, find_compiler
 from loopir import ArtifactStore, BuildError, parse_kernel
 from loopir.testing import CASES
@@ -135,6 +137,39 @@ def test_failing_compiler_shows_command_and_output(fresh, monkeypatch, tmp_path)
         generator.build(sources(generator, 2.0), fresh)
     assert "-O2" in caught.value.command and "no space for a.out" in caught.value.output and "status 3" in str(caught.value)
     assert not list(fresh.root.rglob("*.so"))
+
+
+def test_compiler_that_writes_nothing_leaves_nothing(fresh, monkeypatch, tmp_path):
+    fake = script(tmp_path / "mute", 'case "$1" in --version) echo mute 1.0;; *) exit 0;; esac\n')
+    with monkeypatch.context() as patch:
+        patch.setenv("STRATA_CXX", str(fake))
+        generator = CppCodeGenerator()
+        with pytest.raises(BuildError, match="reported success, but what it wrote can't be loaded"):
+            generator.build(sources(generator, 2.0), fresh)
+    assert not list(fresh.root.rglob("*.so"))
+
+
+def test_library_that_cannot_be_loaded_is_built_again(fresh):
+    generator = CppCodeGenerator()
+    text, toolchain = "int answer() { return 42; }", generator.toolchain
+    key = fresh.key("inductor_cpp", text, *toolchain.identity())
+    fresh.put(key, ".so", b"no library")
+    assert load_library(text, fresh, toolchain)._Z6answerv() == 42
+    assert fresh.get(key, ".so").stat().st_size > 1000
+
+
+def test_store_where_no_file_can_be_executed(fresh, monkeypatch):
+    load = ctypes.CDLL
+
+    def refuse(path, *rest, **more):
+        if path is not None and str(path).startswith(str(fresh.root)):
+            raise OSError("failed to map segment from shared object")
+        return load(path, *rest, **more)
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    generator = CppCodeGenerator()
+    assert load_library("int answer() { return 43; }", fresh, generator.toolchain)._Z6answerv() == 43
+    assert list(fresh.root.rglob("*.so"))
 
 
 def test_compiler_that_does_not_answer(monkeypatch, tmp_path):

@@ -46,6 +46,7 @@ class _Builder:
         self.paths = PathBuilder(code, scope)
         self.empty: list[int] = []  # registers of dictionaries without keys
         self.distinct: dict[int, list[int]] = {}  # by register those with other objects
+        self.first: list[tuple[Any, ...]] = []  # the state of torch: properties of tensors are asked where it is known
         self.last: list[tuple[Any, ...]] = []  # need more than one register
         self.python: list[GuardRecord] = []
         self.python_shapes: Callable[[Scope], bool] | None = None
@@ -76,7 +77,7 @@ class _Builder:
         if self.empty:
             out.append((_hook.GUARD_OPS["EMPTY"], -1, -1, tuple(self.empty)))
         out += [(_hook.GUARD_OPS["DISTINCT"], -1, register, tuple(others)) for register, others in self.distinct.items()]
-        return out + self.last
+        return self.first + out + self.last
 
     def kept(self, loads: Loads) -> tuple[Any, ...]:
         """The registers that a check keeps for a loader, and those of what it is called with."""
@@ -299,10 +300,10 @@ def _is_missing(builder: _Builder, cls: type, name: str) -> bool:
 def _state(builder: _Builder, record: GuardRecord) -> None:
     probes = record.expected.probes()
     native = tuple((function, result) for function, result in probes if _hook.is_probe(function))
-    builder.last.insert(0, (_hook.GUARD_OPS["STATE"], -1, -1, native))
+    builder.first.append((_hook.GUARD_OPS["STATE"], -1, -1, native))
     words = record.expected.masked_words()
     if words:
-        builder.last.insert(0, (_hook.GUARD_OPS["STATE_WORDS"], -1, -1, words))
+        builder.first.append((_hook.GUARD_OPS["STATE_WORDS"], -1, -1, words))
     if len(native) < len(probes) or record.expected.needs_python:
         builder.python.append(record)
 

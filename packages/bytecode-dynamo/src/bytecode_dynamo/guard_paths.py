@@ -88,13 +88,15 @@ def find_in_class(cls: type, name: str) -> Any:
 
 
 def is_plain_key(key: Any) -> bool:
-    """Whether looking the key up in a dictionary runs no Python code."""
+    """Whether looking the key up in a dictionary runs no Python code. Tensors hash by identity, and are compared with other
+    keys only where hashes are equal."""
     if type(key) is tuple:
         return all(map(is_plain_key, key))
     kind = type(key)
-    return kind in (str, int, bool, float, bytes, type(None)) or (
-        kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
-    )
+    return kind in (str, int, bool, float, bytes, type(None)) or (kind.__hash__, kind.__eq__) in _BY_IDENTITY
+
+
+_BY_IDENTITY = {(kind.__hash__, kind.__eq__) for kind in (object, torch.Tensor)}
 
 
 class PathBuilder:
@@ -140,15 +142,15 @@ class PathBuilder:
     def key(self, base: Node, key: Any) -> KeyUse:
         """The use of a key in a dictionary."""
         if not is_plain_key(key):
-            raise NoNativePath(f"key {key!r}")
+            raise NoNativePath(f"a key of type {type(key).__name__}")  # the text of a tensor takes milliseconds
         return base.keys.setdefault((type(key), key), KeyUse(key))
 
     def item(self, base: Node, key: Any) -> Node:
         """The register of a dictionary's item."""
+        use = self.key(base, key)
         value = dict.get(base.value, key, _MISSING)
         if value is _MISSING:
             raise NoNativePath(f"no item {key!r}")
-        use = self.key(base, key)
         if use.target < 0:
             use.target = self.count
             child = Node(self.count, value, None, use)
@@ -337,6 +339,9 @@ def _attribute_of_object(paths: PathBuilder, base: Node, name: str, chosen: bool
     if offset is not None:
         paths.require_class(cls, name)
         return paths.step(base, getattr(value, name), "MEMBER", cls, offset)
+    if found is torch.Tensor.grad and cls in (torch.Tensor, torch.nn.Parameter):  # a tensor keeps its gradient
+        paths.require_class(cls, name)
+        return paths.step(base, value.grad, "GETTER", cls, found)
     kind = type(found)
     if found is not _MISSING and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
         raise NoNativePath(f"{cls.__name__}.{name} is a data descriptor")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CellType, CodeType, FunctionType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .bytecode import Code, Emitter, has_raw_cells
@@ -209,6 +209,16 @@ class NamespaceSource(Source):
         raise TypeError("a namespace is not a value")
 
 
+PLAIN_EQUALITY = frozenset(kind.__eq__ for kind in (int, float, str, bytes, tuple, complex, frozenset, type(None), type))
+_SHOWN = (FunctionType, BuiltinFunctionType, ModuleType)
+
+
+def _shown(value: Any) -> str:
+    """The text of a constant; that of other objects is code of their classes, or as long as a tensor."""
+    is_shown = type(value).__eq__ in PLAIN_EQUALITY or isinstance(value, _SHOWN)
+    return repr(value) if is_shown else f"<{type(value).__name__} {id(value):x}>"
+
+
 @dataclass(frozen=True, eq=False)
 class ConstSource(Source):
     """An object known at compile time; generated code holds it. Compares by the identity of the object."""
@@ -217,7 +227,7 @@ class ConstSource(Source):
 
     @property
     def name(self) -> str:
-        return repr(self.value)
+        return _shown(self.value)
 
     def resolve(self, locals, globals, builtins, closure) -> Any:
         return self.value
@@ -287,9 +297,6 @@ class AttrSource(ChainedSource):
         emitter.call(2)
 
 
-PLAIN_EQUALITY = frozenset(kind.__eq__ for kind in (int, float, str, bytes, tuple, complex, frozenset, type(None), type))
-
-
 @hashed_once
 @dataclass(frozen=True, eq=False)
 class ItemSource(ChainedSource):
@@ -315,8 +322,7 @@ class ItemSource(ChainedSource):
 
     @property
     def name(self) -> str:
-        key = repr(self.key) if self._is_plain() else f"<{type(self.key).__name__} {id(self.key):x}>"
-        return f"{self.base.name}[{key}]"
+        return f"{self.base.name}[{_shown(self.key)}]"
 
     def step(self, value: Any) -> Any:
         return value[self.key] if self.lookup is None else self.lookup(value, self.key)

@@ -79,8 +79,9 @@ def load_library(text: str, store: ArtifactStore, toolchain: Toolchain) -> ctype
     if key in _loaded:
         store.hits += 1
     else:
-        path = store.get(key, ".so") or store.put(key, ".so", lambda target: compile_unit(text, target, toolchain))
-        _loaded[key] = ctypes.CDLL(str(path))
+        _loaded[key] = store.load(
+            key, ".so", lambda path: compile_unit(text, path, toolchain), lambda path: ctypes.CDLL(str(path))
+        )
     return _loaded[key]
 
 
@@ -122,11 +123,12 @@ def make_launcher(kernel: Kernel | Template, function: Callable[..., int]) -> Ca
 
 
 @cache
-def launcher_code(tensors: int, sizes: int, *first: str) -> CodeType:
+def launcher_code(tensors: int, sizes: int, *first: str, tabled: bool = False) -> CodeType:
     """The code of a function of tensors and sizes that passes them on to ``call``, after the globals named ``first``, and an
-    error to ``fail``."""
+    error to ``fail``. With ``tabled``, the tensors' addresses are one array of the global type ``addresses``."""
     taken, ints = [f"t{n}" for n in range(tensors)], [f"i{n}" for n in range(sizes)]
-    passed = ", ".join([*first, *(f"{name}.data_ptr()" for name in taken), *ints])
+    pointers = ", ".join(f"{name}.data_ptr()" for name in taken)
+    passed = ", ".join([*first, *([f"addresses({pointers})"] if tabled else [pointers] if taken else []), *ints])
     source = f"def launch({', '.join([*taken, *ints])}):\n    error = call({passed})\n    if error:\n        fail(error)\n"
     scope: dict[str, FunctionType] = {}
     exec(source, {}, scope)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from loopir import ArtifactStore
+from loopir import ArtifactStore, BuildError
 
 COMPILERS = ("cc", "gcc", "clang")
 SOURCES = ("places.c", "plan.c")
@@ -30,8 +30,8 @@ def load_extension(store: ArtifactStore) -> ModuleType | None:
     """The module, or None, with one warning, where there is no C compiler or no header of Python: launches are slower then."""
     if not _loaded:
         try:
-            _loaded.append(_load(_library(store)))
-        except (OSError, ImportError, subprocess.SubprocessError) as error:
+            _loaded.append(_build(store))
+        except (BuildError, OSError, subprocess.SubprocessError) as error:
             why = (getattr(error, "stderr", None) or str(error)).strip()
             warnings.warn(f"launches go through Python, since their C part can't be built: {why}", RuntimeWarning, stacklevel=2)
             _loaded.append(None)
@@ -49,11 +49,11 @@ def launch_counts() -> dict[str, int]:
     return dict(zip(("graphs", "kernels", "patched"), counts, strict=True))
 
 
-def _library(store: ArtifactStore) -> Path:
+def _build(store: ArtifactStore) -> ModuleType:
     source = "".join(files("inductor_triton").joinpath("native", name).read_text() for name in SOURCES)
     key = store.key("plan", source, sys.version, sysconfig.get_platform(), *FLAGS)
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    return store.get(key, suffix) or store.put(key, suffix, lambda target: _compile(source, target))
+    return store.load(key, suffix, lambda target: _compile(source, target), _load)
 
 
 def _compile(text: str, target: Path) -> None:

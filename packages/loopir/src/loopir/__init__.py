@@ -4,6 +4,7 @@ from loopir.backend import (
     CodeGenerator,
     Contraction,
     KernelSource,
+    LaunchesParts,
     LinksRuns,
     Offer,
     OffersContractions,
@@ -32,6 +33,7 @@ from loopir.evaluate import evaluate_kernel
 from loopir.expr import FloorDiv, Mod, example_value, format_expr, parse_expr, symbol
 from loopir.host import HostProgram, build_host, generate
 from loopir.kernel import Body, Instruction, Kernel, KernelBuffer, Operand, Range, Value, definitions, steps_of
+from loopir.launched import check_launches
 from loopir.lowering import LoweringTable, lower
 from loopir.node import LoweredGraph, Symbolic, View
 from loopir.ops import OPS, REDUCTIONS, Domain, DtypeRule, OpSpec
@@ -50,12 +52,12 @@ from loopir.verify import check_kernel
 __all__ = [
     "OPS", "REDUCTIONS", "ArtifactStore", "Body", "BuildError", "CodeGenerator", "Contraction", "Domain", "DtypeRule",
     "ExternCall", "ExternError", "FloorDiv", "HostProgram", "Instruction", "Kernel", "KernelBuffer", "KernelSource",
-    "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod", "Offer", "OffersContractions",
-    "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Place", "PointwiseStep",
-    "Program", "Range", "Recall", "Recorder", "Reproducible", "Run", "RunCall", "ScheduleError", "Stage", "StoreError",
-    "Symbolic", "Template", "TensorInput", "Value", "VerificationError", "View", "build_host", "check_kernel",
-    "check_program", "compile_graph", "definitions", "evaluate_kernel", "evaluate_template", "example_value", "flat_position",
-    "format_any", "format_expr", "format_kernel", "format_schedule", "format_template", "freeze", "generate", "kernels_of",
-    "lay_out_images", "lower", "parse_expr", "parse_kernel", "parse_kernels", "product", "replay", "rewrite_patterns",
-    "schedule", "steps_of", "symbol",
+    "LaunchesParts", "LinksRuns", "LoopIRError", "LoweredGraph", "LoweringError", "LoweringTable", "Mod", "Offer",
+    "OffersContractions", "OffersTemplates", "OpSpec", "Operand", "OpsHandler", "Options", "Packed", "ParseError", "Place",
+    "PointwiseStep", "Program", "Range", "Recall", "Recorder", "Reproducible", "Run", "RunCall", "ScheduleError", "Stage",
+    "StoreError", "Symbolic", "Template", "TensorInput", "Value", "VerificationError", "View", "build_host", "check_kernel",
+    "check_launches", "check_program", "compile_graph", "definitions", "evaluate_kernel", "evaluate_template", "example_value",
+    "flat_position", "format_any", "format_expr", "format_kernel", "format_schedule", "format_template", "freeze", "generate",
+    "kernels_of", "lay_out_images", "lower", "parse_expr", "parse_kernel", "parse_kernels", "product", "replay",
+    "rewrite_patterns", "schedule", "steps_of", "symbol",
 ]  # fmt: skip

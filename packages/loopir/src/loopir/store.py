@@ -17,8 +17,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from loopir.errors import StoreError
+from loopir.errors import BuildError, StoreError
+
+Opened = TypeVar("Opened")
 
 FORMAT = "3"
 DEFAULT_LIMIT = 2 << 30
@@ -120,6 +123,26 @@ class ArtifactStore:
         self._puts += 1
         return path
 
+    def load(self, key: str, suffix: str, make: Callable[[Path], None], open_: Callable[[Path], Opened]) -> Opened:
+        """What ``open_`` makes of an artifact. ``make`` writes it where there is none, or none that can be opened.
+
+        Raises BuildError where what ``make`` has written can't be opened; that is not kept.
+        """
+        path, opened = self.get(key, suffix), []
+        if path is not None:
+            with suppress(OSError, ImportError):
+                return _opened(path, open_)
+
+        def write(target: Path) -> None:
+            make(target)
+            try:
+                opened.append(_opened(target, open_))
+            except (OSError, ImportError) as error:
+                raise BuildError(f"the compiler reported success, but what it wrote can't be loaded: {error}") from error
+
+        self.put(key, suffix, write)
+        return opened[0]
+
     def evict(self) -> int:
         """Removes what was not used for longest until four fifths of the limit are left, and what dead processes left behind;
         returns how many artifacts went."""
@@ -173,6 +196,14 @@ class ArtifactStore:
             f"{f' ({error.filename})' if error.filename else ''}. "
             "Set STRATA_CACHE_DIR to a directory that you own and only you can write to, or fix its permissions (chmod 700)."
         )
+
+
+def _opened(path: Path, open_: Callable[[Path], Opened]) -> Opened:
+    try:
+        return open_(path)
+    except (OSError, ImportError):  # the store may lie on a file system whose files can't be executed
+        with tempfile.TemporaryDirectory(prefix="strata-") as directory:
+            return open_(Path(shutil.copy(path, directory)))
 
 
 def _matches(path: Path) -> bool:

@@ -73,10 +73,11 @@ class Generated:
 
     program: loopir.Program
     sources: Sequence[loopir.KernelSource]
+    codegens: Mapping[str, loopir.CodeGenerator]
 
 
 def generate(ctx: Context, program: loopir.Program) -> Generated:
-    return Generated(program, loopir.generate(program, ctx.codegens))
+    return Generated(program, loopir.generate(program, ctx.codegens), ctx.codegens)
 
 
 def build(ctx: Context, generated: Generated) -> loopir.HostProgram:
@@ -88,6 +89,11 @@ def show_loops(program: loopir.Program) -> str:
     return "\n\n".join([*map(loopir.format_any, program.kernels), loopir.format_schedule(program)])
 
 
+def check_launches(made: Generated) -> None:
+    """Checks which memory the launches share."""
+    loopir.check_launches(made.program, made.sources, made.codegens)
+
+
 def unchecked(_: object) -> None:
     """Source text has no contract beyond compiling; rewritten graphs are checked once they are decomposed."""
 
@@ -96,7 +102,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("25-patterns.py", "loopir", rewrite, unchecked, primops.format_graph),
     Stage("30-prims.py", "primops", decompose, primops.check_prims, primops.format_graph),
     Stage("40-loops.txt", "loopir", fuse, loopir.check_program, show_loops),
-    Stage("50-kernels.txt", "code generator", generate, unchecked, lambda made: "\n\n".join(s.text for s in made.sources)),
+    Stage("50-kernels.txt", "code generator", generate, check_launches, lambda made: "\n\n".join(s.text for s in made.sources)),
     Stage("60-host.py", "code generator", build, unchecked, lambda host: host.source),
 )
 
@@ -108,7 +114,7 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
     with counters.watching(ctx.store):
         recall = recall_of(ctx, graph)
         found = recall.get() if recall is not None else None
-        form: Any = graph if found is None else Generated(*found)
+        form: Any = graph if found is None else Generated(*found, ctx.codegens)
         for stage in STAGES if found is None else STAGES[-1:]:
             try:
                 form = stage.run(ctx, form)
@@ -132,7 +138,7 @@ def revive(
 ) -> Callable[..., Sequence[object]]:
     """The callable of a program that was kept."""
     with counters.watching(ctx.store):
-        host = build(ctx, Generated(program, sources))
+        host = build(ctx, Generated(program, sources, ctx.codegens))
     return finish(ctx, host, meta)
 
 

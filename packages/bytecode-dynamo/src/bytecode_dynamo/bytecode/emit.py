@@ -18,6 +18,10 @@ from contextlib import contextmanager
 from .instruction import NO_POSITION, Call, Global, Handler, Instruction, Label, Op, Position, with_label
 from .versions import RUNNING
 
+MOST_ARGUMENTS = 255
+"""CPython's compiler writes no calls that need EXTENDED_ARG. Behind one that it has specialised, 3.11 goes on in the middle of
+an instruction."""
+
 
 class Emitter:
     """Collects instructions in ``instructions``."""
@@ -171,6 +175,10 @@ class Emitter:
 
     def call(self, count: int, keywords: Sequence[str] = ()) -> None:
         """Callee, ``count`` arguments, the last of them named -> result."""
+        if count > MOST_ARGUMENTS and not keywords:
+            self.build_tuple(count)
+            self.call_ex(has_keywords=False)
+            return
         self.emit(Op.CALL, Call(count, tuple(keywords)))
 
     def call_const(self, function: object, loads: Sequence[Callable[[], None]], keywords: Sequence[str] = ()) -> None:

@@ -153,6 +153,12 @@ static int parse_operands(Program *self, Step *step, PyObject *a, PyObject *b, P
     case OP_MEMBER: case OP_ITEM:
         step->object = a;
         return parse_index(step, b, PY_SSIZE_T_MAX) < 0 ? -1 : parse_class_type(a);
+    case OP_GETTER:
+        if (!Py_IS_TYPE(b, &PyGetSetDescr_Type))
+            return PyErr_SetString(PyExc_TypeError, "a get-set descriptor is expected"), -1;
+        step->object = a;
+        step->last = ((PyGetSetDescrObject *)b)->d_getset;
+        return parse_class_type(a);
     case OP_CLASS_DICT: case OP_CLASS_LOOKUP:
         step->index = a == Py_None ? 0 : PyLong_AsSsize_t(a);
         step->object = b;

@@ -164,6 +164,16 @@ static PyObject *class_attribute(Step *step, PyTypeObject *type, PyObject **regi
     return value;
 }
 
+/* What a C property gives, borrowed from the object. */
+static PyObject *borrowed_property(Step *step, PyObject *object) {
+    PyGetSetDef *property = step->last;
+    PyObject *value = (PyObject *)Py_TYPE(object) == step->object ? property->get(object, property->closure) : NULL;
+    if (value == NULL)
+        PyErr_Clear();
+    Py_XDECREF(value);
+    return value;
+}
+
 /* The object that a loading step gives, or NULL. */
 SELDOM PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
     PyObject *from = step->source >= 0 ? registers[step->source] : NULL;
@@ -178,6 +188,7 @@ SELDOM PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, 
     case OP_CONSTANT: return step->object;
     case OP_CELL: return PyCell_Check(from) ? PyCell_GET(from) : NULL;
     case OP_MEMBER: return (PyObject *)Py_TYPE(from) == step->object ? *(PyObject **)((char *)from + step->index) : NULL;
+    case OP_GETTER: return borrowed_property(step, from);
     case OP_ITEM: return item_of(step, from);
     case OP_TYPE_OF: return (PyObject *)Py_TYPE(from);
     case OP_CLASS_DICT:

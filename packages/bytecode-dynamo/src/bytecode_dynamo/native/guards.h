@@ -14,6 +14,7 @@
     X(CELL)           /* dst, src: contents of a cell */                                                               \
     X(INSTANCE_DICT)  /* dst, src; exact class */                                                                      \
     X(MEMBER)         /* dst, src; exact class, offset of an object pointer */                                         \
+    X(GETTER)         /* dst, src; exact class, get-set descriptor whose result the object keeps alive */             \
     X(ITEM)           /* dst, src; list or tuple, index */                                                             \
     X(TYPE_OF)        /* dst, src */                                                                                   \
     X(CLASS_DICT)     /* dst, src; index into the MRO, name */                                                         \
@@ -71,7 +72,7 @@ typedef struct {
     Py_ssize_t index;
     PyObject *object;
     uint64_t version;
-    void *last;               /* the dictionary or class whose `version` is known */
+    void *last;               /* the dictionary or class whose `version` is known; a property */
     union {
         Key *keys;
         Probe *probes;
