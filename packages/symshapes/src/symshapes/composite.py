@@ -21,6 +21,8 @@ _KEYS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAu
 _NEAREST = [f"{p}upsample_nearest{e}{d}d" for d in (1, 2, 3) for p, e in (("", ""), ("_", "_exact"))]
 _ALIGNED = ["upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"]
 _ANTIALIASED = ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
+# Eager has kernels and derivatives; torch's Python forms differ from them, the margin losses even in their values.
+_TAKEN_APART = ("softshrink", "hardshrink", "multi_margin_loss", "multilabel_margin_loss_forward")
 
 _installed: set[type] = set()
 
@@ -35,7 +37,7 @@ def install(mode_type: type) -> None:
         packet = getattr(aten, name)
         _override(packet.vec, partial(_resizing, packet.default, name not in _NEAREST), mode_type)
         _override(packet.default, partial(_plain, packet.default), mode_type)
-    for name in ("softshrink", "hardshrink"):
+    for name in _TAKEN_APART:
         _override(getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type)
     aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _plain(aten.one_hot.default, None))  # torch 2.11 has none
     _override(aten.one_hot.default, _one_hot, mode_type)

@@ -46,7 +46,7 @@ def multi_margin_loss(
     scale = _weights(weight, at, z)
     z = z if scale is None else prims.mul(z, scale)
     losses = prims.div(prims.sum(prims.where(own, 0, z), dims=(1,)), z.shape[1])
-    return reduced(prims.reshape(losses, shape=()) if self.ndim < 2 and reduction == NONE else losses, reduction, self.dtype)
+    return reduced(prims.reshape(losses, shape=()) if target.ndim < 1 and reduction == NONE else losses, reduction, self.dtype)
 
 
 @rules.register("multi_margin_loss_backward")
@@ -102,7 +102,7 @@ def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tupl
     z, counts, _, _, is_target = _pairwise(self, target)
     each = prims.where(counts, prims.maximum(z, 0), 0)
     losses = prims.div(prims.sum(each, dims=(1, 2)), z.shape[2])
-    losses = prims.reshape(losses, shape=()) if self.ndim < 2 and reduction == NONE else losses
+    losses = prims.reshape(losses, shape=()) if target.ndim < 2 and reduction == NONE else losses
     flags = prims.reshape(to_dtype(is_target, self.dtype), shape=tuple(target.shape))
     return reduced(losses, reduction, self.dtype), flags
 

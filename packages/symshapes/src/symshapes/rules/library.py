@@ -103,11 +103,21 @@ def upsample_1d_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, An
     return mode.empty(sizes, dtype=gradient.dtype, device=gradient.fake_device)
 
 
-@RULES.register("fractional_max_pool3d_backward")
+@RULES.register("fractional_max_pool3d_backward multi_margin_loss_backward multilabel_margin_loss_backward")
 def like_second(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Contiguous, with the sizes of the forward's input."""
     x = args[1]
     return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
+
+
+@RULES.register("multi_margin_loss multilabel_margin_loss_forward")
+def margin_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """One row by itself has a loss without dimensions, where the meta kernel keeps one."""
+    results, target = mode.run_meta(func, args, kwargs), args[1]
+    loss, *flags = results if isinstance(results, tuple) else (results,)
+    if target.dim() == int(bool(flags)):
+        loss = mode.empty((), dtype=loss.dtype, device=loss.fake_device)
+    return (loss, *flags) if flags else loss
 
 
 def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
