@@ -124,7 +124,7 @@ def elu_backward(
             slope = prims.mul(prims.add(a, negative_scale), input_scale)
         else:
             slope = prims.mul(prims.exp(prims.mul(a, input_scale)), negative_scale * input_scale)
-        return prims.mul(grad, prims.where(prims.gt(a, 0), scale, slope))
+        return prims.mul(grad, prims.where(prims.le(a, 0), slope, scale))  # NaN counts as positive
 
     return elementwise(body, grad_output, self_or_result)
 
@@ -285,9 +285,11 @@ def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) 
     """``grad / (x * (1 - x))`` inside the limits."""
     low, high, other = (0.0, 1.0, math.nan) if eps is None or eps < 0 else (eps, 1.0 - eps, 0.0)
     step = partial(rounded, dtype=result_dtype(grad_output, self))
+    is_unsigned = self.device.type == "cpu"  # CUDA's kernel divides by -0.0
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
-        slope = prims.div(grad, step(prims.mul(a, step(prims.sub(1, a)))))
+        product = step(prims.mul(a, step(prims.sub(1, a))))
+        slope = prims.div(grad, prims.abs(product) if is_unsigned else product)
         outside = prims.bitwise_or(prims.lt(a, low), prims.gt(a, high))
         return prims.where(outside, other, slope)
 

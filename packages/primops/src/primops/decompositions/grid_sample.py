@@ -27,8 +27,9 @@ def _times(a: Tensor, b: Tensor | None) -> Tensor:
 class Axis:
     """One coordinate of the grid as input position, with the slope of that map."""
 
-    def __init__(self, coordinate: Tensor, size: Size, align: bool) -> None:
+    def __init__(self, coordinate: Tensor, size: Size, align: bool, is_cpu: bool, skips: bool) -> None:
         self.size, self.align = size, align
+        self.nan_is_last, self.keeps_nan = is_cpu and skips, skips
         scaled = prims.add(coordinate, 1)
         if align:
             self.at = prims.mul(prims.div(scaled, 2), size - 1)
@@ -48,8 +49,15 @@ class Axis:
             if slope is not None:
                 outside = prims.bitwise_or(prims.le(at, 0), prims.ge(at, self.size - 1))
                 slope = prims.where(outside, 0, slope)
-            at = prims.minimum(self.size - 1, prims.where(prims.gt(at, 0), at, 0))  # NaN is the first place
+            at = self._clamped(at, slope is not None)
         return at, slope
+
+    def _clamped(self, at: Tensor, in_derivative: bool) -> Tensor:
+        if in_derivative and self.keeps_nan:
+            return prims.where(prims.le(at, 0), 0, prims.where(prims.ge(at, self.size - 1), self.size - 1, at))
+        if self.nan_is_last:
+            return prims.maximum(0, prims.where(prims.lt(at, self.size - 1), at, self.size - 1))
+        return prims.minimum(self.size - 1, prims.where(prims.gt(at, 0), at, 0))
 
     def _reflected(self, at: Tensor, low: float, span: float, slope: Tensor | None) -> tuple[Tensor, Tensor | None]:
         moved = prims.sub(at, low)
@@ -67,9 +75,15 @@ Tap = tuple[Tensor, Tensor, Tensor | None]
 
 
 class Sampler:
-    """Reads and writes the input at integer positions; outside it there are zeros."""
+    """Reads and writes the input at integer positions; outside it there are zeros.
+
+    Eager's vector kernel (images on the CPU) multiplies what is outside by 0, the others skip it: a weight that is no number
+    does not count there.
+    """
 
     def __init__(self, input: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> None:
+        is_cpu = input.device.type == "cpu"
+        self.skips = not is_cpu or input.ndim == 5
         self.shape = tuple(input.shape)
         self.sizes = self.shape[2:]
         self.out = tuple(grid.shape[1:-1])
@@ -78,7 +92,7 @@ class Sampler:
         self.axes = []
         for k in range(len(self.sizes)):  # the last coordinate of the grid is the first spatial dim
             part = prims.slice(grid, dim=rank, start=len(self.sizes) - 1 - k, stop=len(self.sizes) - k, step=1)
-            self.axes.append(Axis(prims.reshape(part, shape=grid.shape[:-1]), self.sizes[k], align))
+            self.axes.append(Axis(prims.reshape(part, shape=grid.shape[:-1]), self.sizes[k], align, is_cpu, self.skips))
 
     def taps(self, axis: Axis, derivative: bool) -> list[Tap]:
         """(integer position, weight, derivative of the weight by the grid) along one axis."""
@@ -121,6 +135,13 @@ class Sampler:
         flat = prims.reshape(source, shape=(*self.shape[:2], product(self.sizes)))
         return prims.where(self._spread(inside), prims.gather(flat, self._spread(at), dim=2), 0)
 
+    def counted(self, part: Tensor, places: Sequence[Tensor]) -> Tensor:
+        """A part of a result, for each channel or none, where its places are inside the input."""
+        if not self.skips:
+            return part
+        inside = self._flat(places)[1]
+        return prims.where(self._spread(inside) if part.shape != inside.shape else inside, part, 0)
+
     def write(self, target: Tensor, values: Tensor, places: Sequence[Tensor]) -> Tensor:
         """``values`` (N, C, P) added to ``target`` (N, C, size)."""
         at, inside = self._flat(places)
@@ -149,7 +170,8 @@ def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_m
         weight = corner[0][1]
         for tap in corner[1:]:
             weight = prims.mul(weight, tap[1])
-        part = prims.mul(sampler.read(wide, [tap[0] for tap in corner]), sampler._spread(weight))
+        places = [tap[0] for tap in corner]
+        part = sampler.counted(prims.mul(sampler.read(wide, places), sampler._spread(weight)), places)
         result = part if result is None else prims.add(result, part)
     return round_to(prims.reshape(result, shape=(*input.shape[:2], *sampler.out)), input.dtype)
 
@@ -180,6 +202,7 @@ def grid_sampler_backward(
             part = prims.mul(summed, tap[2])
             for weight in (w for j, w in enumerate(weights) if j != k):
                 part = prims.mul(part, weight)
+            part = sampler.counted(part, places)
             of_grid[k] = part if of_grid[k] is None else prims.add(of_grid[k], part)
     slopes = [prims.reshape(g, shape=(*g.shape, 1)) for g in reversed(of_grid) if g is not None]
     last = grid.ndim - 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from primops import prims
 from primops.decompositions.creation import triangle_indices
 from primops.decompositions.normalization import softmax
@@ -15,6 +17,8 @@ from primops.operand import (
     broadcast_to,
     elementwise,
     full,
+    full_like,
+    iota,
     reduce,
     round_to,
     spread,
@@ -110,28 +114,50 @@ def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) ->
     difference = _differences(x1, x2)
     if isinstance(difference.shape[-1], int) and difference.shape[-1] == 0:
         return prims.full(shape=difference.shape[:-1], value=0.0, dtype=x1.dtype, device=x1.device)
-    return round_to(p_norm(difference, p, [difference.ndim - 1], False), x1.dtype)
+    return round_to(_distance(difference, p, skips_nan=True), x1.dtype)
+
+
+def _distance(difference: Tensor, p: float, skips_nan: bool) -> Tensor:
+    """The p-norm over the last dim. Eager's maximum may skip NaN; its CPU kernel counts differences as numbers."""
+    dim = difference.ndim - 1
+    if p == 0 and difference.device.type == "cpu":
+        return prims.sum(prims.minimum(prims.ceil(prims.abs(difference)), 1), dims=(dim,))
+    if p == float("inf") and (skips_nan or difference.device.type != "cpu"):
+        difference = prims.where(prims.ne(difference, difference), 0, difference)
+    return p_norm(difference, p, [dim], False)
 
 
 @rules.register("_cdist_backward")
 def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
     """Gradient of x1."""
     difference = _differences(x1, x2)
-    last = difference.ndim - 1
+    if any(isinstance(size, int) and size == 0 for size in difference.shape):
+        return full_like(x1, 0)
+    return round_to(_distance_backward(grad, difference, p, cdist), x1.dtype)
+
+
+def _distance_backward(grad: Tensor, difference: Tensor, p: float, cdist: Tensor) -> Tensor:
+    last, is_cpu = difference.ndim - 1, difference.device.type == "cpu"
     grad, distance = (broadcast_to(unsqueeze(widen(a), last), difference.shape) for a in (grad, cdist))
     size, sign = prims.abs(difference), prims.sign(difference)
+    if is_cpu:  # its kernels keep NaN
+        sign = prims.where(prims.ne(difference, difference), difference, sign)
     if p == 0:
-        slope: Any = prims.mul(difference, 0.0)
-    elif p == 1:
-        slope = sign
+        shape = (*difference.shape[: last - 1], difference.shape[last])
+        return full(shape, 0, difference.dtype, difference.device)
+    if p == 1:
+        slope: Any = sign
     elif p == float("inf"):
         slope = prims.mul(sign, to_dtype(prims.eq(size, distance), sign.dtype))
+        if is_cpu:
+            gap = prims.sub(size, distance)
+            slope = prims.where(prims.ne(gap, gap), gap, slope)
     else:
         ratio = prims.pow(prims.div(size, distance), p - 1)
         slope = prims.where(prims.eq(distance, 0), 0.0, prims.mul(sign, ratio))
         if p < 2:
             slope = prims.where(prims.eq(size, 0), 0.0, slope)
-    return round_to(prims.sum(prims.mul(slope, grad), dims=(last - 1,)), x1.dtype)
+    return prims.sum(prims.mul(slope, grad), dims=(last - 1,))
 
 
 def _pairs(a: Tensor) -> list[Tensor]:
@@ -147,22 +173,24 @@ def pdist_forward(self: Tensor, p: float = 2) -> Tensor:
     if not isinstance(self.shape[0], int):
         return NotImplemented
     i, j = (prims.index(self, at, dims=(0,)) for at in _pairs(self))
-    return p_norm(prims.sub(i, j), p, [1], False)
+    return _distance(prims.sub(i, j), p, skips_nan=False)
 
 
 @rules.register("_pdist_backward")
 def pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tensor:
-    """``cdist_backward`` of the symmetric matrix of distances."""
+    """``cdist_backward`` of the symmetric matrix of distances, without those of a row to itself, where infinities cancel."""
     if not isinstance(self.shape[0], int):
         return NotImplemented
     i, j = _pairs(self)
-    zeros = full((self.shape[0], self.shape[0]), 0, self.dtype, self.device)
 
     def square(a: Tensor) -> Tensor:
+        zeros = full((self.shape[0], self.shape[0]), 0, a.dtype, a.device)
         above = prims.index_put(zeros, a, i, j, dims=(0, 1), accumulate=False)
         return prims.index_put(above, a, j, i, dims=(0, 1), accumulate=False)
 
-    return cdist_backward(square(grad), self, self, p, square(pdist))
+    difference, place = _differences(self, self), iota(self.shape[0], torch.int64, self.device)
+    one, other = (prims.broadcast_in_dim(place, shape=difference.shape, dims=(k,)) for k in range(2))
+    return _distance_backward(square(grad), prims.where(prims.eq(one, other), 0, difference), p, square(pdist))
 
 
 # Weight normalisation --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,11 @@ def _margins(self: Tensor, target: Tensor, margin: Scalar) -> tuple[Tensor, Tens
     return prims.add(prims.sub(margin, own), x), prims.eq(classes, broadcast_to(at, x.shape)), at
 
 
+def _positive(z: Tensor) -> Tensor:
+    """z where it is above 0, else 0; NaN is not above."""
+    return prims.where(prims.gt(z, 0), z, 0)
+
+
 def _weights(weight: Tensor | None, at: Tensor, like: Tensor) -> Tensor | None:
     if weight is None:
         return None
@@ -41,7 +46,7 @@ def multi_margin_loss(
 ) -> Tensor:
     """Mean over classes of ``max(0, margin - x[target] + x) ** p``, the target's own left out."""
     z, own, at = _margins(self, target, margin)
-    z = prims.maximum(z, 0)
+    z = _positive(z)
     z = prims.mul(z, z) if p == 2 else z
     scale = _weights(weight, at, z)
     z = z if scale is None else prims.mul(z, scale)
@@ -59,7 +64,8 @@ def multi_margin_loss_backward(
     slope = prims.mul(z, 2.0) if p == 2 else full_like(z, 1)
     scale = _weights(weight, at, z)
     slope = slope if scale is None else prims.mul(slope, scale)
-    each = prims.where(prims.bitwise_or(own, prims.le(z, 0)), 0, prims.div(slope, z.shape[1]))
+    counts = prims.bitwise_and(prims.gt(z, 0), prims.bitwise_not(own))
+    each = prims.where(counts, prims.div(slope, z.shape[1]), 0)
     total = spread(prims.sum(each, dims=(1,)), z.shape, (1,))
     whole = prims.where(own, prims.neg(total), each)
     return _with_grad(whole, grad_output, self, reduction)
@@ -100,7 +106,7 @@ def _pairwise(self: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Any, Any, A
 def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Mean over classes of ``max(0, 1 - x[target] + x)`` for every target and every other class; also which are targets."""
     z, counts, _, _, is_target = _pairwise(self, target)
-    each = prims.where(counts, prims.maximum(z, 0), 0)
+    each = prims.where(counts, _positive(z), 0)
     losses = prims.div(prims.sum(each, dims=(1, 2)), z.shape[2])
     losses = prims.reshape(losses, shape=()) if target.ndim < 2 and reduction == NONE else losses
     flags = prims.reshape(to_dtype(is_target, self.dtype), shape=tuple(target.shape))

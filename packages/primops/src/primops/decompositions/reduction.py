@@ -16,7 +16,7 @@ from primops.shapes import larger, product, wrap_dim, wrap_dims
 
 rules = DecompositionTable()
 Dims = int | Sequence[int] | None
-INF = float("inf")
+INF, NAN = float("inf"), float("nan")
 
 
 def count(a: Tensor, dims: Sequence[int]) -> Size:
@@ -130,13 +130,21 @@ def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> t
 
 def moments(wide: Tensor, dims: Sequence[int], correction: Scalar) -> tuple[Tensor, Tensor]:
     """Variance and mean over ``dims`` (removed) of a float32 or float64 tensor, from the deviations."""
-    size = count(wide, dims)
-    average = prims.div(prims.sum(wide, dims=tuple(dims)), size)
+    total, average = _squares(wide, dims)
+    return _variance(total, count(wide, dims), correction), average
+
+
+def _squares(wide: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The sum of squared deviations, and the mean."""
+    average = prims.div(prims.sum(wide, dims=tuple(dims)), count(wide, dims))
     deviation = prims.sub(wide, spread(average, wide.shape, dims))
-    total = prims.sum(prims.mul(deviation, deviation), dims=tuple(dims))
+    return prims.sum(prims.mul(deviation, deviation), dims=tuple(dims)), average
+
+
+def _variance(total: Tensor, size: Size, correction: Scalar) -> Tensor:
     # A whole number stays one, so that a symbolic size does.
     whole: Scalar = int(correction) if isinstance(correction, float) and correction.is_integer() else correction
-    return prims.div(total, larger(size - whole, 0)), average
+    return prims.div(total, larger(size - whole, 0))
 
 
 def _deviation(name: str, function: Any) -> None:
@@ -144,7 +152,10 @@ def _deviation(name: str, function: Any) -> None:
 
     def found(self: Tensor, dim: Dims, correction: Scalar | None, keepdim: bool) -> tuple[Tensor, Tensor]:
         dims = wrap_dims(dim, self.ndim)
-        variance, average = moments(widen(self), dims, 1 if correction is None else correction)
+        total, average = _squares(widen(self), dims)
+        variance = _variance(total, count(self, dims), 1 if correction is None else correction)
+        # Eager updates the mean by deviations from it: one that is infinite leaves no number.
+        average = prims.where(prims.ne(total, total), NAN, average)
         return (kept(variance, dims), kept(average, dims)) if keepdim else (variance, average)
 
     @rules.register(f"{name}.correction")
