@@ -19,6 +19,7 @@ from .quiet import quiet
 from .registered import fake_kernel, run_registered
 from .rules import RULES
 from .rules.creation import is_factory, remember_result
+from .rules.numbers import CHECKED, check_numbers
 from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper, is_wrapper_class, wrap_inner
 
 aten = torch.ops.aten
@@ -262,6 +263,8 @@ class FakeTensorMode(TorchDispatchMode):
             if hit is not None:
                 return hit
         out = self._compute(func, args, kwargs)
+        if func in CHECKED:
+            check_numbers(func, args, kwargs, out)
         if key is not None and cache is not None and self.shape_env.is_recording:
             cache.store(key, out, args)
         if any(type(arg) is FakeTensor and arg._constant[0] is not None for arg in args):

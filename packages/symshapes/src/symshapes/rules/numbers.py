@@ -1,0 +1,67 @@
+"""Numbers that eager converts to the dtype of the result, or refuses: a fake must refuse them, too.
+
+The converting kernel runs after compilation, where a constant would wrap silently.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .registry import op_of
+
+CHECKED: dict[Any, tuple[tuple[int, str], ...]] = {}  # the position and name of each such argument
+INTEGRAL_ONLY = frozenset(map(op_of, ("pow.Tensor_Scalar", "pow_.Scalar")))  # with floats, in the kernel's precision
+NAMES = {
+    "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
+    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+def _check(argument_names: str, ops: str) -> None:
+    wanted = argument_names.split()
+    for op in map(op_of, ops.split()):
+        places = [(place, argument.name) for place, argument in enumerate(op._schema.arguments) if argument.name in wanted]
+        CHECKED[op] = tuple(places)
+
+
+_check("fill_value", "full full_like new_full fill_diagonal_")
+_check(
+    "value",
+    "fill.Scalar fill_.Scalar masked_fill.Scalar masked_fill_.Scalar index_fill.int_Scalar index_fill_.int_Scalar "
+    "scatter.value scatter_.value scatter.value_reduce scatter_.value_reduce constant_pad_nd addcmul addcmul_ addcdiv addcdiv_",
+)
+_check("value threshold", "threshold threshold_")
+_check("min max", "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_")
+_check("exponent", "pow.Tensor_Scalar pow_.Scalar")
+_check("alpha", "add.Tensor add_.Tensor sub.Tensor sub_.Tensor add.Scalar sub.Scalar rsub.Tensor rsub.Scalar")
+
+
+def check_numbers(func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
+    """Raises RuntimeError, as eager does, for a number that the result's dtype does not hold.
+
+    A symbolic number gets a guard that it fits.
+    """
+    places = CHECKED[func]
+    for place, name in places:
+        number = args[place] if place < len(args) else kwargs.get(name)
+        if isinstance(number, (int, float, torch.SymInt, torch.SymFloat)) and _overflows(number, result.dtype):
+            if result.dtype.is_floating_point and func in INTEGRAL_ONLY:
+                continue
+            raise RuntimeError(f"value cannot be converted to type {NAMES[str(result.dtype)[6:]]} without overflow")
+
+
+def _overflows(number: Any, dtype: torch.dtype) -> bool:
+    """Whether a conversion of eager's would lose the number: negative integers wrap, infinities and NaN need a float dtype."""
+    if str(dtype)[6:] not in NAMES:
+        return False
+    if dtype.is_floating_point:
+        limit = torch.finfo(dtype).max
+        # Also of integers: what is symbolic is compared before it is rounded.
+        return bool(number > limit) != (number == math.inf) or bool(number < -limit) != (number == -math.inf)
+    info = torch.iinfo(dtype)
+    if isinstance(number, (float, torch.SymFloat)):
+        return not bool(number >= info.min) or not bool(number <= info.max)
+    return bool(number > info.max) or bool(number < (info.min or -info.max))
