@@ -13,7 +13,6 @@ import torch
 from .registry import op_of
 
 CHECKED: dict[Any, tuple[tuple[int, str], ...]] = {}  # the position and name of each such argument
-INTEGRAL_ONLY = frozenset(map(op_of, ("pow.Tensor_Scalar", "pow_.Scalar")))  # with floats, in the kernel's precision
 NAMES = {
     "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
     "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
@@ -35,6 +34,8 @@ _check(
 )
 _check("value threshold", "threshold threshold_")
 _check("min max", "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_")
+_check("min_val max_val", "hardtanh hardtanh_")
+_check("start end", "linspace")
 _check("exponent", "pow.Tensor_Scalar pow_.Scalar")
 _check("alpha", "add.Tensor add_.Tensor sub.Tensor sub_.Tensor add.Scalar sub.Scalar rsub.Tensor rsub.Scalar")
 
@@ -47,9 +48,9 @@ def check_numbers(func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -
     places = CHECKED[func]
     for place, name in places:
         number = args[place] if place < len(args) else kwargs.get(name)
+        if name == "alpha" and isinstance(number, bool) and result.dtype is not torch.bool:
+            raise RuntimeError("Boolean alpha only supported for Boolean results.")
         if isinstance(number, (int, float, torch.SymInt, torch.SymFloat)) and _overflows(number, result.dtype):
-            if result.dtype.is_floating_point and func in INTEGRAL_ONLY:
-                continue
             raise RuntimeError(f"value cannot be converted to type {NAMES[str(result.dtype)[6:]]} without overflow")
 
 
