@@ -67,7 +67,7 @@ def test_constants_out_of_range(name, dtype):
         torchstrata.reset()
         expected = outcome(CALLS[name], x, number)
         # Interpreted kernels do: the decision is made before there is code.
-        result = outcome(torchstrata.compile(lambda x: CALLS[name](x, number), backend="aot_eager"), x)  # noqa: B023
+        result = outcome(torchstrata.compile(lambda x: CALLS[name](x, number), backend="aot_eager"), x)
         assert isinstance(result, torch.Tensor) == isinstance(expected, torch.Tensor), (number, expected, result)
         if isinstance(expected, torch.Tensor):
             torch.testing.assert_close(result, expected, equal_nan=True, msg=str(number))

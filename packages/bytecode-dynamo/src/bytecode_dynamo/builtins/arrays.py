@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,6 +77,8 @@ def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
 def _converting(function: Any, otherwise: Any) -> Any:
     def rule(ctx: Context, data: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         if not isinstance(data, ArrayVariable):
+            if not args and "dtype" not in kwargs and _has_scalar(ctx, data):
+                data, kwargs = _typed(ctx, function, data, kwargs)
             return otherwise(ctx, data, *args, **kwargs)
         tensor = from_numpy(ctx, data)
         if args or set(kwargs) - {"dtype", "device"}:
@@ -84,6 +87,36 @@ def _converting(function: Any, otherwise: Any) -> Any:
         return tensor.call_method(ctx, "clone", [], {}) if function is torch.tensor else tensor
 
     return rule
+
+
+def _has_scalar(ctx: Context, data: VariableTracker) -> bool:
+    if isinstance(data, SequenceVariable):
+        return any(_has_scalar(ctx, ctx.real(item)) for item in data.unpack(ctx))
+    return isinstance(data, ConstantVariable) and isinstance(data.value, numpy.generic)
+
+
+def _typed(ctx: Context, function: Any, data: VariableTracker, options: dict[str, VariableTracker]) -> Any:
+    """Plain numbers in place of NumPy's, and the dtype that eager finds in them: a graph's text has no float64 but float."""
+    examples, numbers = _split(ctx, data)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            dtype = function(examples).dtype
+    except Exception as error:
+        raise GraphBreak("BD005", f"torch.{function.__name__} of NumPy's numbers: {error}") from None
+    return numbers, {**options, "dtype": ConstantVariable(dtype)}
+
+
+def _split(ctx: Context, data: VariableTracker) -> tuple[Any, VariableTracker]:
+    """Nested lists as examples of what eager reads, and with plain numbers."""
+    if isinstance(data, SequenceVariable):
+        parts = [_split(ctx, ctx.real(item)) for item in data.unpack(ctx)]
+        return [example for example, _ in parts], ctx.create_list([number for _, number in parts])
+    if isinstance(data, ConstantVariable):
+        is_scalar = isinstance(data.value, numpy.generic)
+        return data.value, ConstantVariable(data.value.item()) if is_scalar else data
+    if data.python_type() in (int, float, bool):
+        return data.python_type()(1), data
+    raise GraphBreak("BD005", f"{data.describe()} among NumPy's numbers")
 
 
 def _folded(function: Any) -> Any:

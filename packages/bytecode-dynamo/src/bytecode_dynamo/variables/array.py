@@ -168,13 +168,22 @@ def _example(ctx: Context, value: VariableTracker) -> Any:
     if isinstance(value, ArrayVariable):
         fake = value.tensor.fake
         shape = tuple(ctx.decide(size.__index__, "the size of an array") for size in fake.shape)
-        made = numpy.asarray(numpy.random.default_rng(0).random(shape)).astype(_dtype(fake))
+        made = _laid_out(
+            shape, tuple(ctx.decide(step.__index__, "a stride of an array") for step in fake.stride()), _dtype(fake)
+        )
         return made[()] if value.scalar else made
     if value.python_type() in (list, tuple):
         return value.python_type()(_example(ctx, ctx.real(item)) for item in value.unpack(ctx))
     if isinstance(value, SliceVariable):
         return slice(*(part.as_constant(ctx) for part in value.parts))
     return ctx.constant_of(value, "an argument of a NumPy function")
+
+
+def _laid_out(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+    """An array of a tensor's layout."""
+    extent = 1 + sum((size - 1) * step for size, step in zip(shape, strides)) if 0 not in shape else 0
+    flat = numpy.asarray(numpy.random.default_rng(0).random(extent)).astype(dtype)
+    return numpy.lib.stride_tricks.as_strided(flat, shape, [step * flat.itemsize for step in strides])
 
 
 _IN_PLACE_OPERATORS = frozenset("iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split())  # noqa: SIM905
@@ -204,11 +213,22 @@ def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str) ->
     """The results as NumPy gives them."""
     if isinstance(result, TensorVariable) and isinstance(expected, (numpy.ndarray, numpy.generic)):
         if _dtype(result.fake) == expected.dtype and tuple(result.fake.shape) == expected.shape:
+            strides = tuple(step // max(expected.itemsize, 1) for step in expected.strides)
+            moved = [a for size, a, b in zip(expected.shape, result.fake.stride(), strides) if size > 1 and a != b]
+            if moved and 0 not in expected.shape and min(strides) >= 0:
+                result = ctx.torch_call("call_function", _copied, [result, ctx.create(expected.shape), ctx.create(strides)], {})
             return as_array(result, isinstance(expected, numpy.generic))
     elif type(expected) in (list, tuple) and result.python_type() in (list, tuple):
         items = [_wrapped(ctx, ctx.real(item), part, name) for item, part in zip(result.unpack(ctx), expected, strict=True)]
         return ctx.create_list(items) if type(expected) is list else ctx.create_tuple(items)
     raise GraphBreak("BD005", f"numpy's {name}: torch has no function with these results")
+
+
+def _copy_to(tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
+
+
+_copied = OpaqueCall(_copy_to, "numpy_copy_to")
 
 
 class ArraySource(AppliedSource):

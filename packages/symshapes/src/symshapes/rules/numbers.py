@@ -14,7 +14,8 @@ from .registry import op_of
 
 CHECKED: dict[Any, tuple[tuple[int, str], ...]] = {}  # the position and name of each such argument
 NAMES = {
-    "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
+    "uint8": "uint8_t", "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
+    "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
     "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
 }  # fmt: skip
 

@@ -1,0 +1,67 @@
+"""NumPy's numbers keep their dtype in tensors made of them, and arrays have NumPy's layout."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+import torchstrata
+
+NUMBERS = [
+    numpy.float64(0.3), numpy.float32(0.3), numpy.float16(0.3), numpy.int64(3), numpy.int32(3), numpy.int16(3), numpy.int8(3),
+    numpy.uint8(3), numpy.bool_(True), numpy.complex64(1 + 2j), numpy.complex128(1 + 2j),
+]  # fmt: skip
+NAMES = [type(number).__name__ for number in NUMBERS]
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch):
+    torchstrata.reset()
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
+def test_tensors_of_numbers(number):
+    def made(x, number):
+        return (
+            torch.tensor(number),
+            torch.tensor([[number, number], (number, number)]),
+            torch.as_tensor([number]),
+            torch.asarray(number),
+            x + 1,
+        )
+
+    compiled, x = torchstrata.compile(made, fullgraph=True), torch.ones(2)
+    torch.testing.assert_close(compiled(x, number), made(x, number), rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+@pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
+@pytest.mark.parametrize("function", [lambda x, n: x * n, lambda x, n: torch.add(x, n), lambda x, n: torch.where(x > 1, x, n)])
+def test_numbers_as_operands(function, number):
+    x = torch.tensor([1.5, 0.0])
+    torch.testing.assert_close(torchstrata.compile(function)(x, number), function(x, number), rtol=0, atol=0)
+
+
+LAYOUTS = {
+    "copy": lambda a: a.T.copy(),
+    "copy of permuted": lambda a: numpy.transpose(a.reshape(2, 3, 4), (1, 2, 0)).copy(),
+    "function copy": lambda a: numpy.copy(a.T),
+    "cumsum": lambda a: a.T.cumsum(1),
+    "argsort": lambda a: a.T.argsort(0),
+    "sum": lambda a: a.reshape(2, 3, 4).transpose(2, 1, 0).sum(1),
+    "mean": lambda a: a.reshape(2, 3, 4).transpose(2, 1, 0).mean(0),
+    "stack": lambda a: numpy.stack([a.T, a.T]),
+    "concatenate": lambda a: numpy.concatenate([a.T, a.T]),
+    "two layouts": lambda a: a.T + a.reshape(6, 4),
+    "view": lambda a: a.T,
+    "slice": lambda a: a[::2, 1:4] * 1,
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(name):
+    a = numpy.arange(24.0).reshape(4, 6)
+    result, expected = torchstrata.compile(LAYOUTS[name], fullgraph=True)(a), LAYOUTS[name](a)
+    numpy.testing.assert_array_equal(result, expected)
+    assert result.strides == expected.strides
