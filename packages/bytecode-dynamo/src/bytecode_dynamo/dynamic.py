@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 
 from .guards import GuardKind
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 DYNAMIC_MARK = "_bytecode_dynamo_dynamic"
 STATIC_MARK = "_bytecode_dynamo_static"
 UNBACKED_MARK = "_bytecode_dynamo_unbacked"
+
+LIMITS = (2**31, 2**62)  # products of two small numbers fit, a large one has room for a sum
 
 
 class _Changed:
@@ -127,7 +130,9 @@ class DynamicShapes:
             return None
         if merged is not CHANGED and not (self.dynamic and _is_argument(source)):
             return None
-        size = ctx.env.create_symbol(value, source.name, 2 if value >= 2 else None)
+        size = number_symbol(ctx, value, source.name)
+        if size is None:
+            return None
         ctx.bind_symbol(size, source, value)
         self.made[source] = size
         return size
@@ -143,6 +148,26 @@ class DynamicShapes:
         ctx.bind_symbol(number, source, value)
         self.made[source] = number
         return number
+
+
+def number_symbol(ctx: Context, value: int, name: str) -> torch.SymInt | None:
+    """A symbol for an int that changes, with bounds: programs compute in 64 bits. None for one that leaves no room for that."""
+    limit = next((limit for limit in LIMITS if -limit <= value < limit), None)
+    if limit is None:
+        return None
+    return ctx.env.create_symbol(value, name, 2 if value >= 2 else -limit, limit - 1)
+
+
+def fits(ctx: Context, made: Any) -> bool:
+    """Whether a program may compute a number in 64 bits. Sizes by themselves do: there is memory of their product."""
+    if not isinstance(made, torch.SymInt):
+        return not isinstance(made, int) or -(2**63) <= made < 2**63
+    expr, interval = made.node.expr, ctx.env.symbol_interval
+    sizes = {symbol: sympy.Integer(2**31) for symbol in expr.free_symbols if interval(symbol).hi == math.inf}
+    if len(sizes) == len(expr.free_symbols):
+        return True
+    low, high = ctx.env.bounds(expr.xreplace(sizes))
+    return low >= -(2**63) and high < 2**63
 
 
 def _is_argument(source: Source) -> bool:

@@ -22,6 +22,7 @@ from bytecode_dynamo.variables.iterator import (
 )
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import SequenceVariable
+from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
 from .construct import constructs
@@ -60,6 +61,8 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
             return method.call(ctx, [], {})
         size = items.length(ctx).as_constant(ctx)
         return ctx.iterator([items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))])
+    if isinstance(items, TensorVariable):  # a class with __reversed__
+        return items.call_method(ctx, "flip", [ConstantVariable(0)], {}) if items.fake.dim() else items
     if not isinstance(items, (SequenceVariable, DictVariable)) and issubclass(items.python_type(), (set, frozenset)):
         ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
     return ItemsIterator(Identity(reversed), items=tuple(reversed(items.unpack(ctx))))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from bytecode_dynamo.dynamic import fits
 from bytecode_dynamo.errors import GraphBreak, InvariantError
 from bytecode_dynamo.graph import size_operation
 from bytecode_dynamo.variables.array import ArrayVariable, call_array
@@ -80,7 +81,8 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     if isinstance(value, FloatVariable):
         return computed_number(ctx, function, [value])
     if isinstance(value, SymbolicVariable):
-        return ctx.create(ctx.decide(lambda: function(value.value), value.describe()))
+        made = ctx.decide(lambda: function(value.value), value.describe())
+        return ctx.create(made) if fits(ctx, made) else ctx.fold(function, [value], {})
     if isinstance(value, UserObjectVariable):
         return value.call_method(ctx, method, [], {})
     return ctx.fold(function, [value], {})
@@ -107,10 +109,7 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         target = in_place_function if in_place and isinstance(left, TensorVariable) else function
         return ctx.torch_call("call_function", target, [left, right], {})
     if is_number(left) and is_number(right):
-        if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
-            return computed_number(ctx, function, [left, right])
-        made = ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size")
-        return ctx.create(ctx.decide(lambda: known_form(made), "a size"))
+        return _of_numbers(ctx, function, left, right)
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
         if isinstance(right, UserObjectVariable) and _is_written(ctx, right, f"__r{name}__"):
             return _special(ctx, name, left, right, in_place)
@@ -120,6 +119,15 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
     return ctx.fold(function, [left, right], {})
+
+
+def _of_numbers(ctx: Context, function: Any, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+    if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
+        return computed_number(ctx, function, [left, right])
+    made = ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size")
+    if not fits(ctx, made):
+        return ctx.fold(function, [left, right], {})
+    return ctx.create(ctx.decide(lambda: known_form(made), "a size"))
 
 
 ROUNDING = (math.floor, math.ceil, math.trunc)

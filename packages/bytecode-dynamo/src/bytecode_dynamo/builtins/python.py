@@ -40,6 +40,8 @@ from . import operators
 from .registry import evaluates_call, evaluates_code, written_as
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bytecode_dynamo.context import Context
 
 Value = VariableTracker
@@ -169,7 +171,7 @@ def _extreme(function: Any, symbol: str) -> Any:
         items = args[0].unpack(ctx) if len(args) == 1 else list(args)
         if not items:
             return default or ctx.fold(function, [ctx.create_tuple([])] if args else [], {})
-        if all(map(operators.is_number, items)) and key is None and any(isinstance(item, SymbolicVariable) for item in items):
+        if key is None and any(isinstance(item, SymbolicVariable) for item in items) and _have_one_type(items):
             return functools.reduce(lambda a, b: ctx.symbolic_extreme(symbol, a, b), items)
         best, measure = items[0], _measured(ctx, items[0], key)
         for item in items[1:]:
@@ -179,6 +181,13 @@ def _extreme(function: Any, symbol: str) -> Any:
         return best
 
     return rule
+
+
+def _have_one_type(items: Sequence[Value]) -> bool:
+    """Whether the largest of numbers is an expression: of ints and floats together, which one it is decides its type."""
+    kinds = {item.python_type() for item in items}
+    is_nan = any(isinstance(item, ConstantVariable) and item.value != item.value for item in items)
+    return kinds in ({int}, {float}) and not is_nan
 
 
 def _measured(ctx: Context, item: Value, key: Value | None) -> Value:

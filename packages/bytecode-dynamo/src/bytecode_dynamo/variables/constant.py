@@ -17,6 +17,7 @@ import torch
 
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.computed_source import computed
+from bytecode_dynamo.dynamic import number_symbol
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind, same_constant
 from bytecode_dynamo.shape_program import python_function
@@ -248,10 +249,10 @@ def computed_number(ctx: Context, function: Any, operands: list[VariableTracker]
         number = ctx.env.create_float(value)
         if function not in _CLOSED:
             ctx.guards.require(origin, GuardKind.FINITE, True)
-    elif type(value) is int and value not in (0, 1):
-        number = ctx.env.create_symbol(value, origin.name, 2 if value >= 2 else None)
     else:
-        return ctx.fold(function, operands, {})
+        number = number_symbol(ctx, value, origin.name) if type(value) is int and value not in (0, 1) else None
+        if number is None:
+            return ctx.fold(function, operands, {})
     ctx.bind_symbol(number, origin, value)
     return FloatVariable(number, origin=origin) if type(value) is float else SymbolicVariable(number)
 

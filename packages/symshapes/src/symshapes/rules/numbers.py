@@ -61,9 +61,16 @@ def _overflows(number: Any, dtype: torch.dtype) -> bool:
         return False
     if dtype.is_floating_point:
         limit = torch.finfo(dtype).max
-        # Also of integers: what is symbolic is compared before it is rounded.
-        return bool(number > limit) != (number == math.inf) or bool(number < -limit) != (number == -math.inf)
+        return _holds(number > limit) != _holds(number == math.inf) or _holds(number < -limit) != _holds(number == -math.inf)
     info = torch.iinfo(dtype)
     if isinstance(number, (float, torch.SymFloat)):
-        return not bool(number >= info.min) or not bool(number <= info.max)
-    return bool(number > info.max) or bool(number < (info.min or -info.max))
+        return not (_holds(number >= info.min, True) and _holds(number <= info.max, True))
+    return _holds(number > info.max) or _holds(number < (info.min or -info.max))
+
+
+def _holds(condition: Any, unknown: bool = False) -> bool:
+    """A comparison, by a guard; ``unknown`` of numbers that are read from data, which eager alone can check."""
+    if isinstance(condition, bool):
+        return condition
+    node = condition.node
+    return node.guard_or_true() if unknown else node.guard_or_false()
