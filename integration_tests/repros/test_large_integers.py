@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import aotgrad
+import bytecode_dynamo
+import inductor_cpp
 import pytest
 import torch
 import torchstrata
@@ -63,3 +66,26 @@ def test_small_numbers_share_a_graph():
     for n in (2, 3, 1000, 10**6, 2**31 - 1):
         assert torch.equal(compiled(x, n), x * (n * n + 2 * n))
     assert torchstrata.counters["graphs"] == 2
+
+
+@pytest.mark.parametrize("codegen", [False, True])
+def test_back_ends_given_plain_sizes(codegen):
+    """Examples without symbols do not make constants of a graph's symbols."""
+    captured = []
+
+    def program(x, n):
+        return x * n + x.shape[0]
+
+    def keep(module, examples):
+        captured.extend([module, *examples])
+        return module
+
+    bytecode_dynamo.optimize(keep, dynamic=True)(program)(torch.ones(3, 4), 5)
+    module, *examples = captured
+    plain = [e if isinstance(e, torch.Tensor) else int(e) for e in examples]
+    finish = inductor_cpp.compile_graph if codegen else lambda graph, _: graph
+    compiled = aotgrad.aot_backend(lambda graph, inputs: finish(graph, inputs))(module, plain)
+    for n, rows in ((5, 3), (7, 6), (9, 2)):
+        known = {5: n, 3: rows, 4: 4}
+        given = [torch.ones(rows, 4) if isinstance(e, torch.Tensor) else known[int(e)] for e in plain]
+        torch.testing.assert_close(compiled(*given)[0], program(torch.ones(rows, 4), n))

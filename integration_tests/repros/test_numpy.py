@@ -37,7 +37,16 @@ def test_tensors_of_numbers(number):
 
 @pytest.mark.filterwarnings("ignore:Casting complex")
 @pytest.mark.parametrize("number", NUMBERS, ids=NAMES)
-@pytest.mark.parametrize("function", [lambda x, n: x * n, lambda x, n: torch.add(x, n), lambda x, n: torch.where(x > 1, x, n)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x * n,
+        lambda x, n: torch.add(x, n),
+        lambda x, n: torch.where(x > 1, x, n),
+        lambda x, n: x.int() + n,
+        lambda x, n: torch.full((2,), n),
+    ],
+)
 def test_numbers_as_operands(function, number):
     x = torch.tensor([1.5, 0.0])
     torch.testing.assert_close(torchstrata.compile(function)(x, number), function(x, number), rtol=0, atol=0)

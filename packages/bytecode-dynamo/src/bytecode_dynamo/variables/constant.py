@@ -72,8 +72,8 @@ class ConstantVariable(VariableTracker):
         value = self.value
         if isinstance(value, _SCALAR) and not isinstance(value, enum.Enum):
             value = value.item()
-            if isinstance(value, complex) and not isinstance(self.value, complex):
-                raise GraphBreak("BD005", f"{self.describe()}, of which torch takes the real part")
+            if type(value) is bool or (isinstance(value, complex) and not isinstance(self.value, complex)):
+                raise GraphBreak("BD005", f"{self.describe()}, which torch reads as a float where it is an operand")
         kinds: Any = (int, float, complex, str)
         for kind in kinds:  # the text of a graph does not know their subclasses
             if isinstance(value, kind) and type(value) not in (kind, bool):

@@ -289,7 +289,7 @@ def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) 
 
     def body(grad: Tensor, a: Tensor) -> Tensor:
         product = step(prims.mul(a, step(prims.sub(1, a))))
-        slope = prims.div(grad, prims.abs(product) if is_unsigned else product)
+        slope = prims.div(grad, prims.where(prims.eq(product, 0), 0.0, product) if is_unsigned else product)
         outside = prims.bitwise_or(prims.lt(a, low), prims.gt(a, high))
         return prims.where(outside, other, slope)
 
