@@ -14,6 +14,7 @@ import torch
 
 from .backends import lookup_backend
 from .builtins.registry import evaluates_call
+from .bytecode import GENERATOR_FLAGS
 from .capture import compile_frame
 from .compiling import uncollected
 from .control import innermost_function
@@ -22,7 +23,7 @@ from .errors import UserError
 from .explain import Explanation
 from .guards import GuardKind
 from .hook import Activated, FrameView, Region
-from .hook_policy import is_captured_file
+from .hook_policy import DISABLED, is_captured_file, is_disabled
 from .policy import Backend, Captured, Policy
 from .source import AttrSource, Source
 from .variables.wrap import tracker_for
@@ -51,10 +52,13 @@ class Optimizer:
             return self._capture_calls_of_instances(target)
         if not callable(target):
             raise UserError(f"optimize needs something that can be called, not {type(target).__name__}")
-        inner = innermost_function(target)
-        if inner is None or not is_captured_file(inner.__code__.co_filename):
-            # A builtin has no frame, and those of libraries are not captured by themselves: the call of it is.
+        inner, whole = innermost_function(target), self.policy.fullgraph
+        if inner is None or not is_captured_file(inner.__code__.co_filename) or (whole and _has_no_graph(inner)):
+            # A builtin has no frame, and those of libraries are not captured by themselves: the call of it is. So is that of
+            # what is never captured, where that is an error, which evaluating the call finds.
             target = inner = _caller_of(target)
+            if whole:
+                inner.__dict__.pop(DISABLED, None)
         self.policy.roots.add(id(inner.__code__))
         return wrap_callable(target, self.region)
 
@@ -67,6 +71,10 @@ class Optimizer:
             )
         setattr(cls, name, self(method))
         return cls
+
+
+def _has_no_graph(function: types.FunctionType) -> bool:
+    return bool(function.__code__.co_flags & GENERATOR_FLAGS) or is_disabled(function)
 
 
 def _caller_of(target: Callable[..., Any]) -> types.FunctionType:

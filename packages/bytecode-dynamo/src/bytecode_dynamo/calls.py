@@ -126,7 +126,8 @@ class Calls:
                 frame.parent = None  # which may hold the generator
                 key = Identity(types.GeneratorType)
                 return GeneratorVariable(key, frame=frame, function=function, args=made, abandoned=self.abandoned)
-            raise GraphBreak("BD013", f"call of coroutine function {function.name}")
+            place = f"{function.code.co_filename}:{function.code.co_firstlineno}"
+            raise GraphBreak("BD013", f"call of coroutine function {function.name} ({place})")
         return self.resume_frame(frame).value
 
     def resume_frame(self: Context, frame: Frame, raised: ObservedException | None = None) -> FrameExit:

@@ -38,15 +38,7 @@ from .context import Context
 from .control_flow import polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
-from .eager_frames import (
-    failed,
-    has_tensors,
-    in_dispatch_handler,
-    limit_reached,
-    refuse,
-    under_dispatch_mode,
-    under_transform,
-)
+from .eager_frames import failed, has_tensors, limit_reached, refuse, run_inside, surroundings, unsuitable
 from .effects import owner
 from .errors import (
     BackendCompilerFailed,
@@ -94,8 +86,10 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
         return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
     stance = current_stance()
-    if stance == "eager_on_recompile" or in_dispatch_handler() or under_dispatch_mode() or under_transform():
+    if stance == "eager_on_recompile":
         return RUN_ONCE
+    if around := surroundings(view):
+        return run_inside(policy, code, around)
     if stance == "fail_on_recompile":
         return refuse(region, policy, view)
     if len(region.entries(code)) >= config.recompile_limit:
@@ -151,7 +145,9 @@ class Compilation:
             with compiling(), quiet, without_saved_tensors_hooks():
                 outcome = self._evaluate_twice()
             self.ctx.check_marks()
-        except UnsupportedCode:
+        except UnsupportedCode as error:
+            if self._is_whole():
+                raise Unsupported(unsuitable(self.view.code, "BD006", str(error))) from None
             return SKIP
         except GraphBreak as error:  # while closing a generator that no code of this frame can close any more
             return self._unbuildable(error)
@@ -195,6 +191,7 @@ class Compilation:
         settings = replace(config, capture_scalar_outputs=config.capture_scalar_outputs or self.policy.fullgraph)
         ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
+        ctx.whole = self._is_whole()
         ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
         return ctx
 
@@ -225,7 +222,9 @@ class Compilation:
             return SKIP
         try:
             code = self._returning(outcome)  # whose callees, unlike the original's, are not captured once more
-        except GraphBreak:
+        except GraphBreak as error:
+            if self._is_whole():
+                return self._unbuildable(error)
             self._report(None, None)
             code = self.view.code
         return self._entry(code, False)

@@ -70,6 +70,8 @@ class Context(Creation, Calls):
         """Whether a function that was evaluated may catch exceptions."""
         self.assumes = self.assumed = False
         """Whether graphs may assert what data has to be like, and whether this one does."""
+        self.whole = False
+        """Whether the program asked for one graph of the frame: what would run later, outside of it, is an error."""
 
     def close(self) -> None:
         """Let go of the frame's values: the environment lives on in the graph's metadata."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .config import config
 from .counters import counters
-from .errors import DynamoError, InvariantError, RecompileError
+from .errors import BreakRecord, DynamoError, InvariantError, Place, RecompileError, Unsupported
 from .guards import explain_failure
 from .hook import RUN_ONCE, SKIP, FrameView, Region
 from .policy import Policy
@@ -21,26 +22,62 @@ from .source import Scope
 log = logging.getLogger("bytecode_dynamo")
 
 
-def under_dispatch_mode() -> bool:
-    """Whether a dispatch mode, of the program or of a tracer, would see and might change calls that a graph does not make."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Something active around a call that would not see what a graph does; a tracer makes the call a part of its own graph."""
+
+    id: str
+    what: str
+    traces: bool = False
+
+
+def surroundings(view: FrameView) -> Surroundings | None:
+    """What is active around a frame for which no graph can be captured, if anything."""
+    found = _handler(view) or _dispatch_mode() or _transform()
+    counters["fallbacks"] += found is not None and found.id != "BD002"
+    return found
+
+
+def _handler(view: FrameView) -> Surroundings | None:
+    """Torch has handed an operator over to Python: what runs now is below autograd and functionalisation."""
+    if not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Functionalize):  # type: ignore[attr-defined]
+        return None
+    traces = any(isinstance(value, torch.Tensor) and value.is_meta for value in view.locals)
+    return Surroundings("BD002", "a handler of operators (``__torch_dispatch__``)", traces)
+
+
+def _dispatch_mode() -> Surroundings | None:
+    """A dispatch mode, of the program or of a tracer, would see and might change calls that a graph does not make."""
     if not torch._C._len_torch_dispatch_stack():
-        return False
+        return None
     modes = _get_current_dispatch_mode_stack()
-    active = any(mode.is_infra_mode() or not mode.ignore_compile_internals() for mode in modes)
-    counters["fallbacks"] += active
-    return active
+    if any(mode.is_infra_mode() for mode in modes):
+        return Surroundings("BD017", "a tracer", traces=True)
+    seeing = next((mode for mode in modes if not mode.ignore_compile_internals()), None)
+    return None if seeing is None else Surroundings("BD017", f"the dispatch mode {type(seeing).__name__}")
 
 
-def under_transform() -> bool:
-    """Whether a transform of ``torch.func`` wraps the tensors or ``torch.jit`` traces them, which no graph is captured for."""
-    active: bool = torch._C._are_functorch_transforms_active() or torch._C._is_tracing()  # type: ignore[attr-defined]
-    counters["fallbacks"] += active
-    return active
+def _transform() -> Surroundings | None:
+    """A transform of ``torch.func`` wraps the tensors, or ``torch.jit`` traces them."""
+    if torch._C._is_tracing():  # type: ignore[attr-defined]
+        return Surroundings("BD018", "torch.jit", traces=True)
+    if torch._C._are_functorch_transforms_active():
+        return Surroundings("BD018", "a transform of torch.func")
+    return None
 
 
-def in_dispatch_handler() -> bool:
-    """Whether torch has handed an operator over to Python: what runs now is below autograd and functionalisation."""
-    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Functionalize)  # type: ignore[attr-defined]
+def run_inside(policy: Policy, code: CodeType, around: Surroundings) -> Any:
+    """Run in eager mode inside of something that would not see what a graph does; under ``fullgraph`` an error."""
+    if policy.fullgraph and id(code) in policy.roots and not around.traces:
+        reason = f"{code.co_qualname} is called inside of {around.what}, where no graph is captured"
+        raise Unsupported(unsuitable(code, around.id, reason))
+    return RUN_ONCE
+
+
+def unsuitable(code: CodeType, id_: str, reason: str) -> BreakRecord:
+    """Why a function as a whole is not captured."""
+    place = Place(code.co_filename, code.co_firstlineno, code.co_qualname)
+    return BreakRecord(id_, reason, "call it without fullgraph=True", (place,))
 
 
 def refuse(region: Region, policy: Policy, view: FrameView) -> Any:

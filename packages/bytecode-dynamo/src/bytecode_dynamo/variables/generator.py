@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from bytecode_dynamo.evaluation import Suspended
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
-from .iterator import IteratorVariable, RangeIterator
+from .iterator import IteratorVariable, RangeIterator, require_run
 from .sequence import TupleVariable
 from .tensor import TensorVariable
 
@@ -44,6 +45,14 @@ class GeneratorVariable(IteratorVariable):
 
     def describe(self) -> str:
         return f"generator {self.frame.code.name}"
+
+    def _place(self) -> str:
+        """The line of the function, or of what a decorator put it in the place of."""
+        function = getattr(self.function, "value", None)
+        if function is None:
+            return f"{self.frame.code.filename}:{self.frame.code.first_line}"
+        code = inspect.unwrap(function).__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
 
     def next(self, ctx: Context) -> VariableTracker | None:
         return self.send(ctx, ctx.none)
@@ -153,6 +162,7 @@ class GeneratorVariable(IteratorVariable):
         ctx = gen.ctx
         state = ctx.effects.read(self.key)
         if state is MISSING and self.function is not None:
+            require_run(ctx, f"{self.describe()} ({self._place()})", self.function)
             gen.call(self.function, *self.args)
             return
         held = () if state is _FINISHED else (*state.slots.values(), *state.stack)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -200,6 +201,12 @@ class CountIterator(IteratorVariable):
 _FOLLOWING = object()
 
 
+def require_run(ctx: Context, what: str, function: VariableTracker | None) -> None:
+    """Break under ``fullgraph`` where something outlives the frame that would call a Python function later, without a graph."""
+    if ctx.whole and function is not None and function.python_type() in (types.FunctionType, types.MethodType):
+        raise GraphBreak("BD013", f"{what} leaves the frame before it has run")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ZipIterator(IteratorVariable):
     """``zip``, ``map`` and ``enumerate``: advance several iterators and combine what they give."""
@@ -231,6 +238,7 @@ class ZipIterator(IteratorVariable):
 
     def reconstruct(self, gen: Codegen) -> None:
         function = [] if self.function is None else [self.function]
+        require_run(gen.ctx, "a map object", self.function)
         options = [("strict", ConstantVariable(True))] if self.strict else []
         gen.call(ConstantVariable(zip if self.function is None else map), [*function, *self.parts], options)
 
@@ -288,6 +296,7 @@ class FilterIterator(IteratorVariable):
         return None
 
     def reconstruct(self, gen: Codegen) -> None:
+        require_run(gen.ctx, "a filter object", self.function)
         gen.call(ConstantVariable(filter), [self.function or ConstantVariable(None), self.base])
 
 
