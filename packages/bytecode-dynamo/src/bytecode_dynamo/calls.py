@@ -29,7 +29,7 @@ from .evaluation import FrameExit
 from .evaluator import run_inlined
 from .frame import Frame, GlobalNames, decoded
 from .source import ConstSource
-from .variables import reporting, underlying  # noqa: F401 (register rules)
+from .variables import cached_function, reporting, underlying  # noqa: F401 (register rules)
 from .variables.base import VariableTracker
 from .variables.callable import CallableVariable, ClassVariable, SuperVariable
 from .variables.constant import ConstantVariable

@@ -182,6 +182,11 @@ class GraphBuilder:
         """A snapshot for :meth:`rollback`."""
         return len(self._journal), self.calls
 
+    def is_apart(self, mark: tuple[int, int]) -> bool:
+        """Whether the calls since a snapshot use nothing but what they make themselves."""
+        own = set(self._journal[mark[0] :])
+        return all(used in own for node in own for used in node.all_input_nodes)
+
     def rollback(self, mark: tuple[int, int]) -> list[Node]:
         """Erase every call since the mark; returns the erased nodes."""
         length, self.calls = mark

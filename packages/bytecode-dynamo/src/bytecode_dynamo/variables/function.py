@@ -8,15 +8,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from bytecode_dynamo.effects import MISSING, Identity
-from bytecode_dynamo.errors import GraphBreak, NotConstant
+from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, CellSource, ConstSource, DefaultsSource, ItemSource, Source
 
 from .base import Args, KeyedVariable, Kwargs, LazyVariable, VariableTracker
-from .constant import ConstantVariable, is_constant_value
+from .constant import ConstantVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -318,64 +316,3 @@ def wrap_partial(ctx: Context, value: functools.partial[Any], source: Source) ->
     ctx.guards.require(keywords, GuardKind.DICT_KEYS, tuple(value.keywords))
     pairs = tuple((name, LazyVariable(held, source=ItemSource(keywords, name))) for name, held in value.keywords.items())
     return ctx.effects.remember(value, PartialVariable(function, tuple(args), pairs, source=source))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CachedFunctionVariable(VariableTracker):
-    """A function behind ``functools.lru_cache``: evaluated anew, for its cache belongs to calls outside of graphs."""
-
-    function: VariableTracker
-    value: Any = None
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def truth(self, ctx: Context) -> bool:
-        return True
-
-    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        effects, graph = ctx.effects.mark(), ctx.graph.mark()
-        try:
-            return self.function.call(ctx, args, kwargs)
-        except GraphBreak:
-            if self.source is None or ctx.graph.mark() != graph:
-                raise
-            try:
-                values = [arg.as_constant(ctx) for arg in args]
-                named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
-            except NotConstant:
-                values, named = [], None
-            if named is None:
-                raise
-        ctx.effects.rollback(effects)
-        return self._ask(ctx, values, named)
-
-    def _ask(self, ctx: Context, values: list[Any], named: dict[str, Any]) -> VariableTracker:
-        """Call the function now, as eager mode does; a guard asks again, which its cache answers."""
-        cached = self.value
-        compiling, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, False
-        try:
-            result = cached(*values, **named)
-        except Exception as error:
-            raise GraphBreak("BD002", f"{self.function.describe()} raised {type(error).__name__}") from error
-        finally:
-            torch.compiler._is_compiling_flag = compiling
-        if not is_constant_value(result):
-            raise GraphBreak("BD002", f"result of the cached {self.function.describe()}")
-        assert self.source is not None
-        ctx.guards.require(self.source, GuardKind.CUSTOM, lambda now: now(*values, **named) == result)
-        return ConstantVariable(result)
-
-    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
-        if name == "__wrapped__":
-            return self.function
-        if name in ("cache_info", "cache_clear"):
-            raise GraphBreak("BD014", f"{name} of a cached function")
-        return self.function.get_attr(ctx, name)
-
-
-@tracker_for(type(functools.lru_cache(None)(is_empty_cell)))
-def wrap_cached(ctx: Context, value: Any, source: Source) -> VariableTracker:
-    ctx.guards.require(source, GuardKind.IDENTITY, value)
-    function = ctx.wrap(value.__wrapped__, AttrSource(source, "__wrapped__"))
-    return ctx.effects.remember(value, CachedFunctionVariable(function, value, source=source))

@@ -1,0 +1,119 @@
+"""What ``functools.lru_cache`` holds, seen without a call: neither counted nor moved in its order."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import torch
+
+LARGEST = 1000
+"""Bounded caches are searched from end to end: how many entries are too many."""
+
+_PLAIN = (int, float, complex, bool, str, bytes, type(None))
+
+
+class _NotCached:
+    def __repr__(self) -> str:
+        return "<not cached>"
+
+
+NOT_CACHED: Any = _NotCached()
+
+
+@dataclass(frozen=True)
+class CacheLookup:
+    """``lookup(cached, *arguments)``: the result that the cache holds for a call, or NOT_CACHED.
+
+    The last arguments are those of the keywords ``names``.
+    """
+
+    names: tuple[str, ...] = ()
+
+    @property
+    def __name__(self) -> str:
+        return "cached"
+
+    def __call__(self, cached: Any, *arguments: Any) -> Any:
+        held = gc.get_referents(cached)
+        named = cached.__dict__
+        entries = next((item for item in reversed(held) if type(item) is dict and item is not named), None)
+        if not entries:
+            return NOT_CACHED
+        key = self.key(cached, arguments, held)
+        try:
+            found = entries.get(key, NOT_CACHED)
+        except TypeError:  # it can't be hashed
+            return NOT_CACHED
+        if found is NOT_CACHED or cached.cache_parameters()["maxsize"] is None:
+            return found
+        return _result(held, key, type(found)) if len(entries) <= LARGEST else NOT_CACHED
+
+    def key(self, cached: Any, arguments: tuple[Any, ...], held: list[Any]) -> Hashable:
+        """The key of a call, as the cache makes it."""
+        typed = cached.cache_parameters()["typed"]
+        if len(arguments) == 1 and not self.names and not typed and type(arguments[0]) in (int, str):
+            return arguments[0]
+        count = len(arguments) - len(self.names)
+        key = arguments[:count]
+        if self.names:
+            mark = next(item for item in reversed(held) if type(item) is object)
+            key = (*key, mark, *(part for pair in zip(self.names, arguments[count:]) for part in pair))
+        return (*key, *map(type, arguments)) if typed else key
+
+
+def _result(held: list[Any], key: Hashable, link: type) -> Any:
+    """What a bounded cache holds: of each of its links it tells the key, the result and the type."""
+    for place in range(2, len(held)):
+        if held[place] is link and _is_same(held[place - 2], key):
+            return held[place - 1]
+    return NOT_CACHED
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether keys are equal: tensors, whose equality is another one, by identity."""
+    if type(one) is not tuple or type(other) is not tuple:
+        return type(one) is type(other) and type(one) in (int, str) and one == other
+    return len(one) == len(other) and all(
+        a is b or (type(a) in _PLAIN and type(b) in _PLAIN and a == b) or (type(a) is type(b) is tuple and _is_same(a, b))
+        for a, b in zip(one, other)
+    )
+
+
+def is_key(value: Any) -> TypeGuard[Hashable]:
+    """Whether a value is alike as a key to nothing but itself, or plain."""
+    if type(value) is tuple:
+        return all(map(is_key, value))
+    cls: Any = type(value)
+    by_identity = cls.__hash__ in (object.__hash__, type.__hash__) and cls.__eq__ in (object.__eq__, type.__eq__)
+    return cls in _PLAIN or by_identity or isinstance(value, (torch.Tensor, torch.dtype))
+
+
+_counted: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
+
+
+def count_early(cached: Any, names: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
+    """Note that a call was made while capturing, which the cache has counted."""
+    _counted.setdefault(cached, set()).add(_digest(names, arguments))
+
+
+def is_counted(cached: Any, names: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
+    """Whether a call was made while capturing and not by generated code since."""
+    return _digest(names, arguments) in _counted.get(cached, ())
+
+
+def recall(names: tuple[str, ...], cached: Any, *arguments: Any) -> None:
+    """Make a call whose result is known, for the cache counts it; unless it was made while capturing. Generated code does."""
+    due = _counted.get(cached)
+    if due and (digest := _digest(names, arguments)) in due:
+        due.discard(digest)
+        return
+    count = len(arguments) - len(names)
+    cached(*arguments[:count], **dict(zip(names, arguments[count:])))
+
+
+def _digest(names: tuple[str, ...], arguments: tuple[Any, ...]) -> Hashable:
+    return (names, *(value if type(value) in _PLAIN else id(value) for value in arguments))

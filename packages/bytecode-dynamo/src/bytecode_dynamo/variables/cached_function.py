@@ -1,0 +1,154 @@
+"""Functions behind ``functools.lru_cache``: their results are what the cache holds."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecode_dynamo.cache_lookup import NOT_CACHED, CacheLookup, count_early, is_counted, is_key, recall
+from bytecode_dynamo.computed_source import ComputedSource
+from bytecode_dynamo.effects import Identity
+from bytecode_dynamo.errors import GraphBreak, ObservedException, Retry
+from bytecode_dynamo.guards import GuardKind
+from bytecode_dynamo.source import AttrSource, ConstSource, Source
+
+from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable, SymbolicVariable
+from .tensor import TensorVariable
+from .wrap import tracker_for
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedFunctionVariable(VariableTracker):
+    """A cached function. A call gives the object that the cache holds, found again by a guard that asks the cache.
+
+    What the cache does not hold is computed by the real function, while capturing, where that can't be told from a call in its
+    place: the frame has done nothing so far, or the function depends on its arguments only and does nothing else. Elsewhere the
+    graph breaks at the call.
+    """
+
+    function: VariableTracker
+    value: Any = None
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, ctx: Context) -> bool:
+        return True
+
+    def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        assert self.source is not None
+        lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
+        parts = [self._argument(ctx, ctx.real(arg)) for arg in given]
+        values = tuple(value for value, _ in parts)
+        source = ComputedSource(lookup, (self.source, *(place for _, place in parts)))
+        result = lookup(self.value, *values)
+        if result is NOT_CACHED:
+            independent = self._is_independent(ctx, args, kwargs)
+            if independent is None or is_counted(self.value, lookup.names, values) or not (independent or self._is_first(ctx)):
+                ctx.guards.require(source, GuardKind.IDENTITY, NOT_CACHED)
+                raise GraphBreak(
+                    "BD002",
+                    f"call of {self.function.describe()}, whose cache does not hold the result yet",
+                    "call it once before, or do not cache what depends on more than its arguments",
+                )
+            result = self._ask(lookup.names, values)
+            if not independent:
+                raise Retry  # it may have changed what was read already
+        if lookup(self.value, *values) is not result:
+            raise GraphBreak("BD002", f"call of {self.function.describe()}, whose cache can't be read")
+        ctx.deferred.add(ctx, _Recall(self, lookup.names, tuple(given)))
+        return ctx.wrap(result, source)
+
+    def _argument(self, ctx: Context, arg: VariableTracker) -> tuple[Any, Source]:
+        """What an argument is, and where a guard finds it."""
+        what = f"an argument of the cached {self.function.describe()}"
+        if isinstance(arg, SymbolicVariable) and not ctx.whole:
+            raise GraphBreak("BD002", f"{arg.describe()} as {what}")
+        key = arg.identity()
+        if isinstance(arg, TensorVariable):
+            value: Any = ctx.example_of(arg)
+        else:
+            exists = isinstance(key, Identity) and key.exists
+            value = key.value if exists else ctx.constant_of(arg, what)  # pyright: ignore[reportAttributeAccessIssue]
+        if (value is None and not arg.is_none) or not is_key(value):
+            raise GraphBreak("BD002", f"{arg.describe()} as {what}")
+        if isinstance(value, torch.Tensor) or isinstance(key, Identity):
+            if arg.source is None:
+                raise GraphBreak("BD002", f"{arg.describe()} as {what}")
+            return value, arg.source
+        return value, ConstSource(value)
+
+    def _is_first(self, ctx: Context) -> bool:
+        """Whether the frame has done nothing so far, so that the function may do whatever it does."""
+        done = ctx.graph.calls or ctx.modes.active(ctx) or ctx.modes.function_modes(ctx) or any(ctx.effects.changed())
+        return not done and all(isinstance(call, _Recall) for call in ctx.deferred.calls(ctx))
+
+    def _is_independent(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool | None:
+        """Evaluate the function to see whether it neither does nor needs anything outside; None when nothing is cached."""
+        if self.value.cache_parameters()["maxsize"] == 0 or torch._C._are_functorch_transforms_active():
+            return None
+        if ctx.modes.active(ctx) or ctx.modes.function_modes(ctx) or any(ctx.effects.changed()):
+            return False
+        effects, graph, events = ctx.effects.mark(), ctx.graph.mark(), len(ctx.mode.events)
+        try:
+            self.function.call(ctx, args, kwargs)
+            outside = any(not isinstance(key, Identity) or key.exists for key in ctx.effects.written_since(effects))
+            acts = any(event != "refuse" for event in ctx.mode.events[events:])
+            return not outside and not acts and ctx.graph.is_apart(graph)
+        except GraphBreak:  # nobody knows what it does
+            return False
+        except ObservedException:
+            return None
+        finally:
+            ctx.graph.rollback(graph)
+            ctx.effects.rollback(effects)
+            ctx.modes.resync(ctx)
+            del ctx.mode.events[events:]
+
+    def _ask(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+        """Call the function now, as eager mode does."""
+        cached, count = self.value, len(values) - len(names)
+        compiling, torch.compiler._is_compiling_flag = torch.compiler._is_compiling_flag, False
+        try:
+            with torch._C._EnableTorchFunction():
+                result = cached(*values[:count], **dict(zip(names, values[count:])))
+        except Exception as error:
+            raise GraphBreak("BD002", f"{self.function.describe()} raised {type(error).__name__}") from error
+        finally:
+            torch.compiler._is_compiling_flag = compiling
+        count_early(cached, names, values)
+        return result
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        if name == "__wrapped__":
+            return self.function
+        if name in ("cache_info", "cache_clear"):
+            raise GraphBreak("BD014", f"{name} of a cached function")
+        return self.function.get_attr(ctx, name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Recall(VariableTracker):
+    """A call after the graph, which the cache counts."""
+
+    function: CachedFunctionVariable
+    names: tuple[str, ...]
+    args: tuple[VariableTracker, ...]
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.call(ConstantVariable(recall), [ConstantVariable(self.names), self.function, *self.args])
+
+
+@tracker_for(functools._lru_cache_wrapper)
+def wrap_cached(ctx: Context, value: Any, source: Source) -> VariableTracker:
+    ctx.guards.require(source, GuardKind.IDENTITY, value)
+    function = ctx.wrap(value.__wrapped__, AttrSource(source, "__wrapped__"))
+    return ctx.effects.remember(value, CachedFunctionVariable(function, value, source=source))
