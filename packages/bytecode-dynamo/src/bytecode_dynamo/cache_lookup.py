@@ -13,6 +13,7 @@ import torch
 LARGEST = 1000
 """Bounded caches are searched from end to end: how many entries are too many."""
 
+_TUPLES = (tuple, torch.Size)
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
 
 
@@ -75,17 +76,17 @@ def _result(held: list[Any], key: Hashable, link: type) -> Any:
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether keys are equal: tensors, whose equality is another one, by identity."""
-    if type(one) is not tuple or type(other) is not tuple:
+    if type(one) not in _TUPLES or type(other) not in _TUPLES:
         return type(one) is type(other) and type(one) in (int, str) and one == other
     return len(one) == len(other) and all(
-        a is b or (type(a) in _PLAIN and type(b) in _PLAIN and a == b) or (type(a) is type(b) is tuple and _is_same(a, b))
+        a is b or (type(a) in _PLAIN and type(b) in _PLAIN and a == b) or (type(a) in _TUPLES and _is_same(a, b))
         for a, b in zip(one, other)
     )
 
 
 def is_key(value: Any) -> TypeGuard[Hashable]:
     """Whether a value is alike as a key to nothing but itself, or plain."""
-    if type(value) is tuple:
+    if type(value) in _TUPLES:
         return all(map(is_key, value))
     cls: Any = type(value)
     by_identity = cls.__hash__ in (object.__hash__, type.__hash__) and cls.__eq__ in (object.__eq__, type.__eq__)

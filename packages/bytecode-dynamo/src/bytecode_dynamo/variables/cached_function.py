@@ -17,6 +17,7 @@ from bytecode_dynamo.source import AttrSource, ConstSource, Source
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable, SymbolicVariable
+from .sequence import TupleVariable
 from .tensor import TensorVariable
 from .wrap import tracker_for
 
@@ -46,6 +47,8 @@ class CachedFunctionVariable(VariableTracker):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         assert self.source is not None
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
+        if any(_is_symbolic(ctx, arg) for arg in given) and self._is_independent(ctx, args, kwargs):
+            return self.function.call(ctx, args, kwargs)  # for any number, so that no cache can be asked
         parts = [self._argument(ctx, ctx.real(arg)) for arg in given]
         values = tuple(value for value, _ in parts)
         source = ComputedSource(lookup, (self.source, *(place for _, place in parts)))
@@ -70,7 +73,7 @@ class CachedFunctionVariable(VariableTracker):
     def _argument(self, ctx: Context, arg: VariableTracker) -> tuple[Any, Source]:
         """What an argument is, and where a guard finds it."""
         what = f"an argument of the cached {self.function.describe()}"
-        if isinstance(arg, SymbolicVariable) and not ctx.whole:
+        if _is_symbolic(ctx, arg) and not ctx.whole:
             raise GraphBreak("BD002", f"{arg.describe()} as {what}")
         key = arg.identity()
         if isinstance(arg, TensorVariable):
@@ -133,6 +136,13 @@ class CachedFunctionVariable(VariableTracker):
         if name in ("cache_info", "cache_clear"):
             raise GraphBreak("BD014", f"{name} of a cached function")
         return self.function.get_attr(ctx, name)
+
+
+def _is_symbolic(ctx: Context, arg: VariableTracker) -> bool:
+    arg = ctx.real(arg)
+    return isinstance(arg, SymbolicVariable) or (
+        isinstance(arg, TupleVariable) and any(_is_symbolic(ctx, item) for item in arg.items)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
