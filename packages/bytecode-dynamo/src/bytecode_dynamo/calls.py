@@ -29,7 +29,7 @@ from .evaluation import FrameExit
 from .evaluator import run_inlined
 from .frame import Frame, GlobalNames, decoded
 from .source import ConstSource
-from .variables import cached_function, reporting, underlying  # noqa: F401 (register rules)
+from .variables import cached_function, reporting, tensor_setters, underlying  # noqa: F401 (register rules)
 from .variables.base import VariableTracker
 from .variables.callable import CallableVariable, ClassVariable, SuperVariable
 from .variables.constant import ConstantVariable
@@ -205,9 +205,10 @@ class Calls:
         if torch_functions.is_graph_function(function):
             return torch_functions.call(self, "call_function", function, list(args), dict(kwargs))
         receiver = getattr(function, "__self__", None)
-        if isinstance(receiver, (types.GetSetDescriptorType, property)) and function.__name__ == "__get__":
-            getter: Any = receiver
-            return self.get_attr(args[0], str(getattr(getter, "__name__", None) or getter.fget.__name__))
+        if isinstance(receiver, (types.GetSetDescriptorType, property)) and function.__name__ in ("__get__", "__set__"):
+            descriptor: Any = receiver
+            name = str(getattr(descriptor, "__name__", None) or descriptor.fget.__name__)
+            return self.get_attr(args[0], name) if function.__name__ == "__get__" else self._set_natively(name, *args)
         owner = getattr(function, "__objclass__", None)
         if owner is not None and args:
             return self._call_descriptor(function, owner, args, kwargs)
@@ -225,6 +226,13 @@ class Calls:
         if module == "torch":
             raise GraphBreak("BD018", f"call of {name}")
         raise GraphBreak(BREAK_IDS.get(module, "BD002"), f"call of {name}")
+
+    def _set_natively(self: Context, name: str, owner: VariableTracker, value: VariableTracker) -> VariableTracker:
+        """``torch.Tensor.data.__set__(owner, value)``: whatever the class has for the name."""
+        if not isinstance(owner, TensorVariable):
+            raise GraphBreak("BD020", f"assignment to {name!r} of {owner.describe()} by its descriptor")
+        tensor_setters.set_by_torch(self, owner, name, value)
+        return self.none
 
     def _as_number(self: Context, function: Any, value: VariableTracker) -> VariableTracker:
         """What a function of math makes of an object first."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import collections
-import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.fx import Node
@@ -353,13 +353,13 @@ class Codegen:
         self._fill_attributes(key)
 
     def _fill_attributes(self, key: Identity) -> None:
-        name = self._built[key]
+        name, function = self._built[key], rebuilding.setter_of(key.cls)
         for attribute, held in self.ctx.effects.attributes(key).items():
             if held is not DELETED:
-                self._pending.append(lambda attribute=attribute, held=held: self._store_attribute(name, attribute, held))
+                self._pending.append(partial(self._store_attribute, name, attribute, held, function))
 
-    def _store_attribute(self, name: str, attribute: str, held: VariableTracker) -> None:
-        self.emitter.load_callee_const(object.__setattr__)
+    def _store_attribute(self, name: str, attribute: str, held: VariableTracker, function: Any = object.__setattr__) -> None:
+        self.emitter.load_callee_const(function)
         self.emitter.load_fast(name)
         self.load_const(attribute)
         self(held)
@@ -435,13 +435,7 @@ class Codegen:
                 rebuilding.delete_item if key.cls is dict else rebuilding.delete_attribute, key, attribute, None
             )
         name = self.spill(now)
-        if key.cls is dict:
-            function: Any = rebuilding.set_item
-        elif key.cls is type or issubclass(key.cls, threading.local):
-            function = setattr
-        else:
-            function = object.__setattr__
-        return lambda: self._set(function, key, attribute, name)
+        return lambda: self._set(rebuilding.setter_of(key.cls), key, attribute, name)
 
     def _set(self, function: Any, key: Identity, attribute: str, name: str | None) -> None:
         self.emitter.load_callee_const(function)

@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from .errors import GraphBreak, InvariantError
 from .source import Source
+from .tensor_source import PlainTensorSource
 
 _UNSAFE = re.compile(r"\W+")
 
@@ -96,11 +97,22 @@ class GraphBuilder:
         node.meta["host"] = True
         return node
 
-    def keep_metadata(self, val: Any) -> None:
-        """Let the nodes of a fake tensor, which is about to get another layout in place, keep the one that it has now."""
-        nodes = [node for node in self.graph.nodes if node.meta.get("val") is val] if isinstance(val, torch.Tensor) else ()
-        for node in nodes:
+    def change_metadata(self, val: Any) -> None:
+        """A fake tensor is about to get another layout, or other flags, in place: its nodes keep what it has now."""
+        for node in self._own_nodes(val):
             node.meta["val"] = val.detach().requires_grad_(val.requires_grad)
+
+    def require_no_alias(self, val: Any) -> None:
+        """Break where metadata of an input of a subclass would change: graphs get an alias of it, with metadata of its own."""
+        self._own_nodes(val)
+
+    def _own_nodes(self, val: Any) -> list[Node]:
+        """The nodes of a fake tensor."""
+        nodes = [node for node in self.graph.nodes if node.meta.get("val") is val] if isinstance(val, torch.Tensor) else []
+        for item in map(self.inputs.get, nodes):
+            if item is not None and isinstance(item.source, PlainTensorSource):
+                raise GraphBreak("BD020", f"change of the metadata of {item.source.base.name}, a tensor of a subclass")
+        return nodes
 
     def add_constant(self, value: Any, val: Any) -> Node:
         """A ``get_attr`` node for a tensor that the graph owns."""

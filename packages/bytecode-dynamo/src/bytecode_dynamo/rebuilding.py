@@ -6,6 +6,7 @@ import collections
 import contextlib
 import itertools
 import operator
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -132,3 +133,18 @@ def of_class(value: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
     """A tensor as one of a subclass."""
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(cls)
+
+
+def set_unseen(value: torch.Tensor, attribute: str, held: Any) -> None:
+    """Set an attribute of a tensor, of which ``__torch_function__`` was told while capturing."""
+    with torch._C.DisableTorchFunctionSubclass():
+        object.__setattr__(value, attribute, held)
+
+
+def setter_of(cls: type) -> Callable[..., None]:
+    """What sets attributes of objects of a class, in generated code."""
+    if cls is dict:
+        return set_item
+    if cls is type or issubclass(cls, threading.local):
+        return setattr
+    return set_unseen if issubclass(cls, torch.Tensor) else object.__setattr__

@@ -64,14 +64,17 @@ def _is_off(enabled: Callable[[], bool]) -> bool:
 
 def dispatch(ctx: Context, op: str, target: Any, args: Args, kwargs: Kwargs) -> VariableTracker | None:
     """What modes and classes make of a torch call; None when nobody has a say in it."""
-    found = list(overriding(ctx, (*args, *kwargs.values())))
+    found = list(overriding(ctx, args[:1] if op == "set_attr" else (*args, *kwargs.values())))
     modes = ctx.modes.function_modes(ctx)
     if not found and not modes:
         return None
     classes = _in_order([value.python_type() for value in found])
     if not modes and len(classes) == 1 and issubclass(classes[0], torch.Tensor) and _is_default(classes[0]):
         if op == "get_attr":
-            return _converted(ctx, classes[0], lambda: args[0].get_attr(ctx, target))
+            getter = CallableVariable(getattr(getattr(torch.Tensor, target), "__get__", None))
+            return _converted(ctx, classes[0], lambda: args[0].get_attr(ctx, target), getter)
+        if op == "set_attr":
+            return _converted(ctx, classes[0], lambda: args[0].set_attr(ctx, target, args[1]) or ctx.none)
         return _converted(ctx, classes[0], lambda: ctx.torch_call(op, target, args, kwargs))
     function, given, named = _recorded(ctx, op, target, args, kwargs)
     rest = [ctx.create_tuple([ClassVariable(cls) for cls in classes]), given, named]
@@ -162,7 +165,9 @@ def _recorded(
     """The function, arguments and keywords that ``__torch_function__`` gets: a call with stand-ins tells."""
     stand_ins = _StandIns(ctx)
     given, named = [stand_ins.of(arg) for arg in args], {name: stand_ins.of(value) for name, value in kwargs.items()}
-    if op != "call_function":
+    if op == "set_attr":
+        call: Any = functools.partial(setattr, given.pop(0), target)
+    elif op != "call_function":
         function, given = functools.partial(getattr, given[0], target), given[1:]
         call = function if op == "get_attr" else lambda *rest, **named: function()(*rest, **named)
     else:

@@ -252,7 +252,7 @@ def call(
     with_unbacked, assumptions = len(ctx.env.unbacked), len(ctx.env.deferred_asserts)
     if name_of(target) in _RELAYOUTS or "out" in named:
         for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
-            ctx.graph.keep_metadata(fake)
+            ctx.graph.change_metadata(fake)
     try:
         result = evaluate(ctx, op, target, fakes, named)
     except GraphBreak as error:

@@ -17,13 +17,12 @@ from torch.fx import Node
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import ABSENT, GuardKind
-from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import AttrSource, ItemSource, Source
 from bytecode_dynamo.tensor_facts import TensorFacts
 from bytecode_dynamo.tensor_source import PlainTensorSource, SizeSource, as_plain
 
-from . import wrapper_tensor
+from . import tensor_setters, wrapper_tensor
 from .attribute import bind, class_source, find_in_class
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
@@ -194,46 +193,10 @@ class TensorVariable(VariableTracker):
         return ctx.wrap(value.__dict__[name], AttrSource(self.source, name))
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
-        if name == "requires_grad":
-            self.call_method(ctx, "requires_grad_", [value], {})
-            return
-        if name == "grad":
-            self._check_gradient(ctx, value)
-        elif name == "data" and isinstance(value, TensorVariable):
-            self._set_data(ctx, value)
-            return
-        elif hasattr(torch.Tensor, name) or is_wrapper(self.fake):
-            raise GraphBreak("BD020", f"assignment to {name!r} of {self.describe()}")
-        ctx.effects.write((self.key(ctx), name), value)
-
-    def _set_data(self, ctx: Context, value: TensorVariable) -> None:
-        """``self.data = value``: the tensor keeps its history and gets other contents, also in the fake."""
-        if _is_data_of(value.node, self.node):
-            return
-        if not ctx.host_effects:
-            raise GraphBreak(
-                "BD020", f"assignment to 'data' of {self.describe()}: compilers do not see that memory is exchanged"
-            )
-        ctx.runs_once = True
-        try:
-            with ctx.mode:
-                self.fake.data = value.fake
-        except RuntimeError as error:
-            raise GraphBreak("BD020", f"assignment to 'data' of {self.describe()}: {error}") from None
-        ctx.graph.add_host_call(SET_DATA, (self.node, value.node))
-
-    def _check_gradient(self, ctx: Context, value: VariableTracker) -> None:
-        """Eager mode says what is wrong with a gradient that does not fit."""
-        if isinstance(value, TensorVariable):
-            fits = value.fake.shape == self.fake.shape and value.fake.dtype == self.fake.dtype
-            if fits and value.fake.device == self.fake.device and (ctx.example_of(self) is not None or self.fake.is_leaf):
-                return
-        elif value.is_none:
-            return
-        raise GraphBreak("BD020", f"assignment of {value.describe()} to the gradient of {self.describe()}")
+        tensor_setters.set_attribute(ctx, self, name, value)
 
     def del_attr(self, ctx: Context, name: str) -> None:
-        if hasattr(torch.Tensor, name):
+        if hasattr(torch.Tensor, name) or tensor_setters.is_replaced(ctx, self, "__delattr__", name):
             raise GraphBreak("BD020", f"deletion of attribute {name!r} of {self.describe()}")
         self._custom_attribute(ctx, name)
         ctx.effects.write((self.key(ctx), name), DELETED)
@@ -248,7 +211,7 @@ class TensorVariable(VariableTracker):
         if rule is not None:
             return rule(ctx, self, *args, **kwargs)
         if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
-            ctx.graph.keep_metadata(self.fake)
+            ctx.graph.change_metadata(self.fake)
             ctx.runs_once = True
         if name in ASKS_FOR_LAZY_BITS and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
             raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
@@ -267,6 +230,8 @@ class TensorVariable(VariableTracker):
 
     def reconstruct(self, gen: Codegen) -> None:
         plain = self.cls in TENSOR_TYPES or is_wrapper(self.fake)
+        if not plain and self.fake.requires_grad and self.fake.is_leaf:
+            raise GraphBreak("BD015", f"{self.describe()}, a {self.cls.__name__} without history that requires gradients")
         key = gen.ctx.identities.get(id(self.fake)) if plain else gen.ctx.tensor_identity(self)
         if key is None or (plain and not gen.ctx.effects.attributes(key)):
             gen.load_graph_value(self.node)
@@ -297,18 +262,6 @@ def _comparison_of_random(node: Node) -> bool | None:
         return None
     least, most = compare(0.0, bound), compare(math.nextafter(1.0, 0.0), bound)
     return least if least == most else None
-
-
-def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    tensor.data = value
-
-
-SET_DATA = OpaqueCall(_set_data, "set_data_")
-
-
-def _is_data_of(node: Node, tensor: Node) -> bool:
-    """Whether a node is ``tensor.data``, unchanged."""
-    return node is tensor or (node.target is getattr and node.args == (tensor, "data"))
 
 
 def _keeps_requires_grad(ctx: Context, x: TensorVariable, args: Args) -> bool:
