@@ -221,18 +221,18 @@ def _can_show(o: torch.Tensor, base: torch.Tensor) -> bool:
 
 
 def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None = None) -> ViewMode:
-    if not base.requires_grad:
-        if o.requires_grad:
-            raise Unsupported("AG023", "an output requires grad although its base does not", node=node)
-        return ViewMode.ANY
+    owner = base._base if base._is_view() else base
     if not o.requires_grad:
-        return ViewMode.DETACHED
+        if not o._is_view():
+            return ViewMode.SEVERED
+        return ViewMode.ANY if o._base is owner and not base.requires_grad else ViewMode.DETACHED
+    if not base.requires_grad:
+        raise Unsupported("AG023", "an output requires grad although its base does not", node=node)
     history = _history(o)
     if history is None:
         if not o._is_view():
             raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)
         return ViewMode.NO_GRAD
-    owner = base._base if base._is_view() else base
     if not (o._is_view() and o._base is owner and _comes_from(history, gradient_edge(base).node)):
         raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history", node=node)
     return ViewMode.RECORDED

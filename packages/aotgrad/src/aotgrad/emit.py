@@ -221,7 +221,7 @@ class EffectWriter:
         text = self.values[base.index] if isinstance(base, Slot) else self.target(base)
         if view.mode is ViewMode.DETACHED:
             text = f"{text}.detach()"
-        elif not steps:
+        elif not steps and view.mode is not ViewMode.SEVERED:
             text = f"{text}.view_as({text})"
         for step in steps:
             function = self.out.name(str(step.target), step.target)
@@ -229,7 +229,7 @@ class EffectWriter:
             text = f"{function}({', '.join(arguments)})"
             if step.item is not None:
                 text += f"[{step.item}]"
-        return text
+        return f"{text}.detach()" if view.mode is ViewMode.SEVERED else text
 
 
 def write_inner(target: torch.Tensor, value: torch.Tensor) -> None:

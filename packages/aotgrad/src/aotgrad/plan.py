@@ -90,7 +90,8 @@ class ViewMode(Enum):
     ANY = auto()  # neither the base nor the view requires grad
     RECORDED = auto()
     NO_GRAD = auto()  # under no_grad: it requires grad as its base does, but has no history
-    DETACHED = auto()
+    DETACHED = auto()  # of the detached base
+    SEVERED = auto()  # detached itself: for autograd it is no view
 
 
 @dataclass(frozen=True, slots=True)

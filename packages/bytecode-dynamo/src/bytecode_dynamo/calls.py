@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -216,8 +217,9 @@ class Calls:
             return construct.call_class_method(self, receiver, function, args, kwargs)
         module = (getattr(function, "__module__", None) or "").partition(".")[0]
         if module == "math":
-            args = [self._as_number(function, arg) for arg in args]
-            made = operators.function_of_size(self, function, args)
+            made = self._rounded(function, args)
+            args = [self._as_number(function, arg) for arg in args] if made is None else args
+            made = made or operators.function_of_size(self, function, args)
             if made is not None:
                 return made
         if module in PURE_MODULES:
@@ -233,6 +235,13 @@ class Calls:
             raise GraphBreak("BD020", f"assignment to {name!r} of {owner.describe()} by its descriptor")
         tensor_setters.set_by_torch(self, owner, name, value)
         return self.none
+
+    def _rounded(self: Context, function: Any, args: Sequence[VariableTracker]) -> VariableTracker | None:
+        """What an object's own ``__floor__``, ``__ceil__`` or ``__trunc__`` gives, whatever that is."""
+        if function not in (math.floor, math.ceil, math.trunc) or not args or not isinstance(args[0], UserObjectVariable):
+            return None
+        own = args[0].special(self, f"__{function.__name__}__")
+        return own.call(self, [], {}) if own is not None else None
 
     def _as_number(self: Context, function: Any, value: VariableTracker) -> VariableTracker:
         """What a function of math makes of an object first."""

@@ -59,6 +59,7 @@ from .guard_state import state_masks
 from .guards import GlobalState, GuardKind, Loads, compile_guards, explain_failure
 from .hook import NULL, RUN_ONCE, SKIP, STEP_ASIDE, Continuation, Entry, FrameView, Region
 from .input_loader import input_loader
+from .lifetimes import holds_watched
 from .origins import Origin, like_frame, origins, with_constant, without_entry_handler
 from .policy import Captured, Policy
 from .precision import has_float32_products
@@ -66,7 +67,7 @@ from .rerun import plan_rerun
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
 from .trace import OTHER_COMPILER
-from .variables.base import LazyVariable, NullVariable, VariableTracker
+from .variables.base import KeyedVariable, LazyVariable, NullVariable, VariableTracker
 from .variables.context import GradModeVariable
 from .variables.function import CellVariable
 from .variables.generator import require_none_started
@@ -86,7 +87,7 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
         return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
     stance = current_stance()
-    if stance == "eager_on_recompile":
+    if stance == "eager_on_recompile" or holds_watched(view):
         return RUN_ONCE
     if around := surroundings(view):
         return run_inside(policy, code, around)
@@ -191,7 +192,7 @@ class Compilation:
         settings = replace(config, capture_scalar_outputs=config.capture_scalar_outputs or self.policy.fullgraph)
         ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
-        ctx.whole = self._is_whole()
+        ctx.whole, ctx.resumes = self._is_whole(), self.origin is not None
         ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
         return ctx
 
@@ -376,7 +377,7 @@ class Compilation:
             return
         if isinstance(value.source, LocalSource) and value.source.variable == name:
             return
-        if live:
+        if live or (isinstance(value, KeyedVariable) and value.key in gen._built):  # which may be watched: it ends later
             gen(value)
         else:
             gen.load_const(None)
@@ -436,9 +437,7 @@ class Compilation:
         counters["captured_calls"] += ctx.graph.calls
         self._report(module, stop)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
-        for item in inputs:
-            if isinstance(item.example, torch.Tensor):
-                item.example = None  # the graph is full of cycles: it must not keep memory of the caller's alive
+        ctx.graph.release_examples()
         sources = [item.source for item in inputs]
         with within(self.function_modes):
             self.loads = input_loader(sources, self.view.code, self.scope)

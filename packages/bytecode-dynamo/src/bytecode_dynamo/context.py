@@ -70,6 +70,8 @@ class Context(Creation, Calls):
         """Whether a function that was evaluated may catch exceptions."""
         self.assumes = self.assumed = False
         """Whether graphs may assert what data has to be like, and whether this one does."""
+        self.resumes = False
+        """Whether the frame is that of a resume function: it alone may hold its arguments."""
         self.whole = False
         """Whether the program asked for one graph of the frame: what would run later, outside of it, is an error."""
 
@@ -77,6 +79,7 @@ class Context(Creation, Calls):
         """Let go of the frame's values: the environment lives on in the graph's metadata."""
         self.env.provenance = str
         self.frame = None
+        self.graph.release_examples()
         self.examples.clear()
         self.tensors.clear()
         self.effects = Effects()

@@ -333,7 +333,7 @@ class Creation:
         if isinstance(key, TensorVariable):
             return self.decide(lambda: key.fake.__index__(), f"{key.describe()} as an index")
         if isinstance(key, UserObjectVariable) and key.special(self, "__index__") is not None:
-            key = key.call_method(self, "__index__", [], {})
+            key = key.ask(self, "__index__", [])
         return self.constant_of(key, "an index")
 
     def decide(self: Context, compute: Callable[[], Any], what: str) -> Any:

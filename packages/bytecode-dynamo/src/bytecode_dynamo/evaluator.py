@@ -159,6 +159,7 @@ def _in_handler(frame: Frame) -> bool:
 
 
 def _break(ctx: Context, frame: Frame, point: tuple[Snapshot, object], error: GraphBreak) -> Broken:
+    error.__context__ = error.__traceback__ = None  # whose frames hold it, and values that the program may let go of
     if ctx.rollback(frame, point):
         raise Restart(point[0].steps, error)
     return Broken(point[0], error)

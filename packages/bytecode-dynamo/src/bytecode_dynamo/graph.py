@@ -102,6 +102,12 @@ class GraphBuilder:
         for node in self._own_nodes(val):
             node.meta["val"] = val.detach().requires_grad_(val.requires_grad)
 
+    def release_examples(self) -> None:
+        """Let go of the caller's tensors: the graph is full of cycles, and must not keep their memory alive."""
+        for item in self.inputs.values():
+            if isinstance(item.example, torch.Tensor):
+                item.example = None
+
     def require_no_alias(self, val: Any) -> None:
         """Break where metadata of an input of a subclass would change: graphs get an alias of it, with metadata of its own."""
         self._own_nodes(val)

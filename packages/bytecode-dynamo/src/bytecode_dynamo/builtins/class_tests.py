@@ -8,7 +8,9 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.storage import TypedStorage
 
+from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import ConstSource
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
@@ -43,10 +45,15 @@ def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
     return ConstantVariable(instance_of(ctx, value.python_type(), cls))
 
 
+_KNOWN_CHECKS = ("abc", "_py_abc", "typing", "torch", "enum")
+
+
 def _told(ctx: Context, cls: Value, name: str, value: Value) -> Value | None:
     """What a metaclass of the program says of a value; None where the check is one of Python's or torch's."""
     check = find_special(ctx, type(cls.as_constant(ctx)), name)[1]
-    if not isinstance(check, types.FunctionType) or check.__module__.startswith(("abc", "typing", "torch", "enum")):
+    if isinstance(check, types.FunctionType) and check.__module__ == "torch.storage" and value.python_type() is TypedStorage:
+        raise GraphBreak("BD007", f"whether {value.describe()} is an instance of {cls.describe()}")
+    if not isinstance(check, types.FunctionType) or check.__module__.partition(".")[0] in _KNOWN_CHECKS:
         return None
     return ConstantVariable(ctx.get_attr(cls, name).call(ctx, [value], {}).truth(ctx))
 

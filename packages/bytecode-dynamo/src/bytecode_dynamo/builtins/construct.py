@@ -39,6 +39,7 @@ from bytecode_dynamo.variables.module import NNModuleVariable
 from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import RangeVariable, SequenceVariable, TupleVariable, is_plain_tuple
 from bytecode_dynamo.variables.sets import members_of
+from bytecode_dynamo.variables.special_results import accepted
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
@@ -132,7 +133,7 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
         raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
     immutable = isinstance(made, DerivedVariable) and isinstance(made.contents, ConstantVariable)
     if isinstance(cls.__init__, types.FunctionType) or (isinstance(made, DerivedVariable) and not immutable):
-        ctx.get_attr(made, "__init__").call(ctx, args, kwargs)
+        accepted("__init__", ctx.get_attr(made, "__init__").call(ctx, args, kwargs))
         if isinstance(made, WrapperDraft):
             return finish_wrapper(ctx, made)
     elif isinstance(made, WrapperDraft):
@@ -157,7 +158,7 @@ def construct_exception(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> 
     for name in ("__new__", "__init__"):
         find_special(ctx, cls, name)
     if isinstance(cls.__init__, types.FunctionType):
-        ctx.get_attr(error, "__init__").call(ctx, args, kwargs)
+        accepted("__init__", ctx.get_attr(error, "__init__").call(ctx, args, kwargs))
     elif kwargs and not (
         issubclass(native_base(cls), (AttributeError, NameError, ImportError)) and set(kwargs) <= _KNOWN_BY_NAME
     ):
@@ -307,7 +308,8 @@ def converted(ctx: Context, cls: type, args: Sequence[VariableTracker]) -> Varia
     for name in _CONVERSIONS.get(cls, ("__complex__", "__float__", "__index__")):
         method = args[0].special(ctx, name)
         if method is not None:
-            return method.call(ctx, [], {})
+            made = method.call(ctx, [], {})
+            return made if made.python_type() is cls or cls is int else ctx.call_known(cls, [made], {})
     return None
 
 
@@ -433,14 +435,24 @@ def make_namespace(ctx: Context, /, **named: VariableTracker) -> VariableTracker
 _MAKING = ("fromisoformat", "fromisocalendar", "fromordinal", "combine", "strptime", "from_float")
 
 
+def _from_keys(ctx: Context, cls: type, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """``dict.fromkeys``; that of OrderedDict takes names."""
+    named = {**dict(zip(("iterable", "value"), args)), **kwargs}
+    fits = "iterable" in named and len(named) == len(args) + len(kwargs) and set(named) <= {"iterable", "value"}
+    if not fits or (kwargs and not function.__qualname__.startswith("OrderedDict.")):
+        raise GraphBreak("BD007", f"{function.__qualname__} with these arguments")
+    made = construct(ctx, cls, [], {})
+    for key in named["iterable"].unpack(ctx):
+        made.set_item(ctx, key, named.get("value", ctx.none))
+    return made
+
+
 def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs: Any) -> VariableTracker:
     """``dict.fromkeys`` and other class methods written in C."""
     if function.__name__ == "fromkeys" and issubclass(cls, dict):
-        value = args[1] if len(args) > 1 else ctx.none
-        made = construct(ctx, cls, [], {})
-        for key in args[0].unpack(ctx):
-            made.set_item(ctx, key, value)
-        return made
+        return _from_keys(ctx, cls, function, args, kwargs)
+    if kwargs and function.__name__ in ("from_iterable", "__new__"):
+        raise GraphBreak("BD007", f"{cls.__qualname__}.{function.__name__} with keyword arguments")
     if function.__name__ == "from_iterable" and cls is itertools.chain:
         return ChainIterator(Identity(itertools.chain), base=args[0].iterate(ctx))
     if function.__name__ == "__new__" and args and isinstance(args[0], ClassVariable):

@@ -425,6 +425,8 @@ evaluates_call(operator.is_not)(lambda ctx, left, right: ConstantVariable(not is
 def index(ctx: Context, value: VariableTracker) -> VariableTracker:
     if isinstance(value, ConstantVariable):
         return ctx.fold(operator.index, [value], {})
+    if isinstance(value, UserObjectVariable):
+        return value.ask(ctx, "__index__", [])
     return value if isinstance(value, SymbolicVariable) else value.call_method(ctx, "__index__", [], {})
 
 

@@ -247,7 +247,10 @@ def round_(ctx: Context, value: Value, *digits: Value) -> Value:
 def divmod_(ctx: Context, left: Value, right: Value) -> Value:
     for owner, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
         if isinstance(owner, UserObjectVariable) and find_special(ctx, owner.python_type(), name)[0] >= 0:
-            return owner.call_method(ctx, name, [other], {})
+            made = owner.call_method(ctx, name, [other], {})
+            if isinstance(made, ConstantVariable) and made.value is NotImplemented:
+                raise GraphBreak("BD007", f"divmod() of {owner.describe()}, which does not implement it")
+            return made
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         names = left.python_type().__name__, right.python_type().__name__
         ctx.raise_error(TypeError, f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}")
@@ -272,12 +275,14 @@ def text_rule(function: Any) -> Any:
             raise GraphBreak("BD004", f"text of {value.describe()}")
         if isinstance(value, UserObjectVariable):
             plain, cls = vars(object), value.python_type()
-            if name == "__format__" and find_special(ctx, cls, name)[1] is plain[name]:
+            empty = not args or (isinstance(args[0], ConstantVariable) and args[0].value == "")
+            found = find_special(ctx, cls, "__format__")[1]
+            if name == "__format__" and (found is plain[name] or (empty and isinstance(found, types.MethodDescriptorType))):
                 name, args = "__str__", ()
             if name == "__str__" and find_special(ctx, cls, name)[1] is plain[name]:
                 name = "__repr__"
             if find_special(ctx, cls, name)[1] is not plain[name]:
-                return value.call_method(ctx, name, list(args), {})
+                return value.ask(ctx, name, list(args))
         if isinstance(value, ClassVariable):
             own = value.of_metaclass(ctx, name, list(args))
             own = value.of_metaclass(ctx, "__str__", []) if own is None and name == "__format__" else own
@@ -317,7 +322,8 @@ TENSOR_METHODS |= {f"__{_function.__name__}__": text_rule(_function) for _functi
 
 def hash_(ctx: Context, value: Value) -> Value:
     if isinstance(value, UserObjectVariable) and find_special(ctx, value.python_type(), "__hash__")[1] is not object.__hash__:
-        return value.call_method(ctx, "__hash__", [], {})
+        made = value.ask(ctx, "__hash__", [])
+        return ctx.fold(hash, [made], {}) if isinstance(made, ConstantVariable) else made
     if isinstance(value, (UserObjectVariable, TensorVariable)):
         return NumberOfVariable(hash, (value,))
     return ctx.fold(hash, [value], {})

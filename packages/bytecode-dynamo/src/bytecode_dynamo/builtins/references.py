@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, ReferentSource, Source
+from bytecode_dynamo.source import AttrSource, LocalSource, ReferentSource, Source
 from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
 from bytecode_dynamo.variables.wrap import tracker_for
 
@@ -44,6 +44,10 @@ class ReferenceVariable(VariableTracker):
         return self if self.callback else f"reference to {id(self.referent.identity())}"
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
+        source = self.referent.source
+        direct = source.base if isinstance(source, ReferentSource) else source
+        if ctx.resumes and isinstance(direct, LocalSource):
+            raise GraphBreak("BD007", f"call of a weak reference to {self.referent.describe()}, which may have gone away here")
         return self.referent
 
     def reconstruct(self, gen: Codegen) -> None:
@@ -144,4 +148,10 @@ def _is_unset(variable: contextvars.ContextVar[Any]) -> bool:
     return variable.get(_UNSET) is _UNSET
 
 
-constructs(weakref.ref)(lambda ctx, target, *callback: ReferenceVariable(target, callback))
+@constructs(weakref.ref)
+def make_reference(ctx: Context, target: VariableTracker, *callback: VariableTracker) -> VariableTracker:
+    if target.source is None:
+        raise GraphBreak(
+            "BD019", f"a weak reference to {target.describe()}, which is made here: when it goes away is not known"
+        )
+    return ReferenceVariable(target, callback)

@@ -155,12 +155,25 @@ static NOINLINE PyObject *run_continuations(PyObject *result) {
     return result;
 }
 
+/* Lets a frame that has returned go of its variables: continuations are the only ones that may hold them.  Before 3.12 the
+   caller clears the frame, which is too late.  A frame object that somebody else has keeps them, as in eager mode. */
+static void clear_finished(Frame *frame) {
+#if !CALLEE_CLEARS
+    if (frame->frame_obj != NULL && Py_REFCNT(frame->frame_obj) > 1)
+        return;
+    for (int i = 0; i < frame->stacktop; i++)
+        Py_CLEAR(frame->localsplus[i]);
+#endif
+}
+
 /* Runs an entry that has to be kept alive meanwhile; takes the reference. */
 static NOINLINE PyObject *run_held(PyThreadState *thread, Frame *frame, Entry *entry, int bounce) {
     PyObject *result =
         in_place && retarget(thread, frame, entry->code) ? evaluate(thread, frame) : call_flat(thread, frame, entry);
-    if (entry->returns_continuation && !bounce)
+    if (entry->returns_continuation && !bounce && result != NULL && Py_IS_TYPE(result, continuation_type)) {
+        clear_finished(frame);
         result = run_continuations(result);
+    }
     Py_DECREF(entry);
     return result;
 }

@@ -24,6 +24,7 @@ from .attribute import IMMUTABLE, bind, class_source, find_in_class, find_specia
 from .base import Args, Kwargs, LazyVariable, VariableTracker
 from .function import BoundMethodVariable, FunctionVariable
 from .proxy import ProxyVariable
+from .special_results import accepted
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class ClassVariable(KnownObjectVariable):
             return None
         if not isinstance(find_special(ctx, type(self.value), name)[1], types.FunctionType):
             return None
-        return self._from_metaclass(ctx, name).call(ctx, args, {})
+        return accepted(name, self._from_metaclass(ctx, name).call(ctx, args, {}))
 
     def truth(self, ctx: Context) -> bool:
         made = self.of_metaclass(ctx, "__bool__", []) or self.of_metaclass(ctx, "__len__", [])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from symshapes import FakeTensor, FakeTensorError, is_wrapper
 from torch.fx import Node
+from torch.nn.parameter import is_lazy
 
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
@@ -28,6 +29,7 @@ from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable
 from .indexing import at_positions
 from .input_state import state_of_inputs
+from .special_results import accepted
 from .userobject import OpaqueVariable, wrap_opaque
 from .wrap import tracker_for
 
@@ -106,7 +108,7 @@ class TensorVariable(VariableTracker):
     def length(self, ctx: Context) -> VariableTracker:
         found = ctx.require_class_attribute(self.cls, "__len__")
         if found is not TORCHS[self.torch_class]["__len__"]:
-            return self._replaced_attribute(ctx, "__len__", found).call(ctx, [], {})
+            return accepted("__len__", self._replaced_attribute(ctx, "__len__", found).call(ctx, [], {}))
         if not self.fake.dim():
             return ctx.raise_error(TypeError, "len() of a 0-d tensor")
         return ctx.create(self.fake.shape[0])
@@ -215,7 +217,9 @@ class TensorVariable(VariableTracker):
             ctx.runs_once = True
         if name in ASKS_FOR_LAZY_BITS and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
             raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
-        if name in ("storage_offset", "is_inference", "is_shared", "is_pinned"):
+        if name in ("storage_offset", "is_inference", "is_shared", "is_pinned") or (
+            name == "_is_view" and ctx.example_of(self) is not None
+        ):
             return state_of_inputs(ctx, self, name)
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
@@ -379,6 +383,8 @@ def wrap_subclass(ctx: Context, value: torch.Tensor, source: Source) -> Variable
 @tracker_for(torch.Tensor)
 def wrap_tensor(ctx: Context, value: torch.Tensor, source: Source) -> VariableTracker:
     cls: Any = type(value)
+    if is_lazy(value):
+        return wrap_opaque(ctx, value, source, "a tensor that is not initialized")
     if cls.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # pyright: ignore
         refusal = wrapper_tensor.refusal(value)
         if refusal is not None:

@@ -31,6 +31,7 @@ from .attribute import (
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
 from .constant import ConstantVariable, is_constant_value
 from .iterator import UserIterator
+from .special_results import ACCEPTED, SpecialMethodVariable
 from .wrap import tracker_for
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class UserObjectVariable(KeyedVariable):
             return ctx.raise_error(TypeError, f"unhashable type: {cls.__name__!r}")
         if (cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__) or issubclass(cls, torch.nn.Module):
             return self.key
-        hashed = self.call_method(ctx, "__hash__", [], {})
+        hashed = self.ask(ctx, "__hash__", [])
         if not isinstance(hashed, ConstantVariable):
             raise GraphBreak("BD007", f"{self.describe()} as a key: its hash is not known")
         return ObjectKey(ctx, self, hash(hashed.value))
@@ -115,7 +116,8 @@ class UserObjectVariable(KeyedVariable):
         index, found = find_special(ctx, self.key.cls, name)
         if index < 0 or found is None:
             return None
-        return bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+        made = bind(ctx, self, self.key.cls, found, class_source(ctx, self.key.cls, index, name), name)
+        return SpecialMethodVariable(made, name) if name in ACCEPTED else made
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         method = self.special(ctx, "__call__")
@@ -155,7 +157,7 @@ class UserObjectVariable(KeyedVariable):
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
         setter = find_special(ctx, self.key.cls, "__setattr__")[1]
         if setter not in PLAIN_SETTERS:
-            self._protocol(ctx, "__setattr__", [ConstantVariable(name), value])
+            self.ask(ctx, "__setattr__", [ConstantVariable(name), value])
             return
         self.store(ctx, name, value)
 
@@ -186,7 +188,7 @@ class UserObjectVariable(KeyedVariable):
     def del_attr(self, ctx: Context, name: str) -> None:
         deleter = find_special(ctx, self.key.cls, "__delattr__")[1]
         if deleter not in PLAIN_SETTERS:
-            self._protocol(ctx, "__delattr__", [ConstantVariable(name)])
+            self.ask(ctx, "__delattr__", [ConstantVariable(name)])
             return
         self.remove(ctx, name)
 
@@ -224,23 +226,24 @@ class UserObjectVariable(KeyedVariable):
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
         return self.get_attr(ctx, name).call(ctx, args, kwargs)
 
-    def _protocol(self, ctx: Context, name: str, args: Args) -> VariableTracker:
+    def ask(self, ctx: Context, name: str, args: Args) -> VariableTracker:
+        """Call a special method as the interpreter does."""
         method = self.special(ctx, name)
         if method is None:
             return ctx.raise_error(TypeError, f"{self.key.cls.__name__!r} object does not support {name}")
         return method.call(ctx, args, {})
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
-        return self._protocol(ctx, "__getitem__", [key])
+        return self.ask(ctx, "__getitem__", [key])
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
-        self._protocol(ctx, "__setitem__", [key, value])
+        self.ask(ctx, "__setitem__", [key, value])
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
-        self._protocol(ctx, "__delitem__", [key])
+        self.ask(ctx, "__delitem__", [key])
 
     def length(self, ctx: Context) -> VariableTracker:
-        return self._protocol(ctx, "__len__", [])
+        return self.ask(ctx, "__len__", [])
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         method = self.special(ctx, "__contains__")
