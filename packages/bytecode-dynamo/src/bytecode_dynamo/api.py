@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import threading
 import types
 import weakref
@@ -16,7 +17,6 @@ from .backends import lookup_backend
 from .builtins.registry import evaluates_call
 from .bytecode import GENERATOR_FLAGS
 from .capture import compile_frame
-from .compiling import uncollected
 from .control import innermost_function
 from .counters import counters
 from .errors import UserError
@@ -30,6 +30,15 @@ from .variables.wrap import tracker_for
 
 _regions: weakref.WeakSet[Region] = weakref.WeakSet()
 _lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)  # another thread may hold it
 
 
 # -- optimize ---------------------------------------------------------------------------------------------------------------
@@ -94,8 +103,7 @@ def make_region(policy: Policy) -> Region:
     def callback(view: FrameView) -> Any:
         owner = reference()
         assert owner is not None
-        with uncollected():
-            return compile_frame(owner, policy, view)
+        return compile_frame(owner, policy, view)
 
     region.callback = callback
     with _lock:

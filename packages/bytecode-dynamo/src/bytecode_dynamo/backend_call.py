@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from symshapes import Interrupted, allowed, is_of_handler
 from torch.fx import GraphModule
 
 from .errors import BackendCompilerFailed, DynamoError
@@ -22,10 +23,13 @@ def call_backend(backend: Callable[..., Any], name: str, module: GraphModule, ex
     before = [_version(value) for _, value in inputs]
     count = len(module.graph.output_node().args[0])  # pyright: ignore[reportArgumentType]
     try:
-        compiled = backend(module, examples)
+        with allowed():
+            compiled = backend(module, examples)
     except DynamoError:
         raise
     except Exception as error:
+        if is_of_handler(error):
+            raise Interrupted(error) from None
         raise BackendCompilerFailed(name, f"raised {type(error).__name__}: {error}") from error
     if not callable(compiled):
         raise BackendCompilerFailed(name, f"returned {type(compiled).__name__}, which can't be called")

@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any
 
 import torch
-from symshapes import quiet
+from symshapes import deferred, quiet
 from torch.fx import GraphModule
 
 from . import hook_policy
@@ -32,14 +32,14 @@ from .bytecode import (
     replacement,
 )
 from .codegen import Codegen
-from .compiling import compiling
+from .compiling import compiling, uncollected
 from .config import config
 from .context import Context
 from .control_flow import polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
 from .eager_frames import failed, has_tensors, limit_reached, refuse, run_inside, surroundings, unsuitable
-from .effects import owner
+from .effects import describe_slot
 from .errors import (
     BackendCompilerFailed,
     BreakRecord,
@@ -95,6 +95,11 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return refuse(region, policy, view)
     if len(region.entries(code)) >= config.recompile_limit:
         return limit_reached(policy, view)
+    with deferred(), uncollected:
+        return _capture(region, policy, view)
+
+
+def _capture(region: Region, policy: Policy, view: FrameView) -> Any:
     compilation = None
     try:
         compilation = Compilation(region, policy, view)
@@ -106,7 +111,7 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     except (Unsupported, RecompileError, UserError):
         raise
     except Exception as error:
-        return failed(policy, code, error)
+        return failed(policy, view.code, error)
     finally:
         if compilation is not None:
             compilation.ctx.close()
@@ -121,9 +126,9 @@ class Compilation:
         self.policy = policy
         self.view = view
         self.started = time.perf_counter()
-        self.function_modes = modes_around()
-        with without(self.function_modes):
+        with without(modes_around()):
             state_masks()  # its first call experiments
+        self.function_modes = modes_around()
         self.state = GlobalState.now()
         origin = origins.by_code.get(id(view.code))
         if origin is not None:
@@ -221,13 +226,13 @@ class Compilation:
         """No torch call at all: the original runs where its result can't be built, under the guards if tensors are around."""
         if not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots:
             return SKIP
-        try:
-            code = self._returning(outcome)  # whose callees, unlike the original's, are not captured once more
+        try:  # callees of its code, unlike the original's, are not captured once more
+            code = self._returning(outcome)
         except GraphBreak as error:
             if self._is_whole():
                 return self._unbuildable(error)
             self._report(None, None)
-            code = self.view.code
+            return self._entry(self.view.code, False)
         return self._entry(code, False)
 
     def _finish_returned(self, outcome: Returned) -> Any:
@@ -255,8 +260,7 @@ class Compilation:
         return encode(replacement(without_entry_handler(self.decoded.neutral), body, gen.locals))
 
     def _finish_broken(self, outcome: Broken) -> Any:
-        error = outcome.error
-        user_exception = error.id == "BD008"
+        error, user_exception = outcome.error, outcome.error.id == "BD008"
         if (self._is_whole() or error.strict) and not user_exception:
             raise Unsupported(error.record()) from None
         if self._pointless():
@@ -487,10 +491,3 @@ class Compilation:
         guards = tuple(self.ctx.guards)
         found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, self._recompile_reason())
         self.policy.on_capture(found)
-
-
-def describe_slot(slot: Any) -> str:
-    """``L['self'].count`` for an attribute, the source for what a container or cell holds."""
-    holder = owner(slot)
-    name = holder.source.name if holder.source is not None else holder.cls.__name__
-    return f"{name}.{slot[1]}" if isinstance(slot, tuple) else name

@@ -6,7 +6,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import ShapeEnv, SizeGuard
+from symshapes import ShapeEnv, SizeGuard, check
 
 from .calls import Calls
 from .config import Config
@@ -102,6 +102,7 @@ class Context(Creation, Calls):
 
     def count_instruction(self) -> None:
         """Stop unrolling endless loops."""
+        check()
         self.instructions += 1
         if self.instructions > self.config.max_instructions:
             raise GraphBreak("BD021", f"more than {self.config.max_instructions} instructions were evaluated")

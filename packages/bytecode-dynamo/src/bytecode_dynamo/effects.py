@@ -57,6 +57,13 @@ def owner(slot: Any) -> Identity:
     return slot[0] if type(slot) is tuple else slot
 
 
+def describe_slot(slot: Any) -> str:
+    """``L['self'].count`` for an attribute, the source for what a container or cell holds."""
+    holder = owner(slot)
+    name = holder.source.name if holder.source is not None else holder.cls.__name__
+    return f"{name}.{slot[1]}" if isinstance(slot, tuple) else name
+
+
 class Effects:
     """Contents of slots, and the journal of their changes."""
 

@@ -23,6 +23,7 @@ of its entries.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
@@ -39,6 +40,7 @@ try:
         Entry,
         FrameView,
         Region,
+        forget_threads,
         get_region,
         set_force_eager,
         set_region,
@@ -74,6 +76,8 @@ class activate:
 
 
 skip_code(activate.__exit__.__code__)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_threads)
 
 
 def never_intercept(target: CodeType | Callable[..., Any]) -> None:

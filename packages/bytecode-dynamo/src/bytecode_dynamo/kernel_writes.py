@@ -10,6 +10,7 @@ import builtins
 import functools
 import inspect
 import textwrap
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -93,14 +94,14 @@ class _Reading:
         names = list(inspect.signature(function).parameters)
         if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
             return frozenset().union(*map(self._reach, [*call.args, *(k.value for k in call.keywords)]))
-        if function.__code__ in _reading:
+        if function.__code__ in _reading.codes:
             written = frozenset(names)
         else:
-            _reading.append(function.__code__)
+            _reading.codes.append(function.__code__)
             try:
                 written = written_parameters(function)
             finally:
-                _reading.pop()
+                _reading.codes.pop()
         given = [*zip(names, call.args), *((k.arg, k.value) for k in call.keywords)]
         return frozenset().union(*(self._reach(value) for name, value in given if name in written))
 
@@ -115,7 +116,14 @@ class _Reading:
                 return None
 
 
-_reading: list[types.CodeType] = []
+class _Active(threading.local):
+    """The code that this thread is reading."""
+
+    def __init__(self) -> None:
+        self.codes: list[types.CodeType] = []
+
+
+_reading = _Active()
 
 
 def _pairs(target: ast.AST, value: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -25,7 +25,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from symshapes import FakeTensor, FakeTensorMode, inner_tensors, is_wrapper
+from symshapes import FakeTensor, FakeTensorMode, inner_tensors, is_of_handler, is_wrapper
 from torch.fx import GraphModule, Node
 
 from .config import config
@@ -158,7 +158,7 @@ class Rerun:
         torch._C._set_grad_enabled(self.grad)
         if kept is not None and kept[2] is not None:
             _set_autocast(kept[2])
-        if not (self.sound and isinstance(error, Exception) and self._is_of_operator(error)):
+        if not (self.sound and isinstance(error, Exception) and self._is_of_operator(error)) or is_of_handler(error):
             return None
         if torch._C._len_torch_dispatch_stack() or _top_hooks(True):
             return None

@@ -7,7 +7,9 @@ from .expr import MATH_FUNCTIONS, Ceil, CeilDiv, Floor, FloorDiv, Mod, Round, To
 from .fake import FakeTensor, FakeTensorMode, is_fake, mode_of
 from .graph_module import LazyGraphModule, PlainGraph
 from .guards import SizeGuard, current_user_line, python_text
+from .interrupts import Interrupted, allowed, check, deferred, is_of_handler
 from .node import SymNode
+from .process import WhileAny
 from .quiet import quiet
 from .ranges import Interval, bound
 from .values import expr_of, free_symbols, hint_of, is_symbolic, statically_known_true, sym_int
@@ -38,6 +40,7 @@ __all__ = [
     "FloorDiv",
     "FrozenEnvError",
     "GuardOnDataDependent",
+    "Interrupted",
     "Interval",
     "LazyGraphModule",
     "Maker",
@@ -51,9 +54,13 @@ __all__ = [
     "ToFloat",
     "TrueDiv",
     "Trunc",
+    "WhileAny",
+    "allowed",
     "bound",
     "call_wrapper",
+    "check",
     "current_user_line",
+    "deferred",
     "expr_of",
     "fake_wrapper",
     "free_symbols",
@@ -61,6 +68,7 @@ __all__ = [
     "inner_tensor",
     "inner_tensors",
     "is_fake",
+    "is_of_handler",
     "is_symbolic",
     "is_wrapper",
     "is_wrapper_class",

@@ -15,6 +15,7 @@ from .cache import ResultCache
 from .convert import fake_from_real
 from .env import ShapeEnv
 from .errors import FakeTensorError
+from .interrupts import check
 from .quiet import quiet
 from .registered import fake_kernel, run_registered
 from .rules import RULES
@@ -255,6 +256,7 @@ class FakeTensorMode(TorchDispatchMode):
         Raises FakeTensorError for mixed devices or real operands, DataDependentError where data would be needed, and
         whatever eager raises for bad shapes.
         """
+        check()
         cache = self.cache
         key = None
         if cache is not None and cache.admits(func):

@@ -7,10 +7,11 @@ kernels runs, the wrappers' module has a ``getattr`` of its own, by which an unm
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch._compile as wrappers
+
+from .process import WhileAny
 
 _SLOT = "__dynamo_disable"
 
@@ -19,23 +20,12 @@ def _marked(value: Any, name: str, default: Any) -> Any:
     return getattr(value, name, value if name == _SLOT else default)
 
 
-class _Quiet:
-    """Reentrant, thread-safe context: see the module docstring."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._depth += 1
-            wrappers.getattr = _marked  # type: ignore[attr-defined]
-
-    def __exit__(self, *exc: object) -> None:
-        with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
-                del wrappers.getattr  # type: ignore[attr-defined]
+def _begin() -> None:
+    wrappers.getattr = _marked  # type: ignore[attr-defined]
 
 
-quiet = _Quiet()
+def _end(before: None) -> None:
+    del wrappers.getattr  # type: ignore[attr-defined]
+
+
+quiet = WhileAny(_begin, _end)

@@ -9,6 +9,7 @@ from typing import Any
 
 import bytecode_dynamo
 import torch
+from symshapes import deferred
 
 from torchstrata.config import Config, config
 from torchstrata.counters import counters
@@ -91,7 +92,8 @@ def compile_fx(
     """
     if not isinstance(graph, torch.fx.GraphModule):
         raise UsageError(f"compile_fx() takes a torch.fx.GraphModule, not {type(graph).__name__}; compile() takes functions")
-    return compile_captured(_settings(mode, options), graph, example_inputs)
+    with deferred():
+        return compile_captured(_settings(mode, options), graph, example_inputs)
 
 
 def list_backends() -> list[str]:
@@ -139,7 +141,8 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
 
     def torchstrata(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         try:
-            return compile_captured(settings, graph, example_inputs)
+            with deferred():
+                return compile_captured(settings, graph, example_inputs)
         except CompileError as error:
             takes_floats = any(isinstance(n.meta.get("val"), torch.SymFloat) for n in graph.graph.find_nodes(op="placeholder"))
             if fullgraph or settings.fallback == "error" or takes_floats:

@@ -19,6 +19,7 @@ import inductor_triton
 import loopir
 import primops
 import torch
+from symshapes import check
 
 from torchstrata.config import Config
 from torchstrata.counters import counters
@@ -116,6 +117,7 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
         found = recall.get() if recall is not None else None
         form: Any = graph if found is None else Generated(*found, ctx.codegens)
         for stage in STAGES if found is None else STAGES[-1:]:
+            check()
             try:
                 form = stage.run(ctx, form)
                 if ctx.config.verify:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import CodeType
 from weakref import WeakValueDictionary
 
@@ -61,11 +60,14 @@ class Origin:
     def __init__(self, code: Code) -> None:
         self.code = code
         self.natives: WeakValueDictionary[int, CodeType] = WeakValueDictionary()
+        self._analysis: Analysis | None = None
 
-    @cached_property
+    @property
     def analysis(self) -> Analysis:
         """The facts about the function."""
-        return Analysis(self.code)
+        if self._analysis is None:
+            self._analysis = Analysis(self.code)
+        return self._analysis
 
 
 @dataclass(frozen=True, eq=False)

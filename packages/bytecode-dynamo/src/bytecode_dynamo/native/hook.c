@@ -415,6 +415,14 @@ static PyObject *set_in_place(PyObject *module, PyObject *value) {
     Py_RETURN_NONE;
 }
 
+/* In a forked child the thread that forked is the only one. */
+static PyObject *forget_threads(PyObject *module, PyObject *ignored) {
+    active_threads = active_region != NULL;
+    if (active_threads == 0 && _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook)
+        _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), previous_evaluator);
+    Py_RETURN_NONE;
+}
+
 static PyObject *status(PyObject *module, PyObject *ignored) {
     int installed = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == hook;
     return Py_BuildValue("{s:i,s:O,s:k}", "threads", active_threads, "installed", installed ? Py_True : Py_False,
@@ -426,6 +434,7 @@ static PyMethodDef methods[] = {
     {"get_region", get_region, METH_NOARGS, "This thread's active region, or None."},
     {"skip_code", skip_code, METH_VARARGS, "skip_code(code, skip=True): never intercept this code object, in any region."},
     {"set_in_place", set_in_place, METH_O, "False: run replacements as functions of their own (for tests)."},
+    {"forget_threads", forget_threads, METH_NOARGS, "In a forked child: the other threads are gone."},
     {"status", status, METH_NOARGS, "Whether the hook is installed, how many threads have a region, calls of the fallback."},
     {NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_hook",

@@ -1,0 +1,145 @@
+"""Signals while something is compiled: their handlers run where what they raise leaves nothing half done.
+
+A handler that Python runs between any two instructions may raise there: in the middle of entering a mode, or below code that
+takes every exception for a failure of what it tried. Inside ``deferred`` the main thread notes signals; their handlers run at
+the next ``check()``, or at the end. What a handler raises travels as ``Interrupted``, which is no ``Exception``, and leaves
+``deferred`` as itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Interrupted(BaseException):
+    """Carries what the handler of a signal raised out of a compilation."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Signals:
+    """The handlers of the program, and the signals that came meanwhile. Of the main thread: only it runs handlers."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.handlers: dict[int, Handler] = {}
+        self.pending: list[tuple[int, FrameType | None]] = []
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.pending.append((number, frame))
+
+    def replace(self) -> None:
+        for number in signal.valid_signals():
+            handler: Any = signal.getsignal(number)
+            if callable(handler) and handler != self.note and not isinstance(handler, signal.Handlers):
+                self.handlers[number] = handler
+                signal.signal(number, self.note)
+
+    def restore(self) -> None:
+        """Put the handlers back; one that runs meanwhile, and raises, does not keep the others from it."""
+        try:
+            while self.handlers:
+                number, handler = next(iter(self.handlers.items()))
+                if signal.getsignal(number) == self.note:
+                    signal.signal(number, handler)
+                self.handlers.pop(number, None)
+        finally:
+            if self.handlers:
+                self.restore()
+
+    def run(self, handlers: dict[int, Handler]) -> None:
+        """Run the handlers of what came, all of them although one may raise."""
+        try:
+            while self.pending:
+                number, frame = self.pending.pop(0)
+                handler = handlers.get(number)
+                if handler is not None:
+                    handler(number, frame)
+        finally:
+            if self.pending:
+                self.run(handlers)
+
+
+_signals = _Signals()
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Signals wait inside, in the main thread, until a ``check()`` or the end of the outermost block."""
+    if threading.current_thread() is not threading.main_thread() or _signals.depth:
+        yield
+        return
+    known: dict[int, Handler] = {}
+    try:
+        _signals.depth = 1
+        _signals.replace()
+        known = dict(_signals.handlers)
+        yield
+    except Interrupted as interrupted:
+        raise interrupted.error from None
+    finally:
+        _signals.depth = 0
+        try:
+            _signals.restore()
+        finally:
+            _signals.run(known)
+
+
+@contextmanager
+def allowed() -> Iterator[None]:
+    """Inside of ``deferred``: signals interrupt what somebody else wrote, as always."""
+    if not _signals.depth or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    known = dict(_signals.handlers)
+    try:
+        _signals.restore()
+        _signals.depth = 0
+        _signals.run(known)
+        yield
+    finally:
+        _signals.depth = 1
+        _signals.replace()
+
+
+def check() -> None:
+    """Run the handlers of signals that came since; raises Interrupted with what they raise."""
+    if not _signals.pending or threading.current_thread() is not threading.main_thread():
+        return
+    try:
+        _signals.run(_signals.handlers)
+    except BaseException as error:
+        raise Interrupted(error) from None
+
+
+def is_of_handler(error: BaseException) -> bool:
+    """Whether the handler of a signal raised an exception: its function is in the traceback."""
+    handlers = [*_signals.handlers.values(), *map(signal.getsignal, signal.valid_signals())]
+    codes = {code for handler in handlers for code in _codes(handler)}
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code in codes:
+            return True
+        step = step.tb_next
+    return False
+
+
+def _codes(handler: Any) -> Iterator[CodeType]:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if callable(handler) and not isinstance(handler, signal.Handlers):
+        handler = getattr(handler, "__func__", handler)
+        for function in (handler, vars(type(handler)).get("__call__")):
+            code = getattr(function, "__code__", None)
+            if isinstance(code, CodeType):
+                yield code
