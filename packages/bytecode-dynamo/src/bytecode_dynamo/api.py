@@ -90,6 +90,7 @@ def _caller_of(target: Callable[..., Any]) -> types.FunctionType:
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
+    call.__annotations__ = {}
     name = getattr(target, "__qualname__", type(target).__qualname__)
     call.__code__ = call.__code__.replace(co_filename=f"<call of {name}>")
     return functools.update_wrapper(call, target)  # type: ignore[return-value]
@@ -111,8 +112,17 @@ def make_region(policy: Policy) -> Region:
     return region
 
 
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__", "__type_params__")
+
+
 class OptimizedFunction(Activated):
     """A function whose calls are captured; it has the name, documentation and signature of the original."""
+
+    def __getattr__(self, name: str) -> Any:
+        """What ``inspect`` asks functions for, as the original has it now."""
+        if name not in _OF_FUNCTIONS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.function, name)
 
 
 def wrap_callable(target: Callable[..., Any], region: Region) -> Callable[..., Any]:
