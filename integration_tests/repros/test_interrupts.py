@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import sys
 import threading
@@ -139,6 +140,35 @@ def test_signals_in_backends_and_graphs(where: str, name: str) -> None:
         assert bytecode_dynamo.counters["fallbacks"] == bytecode_dynamo.counters["reruns"] == 0
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.usefixtures("alarms")
+def test_signals_in_guards() -> None:
+    """A guard whose Python code is interrupted has not failed."""
+    log, armed = logging.getLogger("test_interrupts"), [False]
+    asked = log.__class__.isEnabledFor
+
+    def enabled(self: Any, level: int) -> bool:
+        if armed[0]:
+            armed[0] = False
+            signal.raise_signal(signal.SIGALRM)
+        return asked(self, level)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if log.isEnabledFor(logging.CRITICAL) else x
+
+    torchstrata.reset()
+    compiled = torchstrata.compile(f, backend="eager")
+    logging.Logger.isEnabledFor = enabled  # type: ignore[method-assign]
+    try:
+        compiled(torch.ones(2))
+        armed[0] = True
+        with pytest.raises(Late):
+            compiled(torch.ones(2))
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+        assert bytecode_dynamo.counters["graphs"] == 1
+    finally:
+        logging.Logger.isEnabledFor = asked  # type: ignore[method-assign]
 
 
 def test_other_threads_compile_without_handlers() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import SizeGuard
+from symshapes import SizeGuard, is_of_handler
 
 from . import _hook
 from .guard_paths import TEST_EQUALS, TEST_IDENTITY, TEST_NONE, TEST_TYPE, Node, NoNativePath, PathBuilder
@@ -375,7 +375,9 @@ def _python_shapes(
     def holds(scope: Scope) -> bool:
         try:
             return bool(condition(*(source.resolve(*scope) for source in sources if source is not None)))
-        except Exception:
+        except Exception as error:
+            if is_of_handler(error):
+                raise
             return False
 
     return holds

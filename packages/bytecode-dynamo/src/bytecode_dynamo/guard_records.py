@@ -40,7 +40,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import SizeGuard
+from symshapes import SizeGuard, is_of_handler
 
 from .guard_state import GlobalState
 from .source import ConstSource, Scope, Source
@@ -256,7 +256,9 @@ def holds(record: GuardRecord, scope: Scope) -> bool:
     """Whether a record holds in a call: :func:`failure` without its text."""
     try:
         value = record.source.resolve(*scope)
-    except Exception:
+    except Exception as error:
+        if is_of_handler(error):
+            raise
         return False
     return FAILURES[record.kind]("", value, record.expected, scope) is None
 
@@ -275,6 +277,8 @@ def _compare(change: Callable[[Any], Any], same: Callable[[Any, Any], bool], wha
         try:
             now = change(value)
         except Exception as error:
+            if is_of_handler(error):
+                raise
             return f"{what.format(name)} was {describe(expected)}, now {type(error).__name__}: {error}"
         return None if same(now, expected) else f"{what.format(name)} was {describe(expected)}, now {describe(now)}"
 

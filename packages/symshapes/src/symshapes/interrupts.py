@@ -125,10 +125,10 @@ def check() -> None:
 def is_of_handler(error: BaseException) -> bool:
     """Whether the handler of a signal raised an exception: its function is in the traceback."""
     handlers = [*_signals.handlers.values(), *map(signal.getsignal, signal.valid_signals())]
-    codes = {code for handler in handlers for code in _codes(handler)}
+    codes = [code for handler in handlers for code in _codes(handler)]
     step: TracebackType | None = error.__traceback__
     while step is not None:
-        if step.tb_frame.f_code in codes:
+        if any(step.tb_frame.f_code is code for code in codes):  # code that was generated has no hash
             return True
         step = step.tb_next
     return False
