@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from .functional import current_value, is_functional
 from .tracer import Tracer
 
+_PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _MAX_NODES = 200
 _MAX_ELEMENTS = 1 << 26  # of any value on the way to a mask, which is computed once while compiling
 
@@ -30,21 +31,17 @@ class AttentionMasks(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func is not torch.nn.functional.scaled_dot_product_attention:
             return func(*args, **kwargs)
-        query, key, value, *rest = args
-        kwargs |= zip(("attn_mask", "dropout_p", "is_causal"), rest)
+        kwargs |= zip(_PARAMETERS, args)
         mask = kwargs.get("attn_mask")
-        if is_functional(mask) and not mask.requires_grad and not kwargs.get("is_causal"):
-            kwargs |= self._cheapest(mask)
-        return func(query, key, value, **kwargs)
-
-    def _cheapest(self, mask: torch.Tensor) -> dict[str, Any]:
+        if not is_functional(mask) or mask.requires_grad or kwargs.get("is_causal"):
+            return func(**kwargs)
         nodes = self._nodes_of(current_value(mask)) if mask.dtype == torch.bool else None
         known = None if nodes is None else self._tracer.on_real(_same_meaning, nodes)
         if known is not None:
-            return known
+            return func(**kwargs | known)
         if mask.device.type == "cuda" and mask.dim() and mask.stride(-1) != 1:
-            return {"attn_mask": mask.contiguous()}
-        return {}
+            return func(**kwargs | {"attn_mask": mask.contiguous()}).contiguous()  # as torch's own products leave it
+        return func(**kwargs)
 
     def _nodes_of(self, fake: torch.Tensor) -> list[torch.fx.Node] | None:
         """The nodes that compute ``fake`` from no input at all, in order."""

@@ -91,6 +91,17 @@ class Facts:
             expected = sympy.expand(expected * size)
         return True
 
+    def is_separate(self, shape: Sequence[sympy.Expr], stride: Sequence[sympy.Expr]) -> bool:
+        """Whether no two elements share a place: each stride reaches beyond what the smaller ones span (gaps are allowed)."""
+        dims = [(size, step) for size, step in zip(shape, stride, strict=True) if size != 1]
+        dims.sort(key=lambda d: (self.hint(d[1]), self.hint(d[0])))
+        spanned = ONE
+        for size, step in dims:
+            if not self.is_nonnegative(sympy.expand(step - spanned)):
+                return False
+            spanned = sympy.expand(spanned + step * (size - 1))
+        return True
+
     def upper(self, expr: sympy.Expr, extents: Extents) -> sympy.Expr | None:
         """An expression over sizes that ``expr`` never exceeds, or None."""
         total = ZERO

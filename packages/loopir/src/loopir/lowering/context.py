@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import sympy
 import torch
@@ -178,6 +179,16 @@ class LoweringContext:
         if wanted is None or not self.is_dense(tensor.shape, wanted):
             wanted = contiguous_strides(tensor.shape)
         return self._fill(tensor, wanted)
+
+    def lay_out(self, tensor: Tensor, stride: Shape) -> Strided:
+        """The tensor in memory with just these strides: with gaps where they have some, one element for all along strides 0."""
+        if isinstance(tensor, Strided) and same_strides(tensor.shape, tensor.stride, stride):
+            return tensor
+        shape = tuple(ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True))
+        distinct = replace(tensor, shape=shape)
+        if tensor.dtype in LOOP_DTYPES and self.facts.is_separate(shape, stride):
+            return replace(self._fill(distinct, stride), shape=tensor.shape)
+        return self.restride(self.realize(tensor), stride)
 
     def copy(self, tensor: Strided, stride: Shape | None = None) -> Strided:
         """New memory with the elements of ``tensor``, contiguous unless ``stride`` is given; an extern call for dtypes that

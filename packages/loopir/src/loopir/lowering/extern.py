@@ -10,14 +10,15 @@ import torch
 from primops import Prim, TensorMeta
 from torch._ops import OpOverload
 
-from loopir.lowering.context import LoweringContext, same_strides
+from loopir.lowering.context import LoweringContext
 from loopir.lowering.elementwise import is_tensor
 from loopir.lowering.scalar import symbolic
 from loopir.lowering.tensor import Strided
 from loopir.node import Bind, ExternNode, Symbolic, View
 
 # What these return depends on the strides of their operand, which must be as the graph says; so must those of every operand of
-# an operator from outside of torch, which may hand them to a kernel as numbers.
+# an operator from outside of torch, which may hand them to a kernel as numbers, and of attention on GPUs, which demands that
+# those of a bias are aligned.
 STRIDE_SENSITIVE = {"aten::as_strided", "aten::view", "aten::_unsafe_view", "aten::view_as_complex", "aten::view_as_real"}
 
 
@@ -56,7 +57,9 @@ def may_alias(op: Callable[..., Any]) -> bool:
 
 
 def _reads_strides(op: OpOverload) -> bool:
-    return op.namespace not in ("aten", "prims", "mkldnn", "mkl") or op.name().split(".")[0] in STRIDE_SENSITIVE
+    name = op.name().split(".")[0]
+    is_attention = "_attention" in name and not name.endswith(("_for_cpu", "_for_cpu_backward"))
+    return op.namespace not in ("aten", "prims", "mkldnn", "mkl") or name in STRIDE_SENSITIVE or is_attention
 
 
 def _argument(ctx: LoweringContext, arg: Any, given: Any = None) -> Any:
@@ -64,9 +67,7 @@ def _argument(ctx: LoweringContext, arg: Any, given: Any = None) -> Any:
     if is_tensor(arg):
         meta = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
         stride = ctx.shape(meta.stride()) if isinstance(meta, TensorMeta) else None
-        tensor = ctx.realize(arg, stride)
-        if stride is not None and not same_strides(tensor.shape, tensor.stride, stride):
-            tensor = ctx.restride(tensor, stride)
+        tensor = ctx.realize(arg) if stride is None else ctx.lay_out(arg, stride)
         if not _is_passable(ctx, tensor):
             tensor = ctx.copy(tensor)
         return View(tensor.buffer, tensor.shape, tensor.stride, tensor.offset)

@@ -22,7 +22,7 @@ from loopir.lowering.extern import lower_extern
 from loopir.lowering.placement import follow_readers
 from loopir.lowering.registry import LoweringTable, user_line
 from loopir.lowering.scalar import symbolic
-from loopir.lowering.tensor import Lazy, Strided, Tensor, same_strides
+from loopir.lowering.tensor import Lazy, Strided, Tensor
 from loopir.node import Buffer, Item, LoweredGraph, Symbolic, View, contiguous_strides
 from loopir.options import Options
 from loopir.simplify import ZERO, product
@@ -242,7 +242,7 @@ class _GraphLowering:
         """In memory, with the strides that the graph says (an operator's result layout may follow its operands')."""
         stride = self.ctx.shape(node.meta["val"].stride())
         if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
-            return value if isinstance(value, Strided) else view.squeeze_to_dense(self.ctx, value, stride)
+            return value if isinstance(value, Strided) else self.ctx.lay_out(value, stride)
         if isinstance(value, Strided) and not self.ctx.is_dense(value.shape, stride):
             return value
         if isinstance(value, Strided):
@@ -262,20 +262,9 @@ class _GraphLowering:
         return reads * users <= reads + 1 + users and value.cost.weight * (users - 1) <= MAX_RECOMPUTED
 
     def _realize_output(self, value: Any, stride: tuple) -> Strided:
-        if isinstance(value, Strided) and same_strides(value.shape, value.stride, stride):
-            return value
-        if any(step == 0 and size != 1 for size, step in zip(value.shape, stride, strict=True)):
-            return view.squeeze_to_dense(self.ctx, value, stride)
         if self.ctx.is_dense(value.shape, stride):
             return self.ctx.realize(value, stride)
-        return self._realize_sparse(value, stride)
-
-    def _realize_sparse(self, value: Any, stride: tuple) -> Strided:
-        """Strides with gaps: the buffer spans them."""
-        buffer = self.ctx.new_buffer(value.dtype, value.device, value.shape, stride)
-        result = self.ctx.whole(buffer)
-        self.ctx.add_pointwise(buffer, value.shape, value.load, result.position)
-        return result
+        return self.ctx.lay_out(value, stride)
 
     def _output(self, node: Any, meta: Any) -> Any:
         value = self.env[node] if isinstance(node, torch.fx.Node) else node

@@ -18,7 +18,7 @@ from loopir.lowering.registry import LoweringTable
 from loopir.lowering.reshape import reshaped_strides, source_index
 from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps
 from loopir.node import Shape
-from loopir.simplify import ONE, ZERO
+from loopir.simplify import ZERO
 
 table = LoweringTable()
 
@@ -214,10 +214,3 @@ def _stored_in_parts(ctx: LoweringContext, node: Any, shape: Shape, pieces: Sequ
         ctx.add_pointwise(buffer, piece.shape, piece.load, part.position, is_part=True)
         start = sympy.expand(start + piece.shape[dim])
     return result
-
-
-def squeeze_to_dense(ctx: LoweringContext, tensor: Tensor, stride: Shape) -> Strided:
-    """A tensor whose required strides repeat elements (stride 0): its distinct elements in memory, viewed with ``stride``."""
-    shape = tuple(ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True))
-    distinct = view_of(tensor, shape, lambda index: index)
-    return strided(ctx.realize(distinct), tensor.shape, stride)
