@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 import torchstrata
 
-from integration_tests.rule import assert_by_rule
+from integration_tests.rule import assert_by_rule, relative_errors
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -24,7 +24,7 @@ MASKS: Masks = {
     "expanded": lambda n: torch.randn(BATCH, 1, 1, n, device="cuda").expand(BATCH, HEADS, n, n),
     "padding": lambda n: (torch.arange(n, device="cuda") < n - 2).expand(BATCH, 1, n, n),
     "transposed": lambda n: torch.randn(HEADS, n, n, device="cuda").transpose(-1, -2),
-    "sliced": lambda n: torch.randn(BATCH, HEADS, n, n + 3, device="cuda")[..., 1 : n + 1],
+    "sliced": lambda n: torch.randn(BATCH, HEADS, n, n + 3, device="cuda")[..., :n],
 }
 PROGRAMS = {
     "given": lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, mask),
@@ -49,7 +49,9 @@ def _run(program, inputs, weight):
     result = program(*leaves)
     found = [result.detach()]
     if any(x.requires_grad for x in leaves):
-        (result.double() * weight).sum().backward()
+        # cuDNN's backward keeps the strides of the gradient that it saw first for a shape (torch 2.11 gives wrong gradients for
+        # others, in eager mode too): as models do, the heads are put beside each other first.
+        (result.transpose(1, 2).flatten(2).double() * weight).sum().backward()
         found += [x.grad for x in leaves if x.requires_grad]
     return found
 
@@ -68,7 +70,7 @@ def test_masks(mask, program, grad, dtype):
         bias = bias if bias.dtype is torch.bool else bias.to(dtype)
         qkv = [torch.randn(BATCH, length, HEADS, WIDTH, device="cuda", dtype=dtype).transpose(1, 2) for _ in range(3)]
         inputs = [x.requires_grad_(grad != "none") for x in qkv] + [bias.requires_grad_(grad == "bias")]
-        weight = torch.randn(BATCH, HEADS, length, WIDTH, device="cuda", dtype=torch.float64)
+        weight = torch.randn(BATCH, length, HEADS * WIDTH, device="cuda", dtype=torch.float64)
         exact = _run(
             PROGRAMS[program],
             [x if x.dtype is torch.bool else x.detach().double().requires_grad_(x.requires_grad) for x in inputs],
@@ -76,6 +78,7 @@ def test_masks(mask, program, grad, dtype):
         )
         eager = _run(PROGRAMS[program], inputs, weight)
         ours = _run(call, inputs, weight)
+        usual = max(relative_errors(dict(enumerate(eager)), dict(enumerate(exact))).values())
         for number, (a, b, c) in enumerate(zip(ours, eager, exact, strict=True)):
-            assert_by_rule(a, b, c, f"length {length}, result {number}")
+            assert_by_rule(a, b, c, f"length {length}, result {number}", usual)
     assert not torchstrata.counters["fallbacks"]

@@ -83,4 +83,5 @@ def test_gradients(model, autocast):
         for name, value in ours.items():
             assert value.isfinite().all(), name
             scale = eager[name].abs().max()
-            assert (value - eager[name]).abs().max() <= (0.1 if autocast else 2e-2) * scale + 1e-6, name
+            # cuDNN multiplies in TF32 by default
+            assert (value - eager[name]).abs().max() <= (0.1 if autocast else 5e-2) * scale + 1e-6, name
