@@ -35,7 +35,7 @@ from .codegen import Codegen
 from .compiling import compiling, uncollected
 from .config import config
 from .context import Context
-from .control_flow import polyfill_of
+from .control_flow import code_calling, polyfill_of
 from .counters import counters
 from .dynamic import DynamicShapes, Seen
 from .eager_frames import failed, has_tensors, limit_reached, refuse, run_inside, surroundings, unsuitable
@@ -83,7 +83,7 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     code = view.code
     polyfill = polyfill_of(code)
     if polyfill is not None:
-        return Entry(None, polyfill.__code__)
+        return Entry(None, code_calling(polyfill))
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
         return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
     stance = current_stance()

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import math
 import types
+from dataclasses import replace
+from functools import partial
+from inspect import CO_VARARGS
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+from .bytecode import Emitter, Op, decode, encode
 
 
 def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
@@ -159,3 +164,22 @@ def polyfill_of(code: types.CodeType) -> types.FunctionType | None:
     """The program to run in place of a function of torch's, by its code."""
     found = _POLYFILLS.get((code.co_filename.rpartition("torch/")[2], code.co_qualname))
     return found if found is not None and found.__code__.co_argcount == code.co_argcount else None
+
+
+def _spreading(function: Any) -> Any:
+    return lambda *given: function(*given[:-1], *given[-1])
+
+
+def code_calling(function: types.FunctionType) -> types.CodeType:
+    """Code with the signature of ``function`` that calls it, for frames with other globals."""
+    code = decode(function.__code__)
+    names = code.varnames[: code.parameter_count]
+    emit = Emitter()
+    emit.emit(Op.RESUME, 0)
+    spreads = bool(code.flags & CO_VARARGS)
+    keywords = () if spreads else names[code.argcount :]
+    callee = _spreading(function) if spreads else function
+    emit.call_const(callee, [partial(emit.load_fast, name) for name in names], keywords)
+    emit.emit(Op.RETURN_VALUE)
+    made = {"consts": (None,), "names": (), "varnames": names, "cellvars": (), "freevars": ()}
+    return encode(replace(code, instructions=emit.instructions, **made))
