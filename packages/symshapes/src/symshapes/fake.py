@@ -54,6 +54,16 @@ QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
 }
 
 
+def as_tensors_say(device: torch.device) -> torch.device:
+    """The device of a tensor that is made on ``device``: CPUs have no number, and of others the current one is taken."""
+    if device.type in ("cpu", "meta"):
+        return CPU if device.type == "cpu" else META
+    if device.index is not None:
+        return device
+    module = torch.get_device_module(device.type)
+    return torch.device(device.type, module.current_device() if module.is_available() else 0)
+
+
 class FakeTensor(torch.Tensor):
     """A tensor with logical device ``fake_device`` and no data, backed by a meta tensor.
 
@@ -75,6 +85,7 @@ class FakeTensor(torch.Tensor):
     def __new__(cls, meta: torch.Tensor, device: torch.device, mode: FakeTensorMode, requires_grad: bool = False) -> FakeTensor:
         if device.type == "cuda" and not torch.backends.cuda.is_built():
             torch._C._ensureCUDADeviceGuardSet()
+        device = as_tensors_say(device)
         self: Any = _make_subclass(cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device)
         self.fake_device = device
         self.fake_mode = mode
