@@ -15,6 +15,7 @@ from .desugar import compile_inner, has_wrappers
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
 from .joint import Joint
+from .names import apart
 from .offers import only_written, write_backs
 from .partition import Partitioner
 from .passes import clean, separate_outputs
@@ -62,6 +63,8 @@ def optimise_joint(joint: Joint, options: Options) -> None:
     for rewrite in options.passes:
         joint.gm = rewrite(joint.gm) or joint.gm
     separate_outputs(joint.gm.graph, _owned_slots(joint))
+    for node in joint.gm.graph.nodes:
+        node._rename(apart(node.name))
     options.report("joint", lambda: graph_text(joint.gm))
 
 

@@ -18,6 +18,7 @@ def run_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
     output = nodes.pop()
     last_use = {a: node for node in [*nodes, output] for a in node.all_input_nodes}
     names = {node: f"v{i}" for i, node in enumerate(nodes)}
+    out.taken = {"run", "arguments", *names.values()}
     text = _Renderer(out, names)
     placeholders = [names[n] for n in nodes if n.op == "placeholder"]
     takes_list = any(n.meta.get("donated") for n in nodes)

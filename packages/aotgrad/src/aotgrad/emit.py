@@ -26,10 +26,12 @@ class Source:
     Attributes:
         lines: the text.
         namespace: global names of the text.
+        taken: names that no global may have: those of nodes, which are local.
     """
 
     lines: list[str] = field(default_factory=list)
     namespace: dict[str, Any] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
     _indent: int = 0
 
     def __call__(self, line: str = "") -> None:
@@ -48,7 +50,7 @@ class Source:
         """A global name for an object; the same object keeps its name."""
         stem = "".join(c if c.isalnum() else "_" for c in stem)
         name, n = stem, 0
-        while name in self.namespace and self.namespace[name] is not value:
+        while name in self.taken or (name in self.namespace and self.namespace[name] is not value):
             n += 1
             name = f"{stem}_{n}"
         self.namespace[name] = value

@@ -17,6 +17,7 @@ from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, functionalising, is_functional, size_hint, to_functional
 from .history import OuterPaths, freed_together
+from .names import apart
 from .origin import Origins
 from .placed import placed
 from .plan import EffectPlan, InputSpec, Target
@@ -72,6 +73,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
     Raises Unsupported for what the runtime could not reproduce, and whatever eager raises for a wrong program.
     """
     tracer = Tracer(fake_mode)
+    inputs = _named_apart(inputs)
     for spec in inputs:
         tracer.add_placeholder(spec.name, spec.value, spec.static)
     with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
@@ -92,6 +94,17 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
     found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together
     return Joint(gm, tuple(inputs), len(values), plan, *found)
+
+
+def _named_apart(inputs: Sequence[InputSpec]) -> list[InputSpec]:
+    """The inputs under names that the text of a call may use."""
+    taken = {spec.name for spec in inputs}
+    found = []
+    for spec in inputs:
+        name = apart(spec.name, taken - {spec.name})
+        taken.add(name)
+        found.append(spec if name == spec.name else replace(spec, name=name))
+    return found
 
 
 def trace_values(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTensorMode) -> torch.fx.GraphModule:

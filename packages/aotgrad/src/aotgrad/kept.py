@@ -22,11 +22,10 @@ import torch
 from .double import DoubleBackward
 from .emit import load_text
 from .errors import Unsupported
+from .names import MADE_ANEW
 from .plan import InputSpec
 from .runtime import Runtime, as_function
 
-_MADE_ANEW = ("forward", "backward", "other_mode", "overlapping", "double_backward")
-"""Names of a text for objects that belong to one process."""
 _OWNERS = frozenset(["torch", "aotgrad", "symshapes", "builtins", "_operator", "operator", "math"])
 """Packages whose objects are as good as new: nobody knows them by identity."""
 _FAILURES = (pickle.PickleError, TypeError, AttributeError)
@@ -81,7 +80,7 @@ def written_inputs(run: Runtime) -> list[int]:
 def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
     """The data of a compiled program, None where objects of this process belong to it."""
     found: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
-    ours = {"apply", "__builtins__", *_MADE_ANEW}
+    ours = {"apply", "__builtins__", *MADE_ANEW}
     names = {k: v for k, v in found.items() if k not in ours and getattr(v, "__globals__", None) is not found}
     saved = () if run.split is None else tuple(n.name for n in run.split.saved)
     trains = run.split is not None

@@ -13,7 +13,6 @@ from torch.autograd import forward_ad
 from .backward import Compiled, call_compiled, write_backward
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
-from .errors import ContractError
 from .fallback import ADDRESSED, OUTER_HISTORY, TRANSFORMED, Fallback
 from .history import leads_to
 from .joint import Joint
@@ -187,11 +186,9 @@ def _write_training_call(
 def _start(run: Runtime) -> Source:
     out = Source()
     out.namespace["torch"] = torch
-    reserved = {s.name for s in run.joint.inputs}
+    out.taken = {s.name for s in run.joint.inputs} | {n.name for n in run.joint.gm.graph.nodes}
     for spec, real in zip(run.joint.inputs, run.lifted):
         out.namespace[spec.name] = real
-    if any(name.startswith("__") for name in reserved):
-        raise ContractError("C1.4", "an input's name is not usable")
     return out
 
 

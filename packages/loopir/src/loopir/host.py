@@ -181,6 +181,14 @@ def _buffers_read(program: Program) -> set[str]:
     return found
 
 
+def _size_names(program: Program) -> set[str]:
+    """The names of the sizes that the host has as variables."""
+    found: set[object] = {entry for entry in program.inputs if isinstance(entry, sympy.Symbol)}
+    found |= {s for buffer in program.buffers.values() for size in buffer.shape for s in size.free_symbols}
+    found |= {bind.symbol for step in program.steps if isinstance(step, ExternCall) for bind in step.node.binds}
+    return set(map(str, found))
+
+
 def check_result(tensor: torch.Tensor, size: tuple[int, ...], dtype: torch.dtype, where: tuple[str, str]) -> None:
     """Raises ExternError where an operator's result is not what the graph was compiled for."""
     if tensor.shape != size or tensor.dtype != dtype:
@@ -201,13 +209,19 @@ class _HostWriter:
     makes_slabs: set[str] = field(default_factory=set)
     globals: dict[str, object] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
+    constants: list[object] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
+    named: dict[int, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    devices: dict[torch.device, torch.device] = field(default_factory=dict)
     bound: set[str] = field(default_factory=set)
     moved: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     checked: set[sympy.Basic] = field(default_factory=set)
 
     def write(self) -> str:
+        self.taken |= {kernel.name for kernel in self.program.kernels} | {f"run{i}" for i in range(len(self.linked.runs))}
+        self.taken |= _size_names(self.program) | {"call", "inputs", "math"}
         parameters = [self._parameter(i, entry) for i, entry in enumerate(self.program.inputs)]
         for name, tensor in self.program.constants.items():
             self.globals[self._name(name)] = tensor
@@ -228,16 +242,29 @@ class _HostWriter:
 
     def _name(self, name: str) -> str:
         if name not in self.names:
-            clean = re.sub(r"\W", "_", name)
-            clean = f"{clean}_" if keyword.iskeyword(clean) or clean in self.names.values() else clean
-            self.names[name] = clean
+            self.names[name] = self._fresh(name)
         return self.names[name]
+
+    def _fresh(self, wanted: str) -> str:
+        """An identifier like ``wanted`` that the text has for nothing else: sizes and kernels keep their names."""
+        name = re.sub(r"\W", "_", wanted)
+        while name in self.taken or keyword.iskeyword(name):
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def _global(self, wanted: str, value: object) -> str:
+        """The name of an object, which has one name only."""
+        if id(value) not in self.named:
+            name = self.named[id(value)] = self._fresh(wanted)
+            self.globals[name] = value
+        return self.named[id(value)]
 
     def _parameter(self, position: int, entry: str | sympy.Symbol | None) -> str:
         if isinstance(entry, sympy.Symbol):
             self.bound.add(entry.name)
             return entry.name
-        return f"unused{position}" if entry is None else self._name(entry)
+        return self._fresh(f"unused{position}") if entry is None else self._name(entry)
 
     def _bind_sizes(self, name: str) -> None:
         """A size that is no input of its own (C2.5 makes it one; C3 graphs made by hand may not) is read off a tensor."""
@@ -252,8 +279,8 @@ class _HostWriter:
         if step.reuses is None:
             name = self._name(step.buffer)
             dtype, device = self._dtype(buffer.dtype), self._device(buffer.device)
-            self.globals["empty_strided"] = torch.empty_strided
-            self.lines.append(f"{name} = empty_strided({size}, {stride}, dtype={dtype}, device={device})")
+            empty_strided = self._global("empty_strided", torch.empty_strided)
+            self.lines.append(f"{name} = {empty_strided}({size}, {stride}, dtype={dtype}, device={device})")
             return
         old = self.program.buffers[step.reuses]
         dead = self._name(step.reuses)
@@ -265,14 +292,10 @@ class _HostWriter:
             self.lines.append(f"{self._name(step.buffer)} = {dead}.as_strided({size}, {stride}){gone}  # reuses its memory")
 
     def _dtype(self, dtype: torch.dtype) -> str:
-        name = format_dtype(dtype)
-        self.globals[name] = dtype
-        return name
+        return self._global(format_dtype(dtype), dtype)
 
     def _device(self, device: torch.device) -> str:
-        name = re.sub(r"\W", "_", str(device))
-        self.globals[name] = device
-        return name
+        return self._global(str(device), self.devices.setdefault(device, device))
 
     def _write_launch(self, step: Launch) -> None:
         kernel = self.program.kernels[step.kernel]
@@ -289,8 +312,8 @@ class _HostWriter:
         self.lines.append(f"run{step.number}({', '.join(args)})  # {names}")
 
     def _slab(self, size: sympy.Expr, device: torch.device) -> str:
-        self.globals["empty_strided"] = torch.empty_strided
-        return f"empty_strided(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, device={self._device(device)})"
+        empty_strided = self._global("empty_strided", torch.empty_strided)
+        return f"{empty_strided}(({format_expr(size)},), (1,), dtype={self._dtype(torch.uint8)}, device={self._device(device)})"
 
     def _write_makeview(self, step: MakeView) -> None:
         self.lines.append(f"{self._name(step.name)} = {self._strided(step.view)}")
@@ -307,8 +330,8 @@ class _HostWriter:
 
     def _write_externcall(self, step: ExternCall) -> None:
         node = step.node
-        op = re.sub(r"\W", "_", op_name(node.op))
-        self.globals[op] = getattr(node.op, "direct", node.op)  # what an operator of a generator does, without the dispatcher
+        direct = getattr(node.op, "direct", node.op)  # what an operator of a generator does, without the dispatcher
+        op = self._global(op_name(node.op), direct)
         args = [self._argument(arg) for arg in node.args] + [f"{key}={self._argument(arg)}" for key, arg in node.kwargs]
         call = f"{op}({', '.join(args)})"
         if node.single:
@@ -349,7 +372,7 @@ class _HostWriter:
 
     def _check_results(self, node: ExternNode) -> None:
         """An operator of the user's may not do what its fake implementation says; kernels read by that."""
-        self.globals["check_result"] = check_result
+        check = self._global("check_result", check_result)
         where = self._constant((op_name(node.op), node.origins[-1][1] if node.origins else ""))
         bound = {bind.symbol for bind in node.binds}
         for name in filter(None, node.results):
@@ -357,7 +380,7 @@ class _HostWriter:
             if dtype == torch.uint8 and 0 in shape:  # an opaque workspace, whose size only its library knows
                 continue
             if not {s for size in shape for s in size.free_symbols} & bound:
-                self.lines.append(f"check_result({self._name(name)}, {format_sizes(shape)}, {self._dtype(dtype)}, {where})")
+                self.lines.append(f"{check}({self._name(name)}, {format_sizes(shape)}, {self._dtype(dtype)}, {where})")
 
     def _check_strides(self, result: str) -> None:
         """Strides of sizes 1 say nothing, and differ between operators and their meta functions."""
@@ -365,12 +388,12 @@ class _HostWriter:
         dims = [d for d, size in enumerate(buffer.shape) if size != 1]
         if not dims or any(size == 0 for size in buffer.shape):
             return
-        self.globals["restride"] = restride
+        again = self._global("restride", restride)
         size, stride, name = format_sizes(buffer.shape), format_sizes(buffer.stride), self._name(result)
         differs = f"{name}.stride() != {stride}"
         if len(dims) < len(buffer.shape):
             differs = " or ".join(f"{name}.stride({d}) != {format_expr(buffer.stride[d])}" for d in dims)
-        self.lines.append(f"if {differs}: {name} = restride({name}, {size}, {stride})")
+        self.lines.append(f"if {differs}: {name} = {again}({name}, {size}, {stride})")
 
     def _argument(self, argument: object) -> str:
         if isinstance(argument, View):
@@ -392,9 +415,8 @@ class _HostWriter:
         return self._constant(argument)
 
     def _constant(self, value: object) -> str:
-        name = f"constant{len([key for key in self.globals if key.startswith('constant')])}"
-        self.globals[name] = value
-        return name
+        self.constants.append(value)
+        return self._global(f"constant{len(self.constants) - 1}", value)
 
     def _output(self, output: object) -> str:
         if isinstance(output, Item):

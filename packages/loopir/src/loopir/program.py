@@ -108,7 +108,7 @@ def check_program(program: Program) -> None:
 
     - C5.1 every step names buffers of the program and kernels it has
     - C5.2 buffers are allocated before use, not used after they are freed, and written before they are read
-    - C5.3 size symbols are inputs or bound by an earlier extern call
+    - C5.3 size symbols are inputs or bound by an earlier extern call, once
     - C5.4 outputs are views of buffers that exist at the end, of their number and kind
     """
     _ProgramChecker(program).check()
@@ -175,8 +175,13 @@ class _ProgramChecker:
     def _check_externcall(self, where: str, step: ExternCall) -> None:
         for name in sorted(step.node.read_names):
             self._use(where, name)
-        self.symbols |= {bind.symbol for bind in step.node.binds}
+        for bind in step.node.binds:
+            if bind.symbol in self.symbols:
+                raise VerificationError("C5.3", f"{where}: the size {bind.symbol} has a value already")
+            self.symbols.add(bind.symbol)
         made = {name for name in step.node.results if name is not None}
+        if again := made & self.alive:
+            raise VerificationError("C5.2", f"{where}: {sorted(again)} exist already")
         self.alive |= made
         self.written |= made
 

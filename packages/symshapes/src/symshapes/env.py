@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -62,7 +64,7 @@ class ShapeEnv:
         self._nodes: dict[Any, SymNode] = {}
         self._constants: dict[Any, SymNode] = {}
         self._static: dict[Any, bool | None] = {}
-        self._next_backed = self._next_unbacked = 0
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         # read by torch's own fake tensors when they run over this environment
         self.fake_tensor_cache: dict[Any, Any] = {}
         self.pending_fresh_unbacked_symbols: list[Any] = []
@@ -75,8 +77,7 @@ class ShapeEnv:
         interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
         if hint not in interval:
             raise ValueError(f"the example size {hint} of {source or 'a symbol'} is outside [{lower}, {upper}]")
-        symbol = _symbol(f"s{self._next_backed}", lower)
-        self._next_backed += 1
+        symbol = self._symbol("s", lower)
         self.hints[symbol] = hint
         self.sources[symbol] = [source] if source else []
         self.ranges[symbol] = self.declared[symbol] = interval
@@ -84,8 +85,7 @@ class ShapeEnv:
 
     def create_float(self, hint: float, source: str = "") -> torch.SymFloat:
         """A fresh backed number. The caller makes sure that it is finite."""
-        symbol = sympy.Symbol(f"f{self._next_backed}", real=True)
-        self._next_backed += 1
+        symbol = sympy.Symbol(self._fresh_name("f"), real=True)
         self.hints[symbol] = hint
         self.sources[symbol] = [source] if source else []
         self.ranges[symbol] = self.declared[symbol] = TOP
@@ -93,25 +93,39 @@ class ShapeEnv:
 
     def create_unbacked(self, lower: int | None = None, upper: int | None = None, *, source: str = "") -> torch.SymInt:
         """A fresh integer that only the running program knows, optionally with bounds."""
-        node = self._fresh("u", lower, upper, source)
+        node = self._fresh(lower, upper, source)
         return torch.SymInt(node)
 
     def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
         return self.create_unbacked()
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
-        symbol = sympy.Symbol(f"f{self._next_unbacked}", real=True)
-        self._next_unbacked += 1
+        symbol = sympy.Symbol(self._fresh_name("uf"), real=True)
         self._register_unbacked(symbol, TOP)
         return torch.SymFloat(SymNode(symbol, self, float, None))
 
     def create_unbacked_symbool(self) -> torch.SymBool:
-        node = self._fresh("u", 0, 1, "")
+        node = self._fresh(0, 1, "")
         return torch.SymBool(node.eq(self.constant_node(1)))  # type: ignore[attr-defined]
 
-    def _fresh(self, prefix: str, lower: int | None, upper: int | None, source: str) -> SymNode:
-        symbol = _symbol(f"{prefix}{self._next_unbacked}", lower)
-        self._next_unbacked += 1
+    def _fresh_name(self, prefix: str) -> str:
+        """The prefix and a number: the letters tell the kinds of symbols apart, the number those of one kind. Symbols are kept
+        by name further on, so that no two may have one."""
+        return f"{prefix}{next(self._numbers[prefix])}"
+
+    def _symbol(self, prefix: str, lower: int | None) -> sympy.Symbol:
+        """A fresh integer symbol that is not below ``lower``."""
+        name = self._fresh_name(prefix)
+        if lower is None or lower < 0:
+            return sympy.Symbol(name, integer=True)
+        return (
+            sympy.Symbol(name, integer=True, positive=True)
+            if lower >= 1
+            else sympy.Symbol(name, integer=True, nonnegative=True)
+        )
+
+    def _fresh(self, lower: int | None, upper: int | None, source: str) -> SymNode:
+        symbol = self._symbol("u", lower)
         self._register_unbacked(symbol, Interval(-INF if lower is None else lower, INF if upper is None else upper))
         self.sources[symbol] = [source] if source else []
         return SymNode(symbol, self, int, None)
@@ -430,12 +444,6 @@ class ShapeEnv:
 
 builtin_max, builtin_min = max, min
 _SYM_TYPES: dict[type, Callable[[SymNode], Any]] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
-
-
-def _symbol(name: str, lower: int | None) -> sympy.Symbol:
-    if lower is None or lower < 0:
-        return sympy.Symbol(name, integer=True)
-    return sympy.Symbol(name, integer=True, positive=True) if lower >= 1 else sympy.Symbol(name, integer=True, nonnegative=True)
 
 
 def _orientations(lhs: Any, rhs: Any) -> Iterator[tuple[Any, Any]]:

@@ -149,7 +149,10 @@ class LoweringContext:
 
     def set_number(self, size: object, scalar: Tensor) -> None:
         """Says in which tensor of one element the value of a symbolic float is."""
-        self._numbers[expr_of(size), scalar.device] = scalar
+        value = expr_of(size)
+        if any(known == value for known, _ in self._numbers):
+            raise self.fail(f"two numbers have the symbol {value}")
+        self._numbers[value, scalar.device] = scalar
 
     def number(self, float_symbol: sympy.Symbol, device: torch.device) -> Tensor:
         """A float of the call as a tensor that loops on a device can read."""
