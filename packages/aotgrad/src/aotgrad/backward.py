@@ -17,6 +17,7 @@ from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
 from .joint import Joint
 from .offers import keeps_graph, take_kept
+from .partial import PartialBackward, does_harm, harmful_mixes
 from .split import Split
 from .tangent import KeptZeros, like_wrapper, restride
 
@@ -30,8 +31,8 @@ def wrong_arity(what: str, expected: int, got: Any) -> ContractError:
 
 
 def write_backward(
-    out: Source, joint: Joint, split: Split, backward: Compiled, double: DoubleBackward | None, lead: list[str],
-    sentinels: int, keeps: bool,
+    out: Source, joint: Joint, split: Split, backward: Compiled, double: DoubleBackward | None,
+    partial: PartialBackward | None, lead: list[str], sentinels: int, keeps: bool,
 ) -> None:  # fmt: skip
     """Writes ``function_backward``.
 
@@ -41,6 +42,7 @@ def write_backward(
         split: its two graphs.
         backward: the compiled backward graph.
         double: makes the gradients differentiable; None when they are tangents as they come.
+        partial: computes gradients from some tangents; None where zeros for the others do no harm.
         lead: texts of the gradients of what autograd passes through beside the inputs.
         sentinels: how many saved tensors are there to be checked only.
         keeps: whether the compiled graphs keep what only backward sees (B7); the last sentinel stands for it then.
@@ -58,10 +60,11 @@ def write_backward(
         _write_saved(out, split, backward, double, sentinels, keeps)
         _write_tangents(out, joint, split, tangents)
         gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
+        if partial is not None:
+            _write_partial(out, joint, split, partial, lead, keeps)
         call = _backward_call(out, split, backward, names, gradients, keeps)
         call_compiled(out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown")
-        position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
-        texts = [position.get(g, str(g)) for g in gradient_nodes(joint)]
+        texts = _gradient_texts(joint, split)
         if len(names) > 1:
             out.enter("if given:")
             behind = tuple(_tangents_behind(joint))
@@ -79,6 +82,35 @@ def write_backward(
         out(f"return {tuple_text([*lead, *texts])}")
     out.leave()
     out()
+
+
+def _gradient_texts(joint: Joint, split: Split) -> list[str]:
+    position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
+    return [position.get(g, str(g)) for g in gradient_nodes(joint)]
+
+
+def _write_partial(out: Source, joint: Joint, split: Split, partial: PartialBackward, lead: list[str], keeps: bool) -> None:
+    """Writes the way that a call takes in which zeros may not take the place of the absent tangents."""
+    names = [t.name for t in _tangents(joint)]
+    mixes = harmful_mixes(split.backward, len(names))
+    out.enter(f"if given and {out.name('does_harm', does_harm)}(given, {mixes}):")
+    arguments = tuple_text(_backward_arguments(split, names, keeps))
+    out(
+        f"{', '.join(f'd{i}' for i in range(len(split.gradients)))}, = "
+        f"{out.name('partial_backward', partial)}(given, {arguments})"
+    )
+    behind = tuple(_tangents_behind(joint))
+    masked = f"{out.name('mask', mask_absent)}({behind}, given, {tuple_text(_gradient_texts(joint, split))})"
+    out(f"return {tuple_text(lead)} + {masked}")
+    out.leave()
+
+
+def _backward_arguments(split: Split, tangents: list[str], keeps: bool) -> list[str]:
+    """Texts of what the backward graph takes."""
+    saved = [n.name for n in split.saved if n not in split.sizes]
+    if keeps:
+        saved[-split.kept :] = ["kept"]
+    return [*(n.name for n in split.sizes), *saved, *tangents]
 
 
 _MIXED = (
@@ -204,10 +236,7 @@ def _backward_call(
 ) -> str:
     """Text of the compiled graph's call; before a call with a list, the values are let go of."""
     function = out.name("backward", backward)
-    saved = [n.name for n in split.saved if n not in split.sizes]
-    if keeps:
-        saved[-split.kept :] = ["kept"]
-    arguments = [*(n.name for n in split.sizes), *saved, *tangents]
+    arguments = _backward_arguments(split, tangents, keeps)
     if not getattr(backward, "takes_list", False):
         return f"{function}({', '.join(arguments)})"
     returned = {g.name for g in gradients}

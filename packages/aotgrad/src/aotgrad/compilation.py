@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from symshapes import FakeTensorMode, ShapeEnv, SymbolicError
 
-from .compile import Options, compile_joint, late_double, optimise_joint
+from .compile import Options, compile_joint, late_backward, optimise_joint
 from .errors import CompilerError, Unsupported
 from .fallback import Fallback, is_transformed
 from .joint import Program
-from .kept import Entry, Kept, LateDouble, dump, load, revive, written_inputs
+from .kept import Entry, Kept, LateBackward, dump, load, revive, written_inputs
 from .patterns import PATTERNS
 from .placed import Layout, Overlapping
 from .plan import InputSpec
@@ -83,10 +83,12 @@ class Compilation:
 
     def _revive(self, entry: Entry, kept: Kept, recipe: Recipe) -> Callable[..., Any]:
         grad_enabled = recipe.grad_enabled
+        late = LateBackward(kept, partial(late_backward, recipe, self.options))
         anew = {
             "other_mode": self._other_mode(grad_enabled),
             "overlapping": self._overlapping(grad_enabled, kept.written),
-            "double_backward": LateDouble(kept, partial(late_double, recipe, self.options)),
+            "double_backward": late.double,
+            "partial_backward": late.partial,
         }
         return revive(kept, entry, anew, self.options.around_backward)
 

@@ -17,6 +17,7 @@ from .errors import AotError, CompilerError
 from .joint import Joint
 from .names import apart
 from .offers import only_written, write_backs
+from .partial import PartialBackward, harmful_mixes
 from .partition import Partitioner
 from .passes import clean, separate_outputs
 from .patterns import PATTERNS, apply_patterns
@@ -95,22 +96,36 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
     else:
         split = _partitioned(joint, options)
         _say_what_is_written(joint, split.forward, split.results, split.saved)
+        partial = _partial_backward(joint, split, options)  # before a compiler may change the graph
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
         backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
         if not passes_tangents(joint):
             run.double = _double_backward(joint, recipe, split, options)
+            run.partial = partial
         call, text = build_training(run, split, forward, backward, options.around_backward)
     options.report("runtime", lambda: text)
     return call, text
 
 
-def late_double(recipe: Recipe, options: Options) -> tuple[DoubleBackward, list[str], int]:
-    """What makes the backward of a program differentiable that was compiled without a trace: with the names of the nodes that
-    are saved, and how many of them only backward sees."""
+def _partial_backward(joint: Joint, split: Split, options: Options) -> PartialBackward | None:
+    """What computes gradients from some tangents, where zeros for the others can do harm."""
+    count = len(joint.plan.differentiable)
+    if count < 2 or joint.backward_error or has_wrappers(joint.gm.graph) or not harmful_mixes(split.backward, count):
+        return None
+    listener = options.on_artifact
+    if listener is not None:
+        options = replace(options, on_artifact=lambda name, text: listener(f"partial {name}", text))
+    return PartialBackward(split.backward, count, lambda gm: _compile(options.backward_compiler, gm, "backward", options, True))
+
+
+def late_backward(recipe: Recipe, options: Options) -> tuple[DoubleBackward, PartialBackward | None, list[str], int]:
+    """What goes backward in other ways, for a program that was compiled without a trace: differentiably, and from some
+    tangents; with the names of the nodes that are saved, and how many of them only backward sees."""
     joint = recipe.trace()
     optimise_joint(joint, options)
     split = _partitioned(joint, options)
-    return _double_backward(joint, recipe, split, options), [n.name for n in split.saved], split.kept
+    double, partial = _double_backward(joint, recipe, split, options), _partial_backward(joint, split, options)
+    return double, partial, [n.name for n in split.saved], split.kept
 
 
 def _double_backward(joint: Joint, recipe: Recipe, split: Split, options: Options) -> DoubleBackward:

@@ -23,6 +23,7 @@ from .double import DoubleBackward
 from .emit import load_text
 from .errors import Unsupported
 from .names import MADE_ANEW
+from .partial import PartialBackward
 from .plan import InputSpec
 from .runtime import Runtime, as_function
 
@@ -113,23 +114,35 @@ def revive(kept: Kept, entry: Entry, anew: Mapping[str, Any], around_backward: C
     return call
 
 
-class LateDouble:
-    """Makes the backward of a kept program differentiable: the program is traced when that is first asked for."""
+Late = tuple[DoubleBackward, PartialBackward | None, Sequence[str], int]
 
-    def __init__(self, kept: Kept, make: Callable[[], tuple[DoubleBackward, Sequence[str], int]]) -> None:
+
+class LateBackward:
+    """The other ways backward of a kept program: the program is traced when one of them is first asked for."""
+
+    def __init__(self, kept: Kept, make: Callable[[], Late]) -> None:
         self._kept = kept
         self._make = make
-        self._made: DoubleBackward | None = None
+        self._made: tuple[DoubleBackward, PartialBackward | None] | None = None
 
-    def __call__(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
-        """See ``DoubleBackward``."""
+    def _get(self, what: str) -> tuple[DoubleBackward, PartialBackward | None]:
         if self._made is None:
-            double, saved, count = self._make()
+            double, partial, saved, count = self._make()
             if tuple(saved) != self._kept.saved:
-                raise Unsupported("AG030", "create_graph=True: settings of torch are other ones than in the forward pass")
+                raise Unsupported("AG030", f"{what}: settings of torch are other ones than in the forward pass")
             double.kept = count if self._kept.keeps else 0
-            self._made = double
-        return self._made(ctx, tangents)
+            self._made = double, partial
+        return self._made
+
+    def double(self, ctx: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+        """See ``DoubleBackward``."""
+        return self._get("create_graph=True")[0](ctx, tangents)
+
+    def partial(self, given: int, arguments: Sequence[Any]) -> list[torch.Tensor | None]:
+        """See ``PartialBackward``."""
+        found = self._get("backward through some results only")[1]
+        assert found is not None  # the text asks where there is one
+        return found(given, arguments)
 
 
 class _Dumper(pickle.Pickler):

@@ -6,7 +6,7 @@ import keyword
 import re
 from collections.abc import Container
 
-MADE_ANEW = ("forward", "backward", "other_mode", "overlapping", "double_backward")
+MADE_ANEW = ("forward", "backward", "other_mode", "overlapping", "double_backward", "partial_backward")
 """Names of a text for objects that belong to one process."""
 _OWN = re.compile(
     r"[bdovy]\d+|_|__.*|apply|arguments|box|call|ctx|given|hooked|kept|results|torch|function_\w+|" + "|".join(MADE_ANEW)

@@ -18,6 +18,7 @@ from .history import leads_to
 from .joint import Joint
 from .offers import only_written, save_kept, write_backs
 from .overlap import inner_of, share_elements, share_storage
+from .partial import PartialBackward
 from .plan import UNEXPECTED, InputSpec, Output, Target, View
 from .retained import in_parts
 from .split import Split
@@ -51,6 +52,7 @@ class Runtime:
     grad_enabled: bool
     in_autocast: bool
     double: DoubleBackward | None = None
+    partial: PartialBackward | None = None
     overlapping: Callable[..., Any] | None = None
     split: Split | None = None
     keeps: bool = False
@@ -129,7 +131,7 @@ def build_training(
     out(f"return {returned[0] if len(returned) == 1 else tuple_text(returned)}")
     out.leave()
     out()
-    write_backward(out, joint, split, backward, run.double, ["None"] * len(lead), len(sentinels), keeps)
+    write_backward(out, joint, split, backward, run.double, run.partial, ["None"] * len(lead), len(sentinels), keeps)
     if run.double is not None:
         run.double.kept = split.kept if keeps else 0
     _write_training_call(out, run, split, boxed, taken, carried, values, done)
