@@ -333,4 +333,5 @@ def combined_cost(*tensors: object, weight: int = 1) -> Cost:
         reads=sum(cost.reads for cost in costs),
         weight=weight + sum(cost.weight for cost in costs),
         depth=1 + max((cost.depth for cost in costs), default=0),
+        copies=max((cost.copies for cost in costs), default=1),
     )

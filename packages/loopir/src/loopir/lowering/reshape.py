@@ -74,6 +74,17 @@ def source_index(source: Shape, target: Shape, index: Sequence[sympy.Expr]) -> t
     return tuple(result)
 
 
+def index_copies(source: Shape, target: Shape) -> int:
+    """How often the index into ``source`` repeats one into ``target``: in each dim that is read off a position. Symbolic sizes
+    count double: hardly any division by them goes away again."""
+    result = 1
+    for a, b in match_dims(source, target):
+        if (len(a), len(b)) != (1, 1) and a:
+            is_static = all(source[i].is_Integer for i in a) and all(target[i].is_Integer for i in b)
+            result = max(result, len(a) if is_static else len(a) ** 2)
+    return result
+
+
 def reshaped_strides(source: Shape, stride: Shape, target: Shape) -> Shape | None:
     """Strides with which the same memory reads as ``target``, or None when a copy is needed."""
     if any(size == 0 for size in source):

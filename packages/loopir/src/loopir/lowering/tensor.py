@@ -19,11 +19,13 @@ InnerFunction: TypeAlias = Callable[[Any, Index], Any]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What computing one element takes: whole buffers read, operations (costly ones count four), nesting of functions."""
+    """What computing one element takes: whole buffers read, operations (costly ones count four), nesting of functions, and how
+    often the reshapes between here and memory repeat an index, one inside the other."""
 
     reads: int = 0
     weight: int = 0
     depth: int = 0
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -15,22 +16,26 @@ from torch._ops import OpOverload
 from loopir.kernel import Number
 from loopir.lowering.context import LoweringContext, combined_cost
 from loopir.lowering.registry import LoweringTable
-from loopir.lowering.reshape import reshaped_strides, source_index
-from loopir.lowering.tensor import Cost, Index, Lazy, Strided, Tensor, TracingOps
+from loopir.lowering.reshape import index_copies, reshaped_strides, source_index
+from loopir.lowering.tensor import Index, Lazy, Strided, Tensor, TracingOps
 from loopir.node import Shape
 from loopir.simplify import ZERO
 
 table = LoweringTable()
 
 EXPENSIVE = 8
+MAX_COPIES = 64
+"""Of an index, by reshapes of what reshapes read: the work on it grows with each of them by a factor."""
 LARGE = 1 << 24
 """Bytes of an operand of a concatenation that should not stay in memory until all are there."""
 
 
-def view_of(tensor: Tensor, shape: Shape, index_map: Callable[[Index], Index], layout: Shape | None = None) -> Lazy:
-    """A lazy tensor that reads ``tensor`` at ``index_map(index)``."""
+def view_of(
+    tensor: Tensor, shape: Shape, index_map: Callable[[Index], Index], layout: Shape | None = None, copies: int = 1
+) -> Lazy:
+    """A lazy tensor that reads ``tensor`` at ``index_map(index)``, which has parts of the index ``copies`` times."""
     cost = tensor.cost
-    deeper = Cost(cost.reads, cost.weight, cost.depth + 1)
+    deeper = replace(cost, depth=cost.depth + 1, copies=cost.copies * copies)
     return Lazy(shape, tensor.dtype, tensor.device, lambda ops, index: tensor.load(ops, index_map(index)), deeper, layout)
 
 
@@ -80,7 +85,11 @@ def lower_reshape(ctx: LoweringContext, node: Any, a: Tensor, *, shape: Sequence
         stride = reshaped_strides(source, a.stride, target)
         if stride is not None:
             return strided(a, target, stride)
-    return view_of(a, target, lambda index: source_index(source, target, index))
+    copies = index_copies(source, target)
+    if isinstance(a, Lazy) and copies > 1 and a.cost.copies * copies > MAX_COPIES:
+        a = ctx.realize(a)
+    operand = a
+    return view_of(operand, target, lambda index: source_index(source, target, index), copies=copies)
 
 
 @table.register("permute")
