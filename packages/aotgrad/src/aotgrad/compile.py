@@ -11,6 +11,7 @@ import torch
 
 from .backward import passes_tangents
 from .constants import is_random
+from .dead import effects_of, find_effects
 from .desugar import compile_inner, has_wrappers
 from .double import DoubleBackward
 from .errors import AotError, CompilerError
@@ -56,6 +57,7 @@ class Options:
 
 def optimise_joint(joint: Joint, options: Options) -> None:
     """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
+    find_effects(joint)
     clean(joint.gm, keep_random=options.fallback_random)
     patterns = [] if has_wrappers(joint.gm.graph) else [*PATTERNS.values()]
     counts = apply_patterns(joint.gm, patterns, keep_random=options.fallback_random)
@@ -89,6 +91,7 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
     if not joint.has_backward:
         values = joint.gm.graph.output_node().args[0]
         nodes = dict.fromkeys(v for v in values if isinstance(v, torch.fx.Node) and v.op != "placeholder")  # type: ignore[union-attr]
+        nodes |= dict.fromkeys(effects_of(joint))
         extracted = extract_forward(joint, nodes)
         _say_what_is_written(joint, extracted, tuple(nodes), ())
         forward = _compile(options.inference_compiler, extracted, "inference", options, bool(nodes))

@@ -154,9 +154,12 @@ def _key(value: Any) -> Hashable:
 
 
 def remove_dead(graph: torch.fx.Graph, *, keep_random: bool = False) -> None:
-    """Removes nodes that no output needs; placeholders and collectives stay, and so do random ops when asked."""
+    """Removes nodes that no output needs; placeholders, collectives and what has effects stay, and so do random ops when
+    asked."""
     for node in reversed(list(graph.nodes)):
         if node.users or node.op in ("placeholder", "output") or (keep_random and is_random(node)) or is_collective(node):
+            continue
+        if node.meta.get("has_effect"):
             continue
         if node.target is aten.sym_size.int and len(node.all_input_nodes[0].users) > 1:
             continue  # binds a size that other values may have

@@ -10,6 +10,7 @@ import torch
 from symshapes import LazyGraphModule, PlainGraph, expr_of, is_symbolic
 
 from .cost import Recompute, recompute_class
+from .dead import effects_of
 from .desugar import has_wrappers
 from .donation import donated_among, own_among
 from .joint import Joint
@@ -186,7 +187,7 @@ def split_joint(view: JointView, saved: Iterable[torch.fx.Node]) -> Split:
     saved = tuple(sorted((s for s in saved if s in used), key=own.__contains__))
     sizes = _sizes_read(view, body, saved, order)
     copied = frozenset(s for s in saved if view.must_copy(s))
-    wanted = [*view.values, *sizes, *saved]
+    wanted = [*view.values, *effects_of(view.joint), *sizes, *saved]
     results = tuple(dict.fromkeys(n for n in wanted if isinstance(n, torch.fx.Node) and (n.op != "placeholder" or n in copied)))
     forward = extract_forward(view.joint, results, copied)
     gradients = tuple(

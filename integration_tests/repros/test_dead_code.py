@@ -1,0 +1,64 @@
+"""Operations whose results nobody reads did not run: they draw random numbers, and raise for indices out of range."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchstrata
+
+DRAWS = {
+    "rand": lambda x: torch.rand(1),
+    "randperm": lambda x: torch.randperm(4),
+    "filled": lambda x: x.clone().uniform_(),
+    "dropout": lambda x: F.dropout(x),
+    "multinomial": lambda x: torch.multinomial(x.abs() + 1, 1),
+}
+RAISES = {
+    "index": lambda x, i: x[i],
+    "index, then more": lambda x, i: (x[i] + 1).sin(),
+    "gather": lambda x, i: x.gather(0, i),
+    "index_select": lambda x, i: torch.index_select(x, 0, i),
+    "embedding": lambda x, i: F.embedding(i, x[:, None]),
+    "scatter": lambda x, i: x.scatter(0, i, 1.0),
+    "written": lambda x, i: x.clone().index_put_((i,), x[0]),
+    "cross entropy": lambda x, i: F.cross_entropy(x[None], i[:1]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("result", [lambda x: 3, lambda x: x + 1])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("fallback_random", [False, True])
+def test_generators_advance(name, result, requires_grad, fallback_random):
+    def function(x):
+        DRAWS[name](x)
+        return result(x)
+
+    x = torch.ones(3, requires_grad=requires_grad)
+    compiled = torchstrata.compile(function, fullgraph=True, options={"fallback_random": fallback_random})
+    after = []
+    for call in (function, compiled, compiled):
+        torch.manual_seed(0)
+        call(x)
+        after.append(torch.rand(1))
+    assert not torch.equal(after[1], torch.rand(1, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(after[1], after[2])
+    assert not fallback_random or torch.equal(after[0], after[1])
+
+
+@pytest.mark.parametrize("name", RAISES)
+@pytest.mark.parametrize("result", [lambda x: 3, lambda x: x + 1])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_indices_out_of_range(name, result, requires_grad):
+    def function(x, i):
+        RAISES[name](x, i)
+        return result(x)
+
+    x = torch.rand(3, requires_grad=requires_grad)
+    compiled = torchstrata.compile(function, fullgraph=True)
+    compiled(x, torch.tensor([1, 0]))
+    with pytest.raises((IndexError, RuntimeError)):
+        function(x, torch.tensor([7, 0]))
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(x, torch.tensor([7, 0]))

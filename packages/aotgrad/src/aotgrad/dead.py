@@ -1,0 +1,50 @@
+"""Dead code that eager mode runs all the same: it draws random numbers, and raises for an index out of range.
+
+What else an unused operation could raise (a matrix that is singular, a division by zero) goes with it: docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from .constants import is_random
+from .desugar import has_wrappers
+from .joint import Joint
+
+_CHECK_INDICES = frozenset({
+    "index", "_unsafe_index", "index_put", "_unsafe_index_put", "gather", "scatter", "scatter_add", "scatter_reduce",
+    "index_select", "index_add", "index_copy", "index_fill", "index_reduce", "take", "put", "embedding", "_embedding_bag",
+    "_embedding_bag_forward_only", "nll_loss_forward", "nll_loss2d_forward", "masked_scatter",
+})  # fmt: skip
+
+
+def find_effects(joint: Joint) -> None:
+    """Marks the dead nodes of the program whose effects are kept: they become results that nobody reads."""
+    if has_wrappers(joint.gm.graph):
+        return
+    live: set[torch.fx.Node] = set()
+    for node in reversed(joint.gm.graph.nodes):
+        if node.op == "output" or node in live:
+            live.update(node.all_input_nodes)
+        elif not node.meta.get("is_backward") and _has_effect(node):
+            node.meta["has_effect"] = True
+            live.update(node.all_input_nodes)
+
+
+def effects_of(joint: Joint) -> list[torch.fx.Node]:
+    """The nodes that ``find_effects`` has marked, as far as nothing reads them."""
+    return [n for n in joint.gm.graph.nodes if n.meta.get("has_effect") and not n.users]
+
+
+def _has_effect(node: torch.fx.Node) -> bool:
+    if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    source: Any = node.args[0] if node.target is operator.getitem else node
+    return is_random(source) or (
+        isinstance(source.target, torch._ops.OpOverload)
+        and source.target.namespace == "aten"
+        and source.target._schema.name.removeprefix("aten::") in _CHECK_INDICES
+    )
