@@ -56,7 +56,7 @@ class Calls:
     def get_attr(self: Context, owner: VariableTracker, name: str) -> VariableTracker:
         """``owner.name``."""
         if name == "__class__":
-            return self.constant_class(owner.python_type())
+            return self.constant_class(owner.class_of(self))
         try:
             return owner.get_attr(self, name)
         except ObservedException as raised:

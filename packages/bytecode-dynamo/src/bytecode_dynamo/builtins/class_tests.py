@@ -42,7 +42,8 @@ def isinstance_(ctx: Context, value: Value, cls: Value) -> Value:
         return told
     if isinstance(value, UserObjectVariable) and getattr(wanted, "_is_runtime_protocol", False):
         return ConstantVariable(_follows(ctx, value, wanted))
-    return ConstantVariable(instance_of(ctx, value.python_type(), cls))
+    classes = dict.fromkeys((value.python_type(), value.class_of(ctx)))
+    return ConstantVariable(any(instance_of(ctx, actual, cls) for actual in classes))
 
 
 _KNOWN_CHECKS = ("abc", "_py_abc", "typing", "torch", "enum")

@@ -35,6 +35,10 @@ class VariableTracker:
         """The type that ``type(value)`` gives."""
         raise GraphBreak("BD007", f"the type of {self.describe()} is not known")
 
+    def class_of(self, ctx: Context) -> type:
+        """What ``value.__class__`` gives."""
+        return self.python_type()
+
     @property
     def is_none(self) -> bool:
         """Whether the value is known to be None."""

@@ -75,6 +75,7 @@ def _said_without_a_dict() -> str:
 
 
 _NO_DICT = _said_without_a_dict()
+_CLASS = vars(object)["__class__"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +85,10 @@ class UserObjectVariable(KeyedVariable):
     def describe(self) -> str:
         where = f" {self.source.name}" if self.source is not None else ""
         return f"{self.key.cls.__name__} object{where}"
+
+    def class_of(self, ctx: Context) -> type:
+        overridden = find_in_class(self.key.cls, "__class__")[1] is not _CLASS
+        return self.get_attr(ctx, "__class__").as_constant(ctx) if overridden else self.key.cls
 
     def as_constant(self, ctx: Context) -> Any:
         rule = ctx.constant_objects.get(self.key.cls)
