@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .backends import lookup_backend
-from .builtins.registry import evaluates_call
-from .bytecode import GENERATOR_FLAGS
 from .capture import compile_frame
-from .control import innermost_function
+from .compiled_module import CompiledModule, compiled_module
 from .counters import counters
 from .errors import UserError
 from .explain import Explanation
 from .guards import GuardKind
 from .hook import Activated, FrameView, Region
-from .hook_policy import DISABLED, is_captured_file, is_disabled
+from .hook_policy import DISABLED
 from .policy import Backend, Captured, Policy
+from .roots import MODULE_CALL, captured_function, is_graphed
 from .source import AttrSource, Source
 from .variables.wrap import tracker_for
 
@@ -53,16 +51,18 @@ class Optimizer:
 
     def __call__(self, target: Any) -> Any:
         """A callable that runs ``target`` with capture; a class is itself, and its instances run so."""
-        if isinstance(target, _OptimizedModule):
+        if isinstance(target, CompiledModule):
             target = target._orig_mod
         if isinstance(target, torch.nn.Module):
-            return _OptimizedModule(target, self)
+            self.policy.modules.append(weakref.ref(target))
+            self.policy.roots.add(id(MODULE_CALL))
+            return compiled_module(target, self)
         if isinstance(target, type):
             return self._capture_calls_of_instances(target)
         if not callable(target):
             raise UserError(f"optimize needs something that can be called, not {type(target).__name__}")
-        inner, whole = innermost_function(target), self.policy.fullgraph
-        if inner is None or not is_captured_file(inner.__code__.co_filename) or (whole and _has_no_graph(inner)):
+        inner, whole = captured_function(target), self.policy.fullgraph
+        if inner is None or (whole and not is_graphed(inner)):
             # A builtin has no frame, and those of libraries are not captured by themselves: the call of it is. So is that of
             # what is never captured, where that is an error, which evaluating the call finds.
             target = inner = _caller_of(target)
@@ -80,10 +80,6 @@ class Optimizer:
             )
         setattr(cls, name, self(method))
         return cls
-
-
-def _has_no_graph(function: types.FunctionType) -> bool:
-    return bool(function.__code__.co_flags & GENERATOR_FLAGS) or is_disabled(function)
 
 
 def _caller_of(target: Callable[..., Any]) -> types.FunctionType:
@@ -112,7 +108,9 @@ def make_region(policy: Policy) -> Region:
     return region
 
 
-_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__", "__type_params__")
+_OF_FUNCTIONS = (
+    "__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__", "__type_params__", "__self__", "__func__",
+)  # fmt: skip
 
 
 class OptimizedFunction(Activated):
@@ -130,68 +128,6 @@ def wrap_callable(target: Callable[..., Any], region: Region) -> Callable[..., A
     made = OptimizedFunction(target, region)
     functools.update_wrapper(made, target)
     return made
-
-
-class _OptimizedModule:
-    """A module whose calls are captured; attributes are those of the module."""
-
-    def __init__(self, module: torch.nn.Module, optimizer: Optimizer) -> None:
-        object.__setattr__(self, "_orig_mod", module)
-        object.__setattr__(self, "_optimizer", optimizer)
-        object.__setattr__(self, "_call", wrap_callable(module.__call__, optimizer.region))
-        optimizer.policy.roots.add(id(type(module).forward.__code__))
-        optimizer.policy.roots.add(id(torch.nn.Module._wrapped_call_impl.__code__))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._orig_mod, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._orig_mod, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._orig_mod, name)
-
-    @property
-    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """That of the module: it may stand wherever a module may."""
-        return type(self._orig_mod)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _OptimizedModule:
-        return _OptimizedModule(copy.deepcopy(self._orig_mod, memo), self._optimizer)
-
-    def __dir__(self) -> list[str]:
-        return dir(self._orig_mod)
-
-    def __len__(self) -> int:
-        return len(self._orig_mod)  # type: ignore[arg-type]
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._orig_mod)  # type: ignore[arg-type]
-
-    def __contains__(self, item: object) -> bool:
-        return item in self._orig_mod  # type: ignore[operator]
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._orig_mod[key]  # type: ignore[index]
-
-    def __repr__(self) -> str:
-        return f"optimized {self._orig_mod!r}"
-
-
-@evaluates_call(_OptimizedModule.__call__)
-def call_optimized(ctx: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-    return ctx.get_attr(module, "_orig_mod").call(ctx, list(args), kwargs)
-
-
-@evaluates_call(_OptimizedModule.__getattr__)
-def attribute_of_optimized(ctx: Any, module: Any, name: Any) -> Any:
-    return ctx.get_attr(ctx.get_attr(module, "_orig_mod"), name.as_constant(ctx))
 
 
 @tracker_for(OptimizedFunction)
@@ -253,9 +189,8 @@ def region_policy(region: Region) -> Policy:
 
 def run(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Call an optimized function with what is compiled already; nothing new is captured."""
-    if isinstance(fn, _OptimizedModule):
-        return run(fn._call)
-    region = fn.region if isinstance(fn, Activated) else None
+    call = fn._bytecode_dynamo_call if isinstance(fn, CompiledModule) else fn
+    region = call.region if isinstance(call, Activated) else None
     if region is None:
         return fn
 

@@ -64,6 +64,7 @@ from .origins import Origin, like_frame, origins, with_constant, without_entry_h
 from .policy import Captured, Policy
 from .precision import has_float32_products
 from .rerun import plan_rerun
+from .roots import MODULE_CALLS, is_whole, note_root
 from .source import ClosureCellSource, LocalSource, Scope
 from .stance import current_stance
 from .trace import OTHER_COMPILER
@@ -75,8 +76,6 @@ from .verify import check_captured
 
 log = logging.getLogger("bytecode_dynamo")
 
-MODULE_CALLS = {torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__}
-
 
 def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
     """The hook's callback: a cache entry for a frame, or what else to do with it."""
@@ -86,6 +85,7 @@ def compile_frame(region: Region, policy: Policy, view: FrameView) -> Any:
         return Entry(None, code_calling(polyfill))
     if not hook_policy.is_captured_file(code.co_filename) or not can_split(code) or hook_policy.is_disabled(view.function):
         return STEP_ASIDE if code.co_filename.startswith(OTHER_COMPILER) else SKIP
+    note_root(policy, code)
     stance = current_stance()
     if stance == "eager_on_recompile" or holds_watched(view):
         return RUN_ONCE
@@ -264,7 +264,7 @@ class Compilation:
         if (self._is_whole() or error.strict) and not user_exception:
             raise Unsupported(error.record()) from None
         if self._pointless():
-            return SKIP
+            return self._skip()
         index = self._original_index(outcome.snapshot.index)
         analysis = Analysis(self.original.neutral)
         gen = Codegen(self.ctx, self.decoded.neutral)
@@ -294,7 +294,7 @@ class Compilation:
 
     def _is_whole(self) -> bool:
         """Whether a break is an error: frames called natively are those of eager mode after the program's own exception."""
-        return self.policy.fullgraph and id(self.view.code) in self.policy.roots
+        return is_whole(self.policy, self.view, self.original.native)
 
     def _pointless(self) -> bool:
         """Whether cutting the frame would only cost time: a helper without tensors, or the way from a module to its forward."""
@@ -303,6 +303,12 @@ class Compilation:
         if self.view.code in MODULE_CALLS:
             return True
         return not self.ctx.graph.inputs and id(self.view.code) not in self.policy.roots and not has_tensors(self.view)
+
+    def _skip(self) -> Any:
+        if self.view.code in MODULE_CALLS:  # the second on the way to ``forward`` would break like the first
+            for code in MODULE_CALLS:
+                self.region.skip(code)
+        return SKIP
 
     def _unbuildable(self, error: GraphBreak) -> Any:
         error.stack = error.stack or place_stack(self.ctx.frame)

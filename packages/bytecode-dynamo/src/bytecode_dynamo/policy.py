@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
 from torch.fx import GraphModule
+from torch.nn import Module
 
 from .dynamic import Seen
 from .errors import BreakRecord
@@ -47,6 +49,8 @@ class Policy:
     host_effects: bool = True
     """Whether it runs calls that depend on their place, such as those of random generators; else they break the graph."""
     roots: set[int] = field(default_factory=set)
+    modules: list[weakref.ref[Module]] = field(default_factory=list)
+    """The modules that were compiled: which code their calls lead to is found out when they are called."""
     seen: dict[CodeType, Seen] = field(default_factory=dict)
     captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)
     exact: set[CodeType] = field(default_factory=set)

@@ -14,7 +14,6 @@ from symshapes import deferred
 from torchstrata.config import Config, config
 from torchstrata.counters import counters
 from torchstrata.errors import CompileError, FallbackWarning, UsageError
-from torchstrata.module import CompiledModule
 from torchstrata.stages import aot_eager, capture, compile_captured
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
@@ -51,7 +50,7 @@ def compile(
     those that change symbolic, True makes them symbolic at once, False never. ``backend`` is a graph backend (contract B), the
     name of one (``list_backends``), or None for the whole stack, which ``"inductor"`` is here, too. ``mode`` is one of MODES;
     ``options`` overrides fields of ``torchstrata.config``. ``disable`` returns ``model`` as it is.
-    A compiled module shares the original's state; what is returned has ``__wrapped__``.
+    A compiled module runs the original and shares its state; what is returned has ``__wrapped__``.
 
     Raises UsageError for arguments that can't be, CompileError when a layer fails and either ``fullgraph`` or
     ``config.fallback == "error"`` holds; otherwise such a graph runs eagerly with a FallbackWarning.
@@ -68,13 +67,11 @@ def compile(
     if disable:
         return model
     optimize = capture(graph_backend, fullgraph=fullgraph, dynamic=dynamic, on_error=settings.fallback)
-    if isinstance(model, torch.nn.Module):
-        return CompiledModule.wrap(model, optimize)
     try:
         compiled = optimize(model)
     except bytecode_dynamo.UserError as error:
         raise UsageError(str(error)) from error
-    if not isinstance(model, type):
+    if not isinstance(model, (type, torch.nn.Module)):
         compiled.__wrapped__ = model
     return compiled
 
