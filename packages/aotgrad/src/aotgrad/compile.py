@@ -14,7 +14,7 @@ from .constants import is_random
 from .dead import effects_of, find_effects
 from .desugar import compile_inner, has_wrappers
 from .double import DoubleBackward
-from .errors import AotError, CompilerError
+from .errors import AotError, CompilerError, Unsupported
 from .joint import Joint
 from .names import apart
 from .offers import only_written, write_backs
@@ -57,6 +57,7 @@ class Options:
 
 def optimise_joint(joint: Joint, options: Options) -> None:
     """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
+    _refuse_sparse_arithmetic(joint)
     find_effects(joint)
     clean(joint.gm, keep_random=options.fallback_random)
     patterns = [] if has_wrappers(joint.gm.graph) else [*PATTERNS.values()]
@@ -69,6 +70,16 @@ def optimise_joint(joint: Joint, options: Options) -> None:
     for node in joint.gm.graph.nodes:
         node._rename(apart(node.name))
     options.report("joint", lambda: graph_text(joint.gm))
+
+
+def _refuse_sparse_arithmetic(joint: Joint) -> None:
+    """Sparse gradients may leave a graph as they are made. Fakes of them look dense, so that nothing may compute with them: to
+    kernels they have no memory."""
+    for node in joint.gm.graph.nodes:
+        if node.kwargs.get("layout") in (None, torch.strided) or node.op != "call_function":
+            continue
+        if any(user.op != "output" for user in node.users):
+            raise Unsupported("AG037", "sparse gradients are combined", node=node)
 
 
 def _owned_slots(joint: Joint) -> list[int]:
