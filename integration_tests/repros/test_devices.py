@@ -14,9 +14,13 @@ def test_a_device_without_a_number_is_the_current_one():
         assert torch.ones(2, device="cpu:0").device == torch.device("cpu")
 
 
-def test_a_number_of_the_cpu():
-    def f(x):
-        return x + torch.ones(2, device="cpu:0"), torch.zeros(2, device=torch.device("cpu", 0)).device == x.device
+def devices(x, device):
+    made = torch.zeros(2, device=device)
+    return made.device, made.device == torch.device("cpu"), made.device == device, x.device == device, x.to(device).device
 
-    total, same = torchstrata.compile(f, fullgraph=True)(torch.ones(2))
-    assert torch.equal(total, torch.full((2,), 2.0)) and same
+
+def test_a_number_of_the_cpu():
+    compiled, x = torchstrata.compile(devices, fullgraph=True), torch.ones(2)
+    for name in ("cpu", "cpu:0"):
+        device = torch.device(name)
+        assert compiled(x, device) == devices(x, device)
