@@ -121,7 +121,8 @@ class _ProgramChecker:
         self.alive = {*inputs, *program.constants}
         self.written = set(self.alive)
         self.views: set[str] = set()
-        self.symbols = {entry for entry in program.inputs if isinstance(entry, sympy.Symbol)}
+        self.bound: set[sympy.Basic] = {entry for entry in program.inputs if isinstance(entry, sympy.Symbol)}
+        self.symbols = set(self.bound)  # those of an input's sizes may be computed, too
         for name in inputs:
             buffer = program.buffers[name]
             self.symbols |= {s for s in buffer.shape if isinstance(s, sympy.Symbol)}
@@ -176,9 +177,10 @@ class _ProgramChecker:
         for name in sorted(step.node.read_names):
             self._use(where, name)
         for bind in step.node.binds:
-            if bind.symbol in self.symbols:
+            if bind.symbol in self.bound:
                 raise VerificationError("C5.3", f"{where}: the size {bind.symbol} has a value already")
-            self.symbols.add(bind.symbol)
+            self.bound.add(bind.symbol)
+        self.symbols |= self.bound
         made = {name for name in step.node.results if name is not None}
         if again := made & self.alive:
             raise VerificationError("C5.2", f"{where}: {sorted(again)} exist already")
