@@ -78,7 +78,8 @@ def test_masks(mask, program, grad, dtype):
         )
         eager = _run(PROGRAMS[program], inputs, weight)
         ours = _run(call, inputs, weight)
-        usual = max(relative_errors(dict(enumerate(eager)), dict(enumerate(exact))).values())
+        # where a mask isn't dense, eager multiplies matrices, and ours calls a kernel that rounds otherwise
+        usual = max(4 * torch.finfo(dtype).eps, *relative_errors(dict(enumerate(eager)), dict(enumerate(exact))).values())
         for number, (a, b, c) in enumerate(zip(ours, eager, exact, strict=True)):
             assert_by_rule(a, b, c, f"length {length}, result {number}", usual)
     assert not torchstrata.counters["fallbacks"]

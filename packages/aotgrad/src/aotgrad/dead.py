@@ -5,9 +5,6 @@ What else an unused operation could raise (a matrix that is singular, a division
 
 from __future__ import annotations
 
-import operator
-from typing import Any
-
 import torch
 
 from .constants import is_random
@@ -29,9 +26,11 @@ def find_effects(joint: Joint) -> None:
     for node in reversed(joint.gm.graph.nodes):
         if node.op == "output" or node in live:
             live.update(node.all_input_nodes)
-        elif not node.meta.get("is_backward") and _has_effect(node):
-            node.meta["has_effect"] = True
-            live.update(node.all_input_nodes)
+        elif node.op == "call_function" and not node.meta.get("is_backward") and _has_effect(node):
+            result = next((n for n in (node, *node.users) if isinstance(n.meta.get("val"), torch.Tensor)), None)
+            if result is not None:  # of several results one keeps the operation, and none where another is read
+                result.meta["has_effect"] = True
+                live.update(node.all_input_nodes)
 
 
 def effects_of(joint: Joint) -> list[torch.fx.Node]:
@@ -40,11 +39,7 @@ def effects_of(joint: Joint) -> list[torch.fx.Node]:
 
 
 def _has_effect(node: torch.fx.Node) -> bool:
-    if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
+    if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    source: Any = node.args[0] if node.target is operator.getitem else node
-    return is_random(source) or (
-        isinstance(source.target, torch._ops.OpOverload)
-        and source.target.namespace == "aten"
-        and source.target._schema.name.removeprefix("aten::") in _CHECK_INDICES
-    )
+    name = node.target._schema.name.removeprefix("aten::")
+    return is_random(node) or (node.target.namespace == "aten" and name in _CHECK_INDICES)
