@@ -9,6 +9,8 @@ import pytest
 import torch
 import torchstrata
 
+from integration_tests.repros.outcome import outcome
+
 VALUES = (3, 5, 7, 10**9, 10**10, 10**20, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**70 + 5, -(10**20), 2**32)
 CALLS = {
     "product": lambda x, n: x * n,
@@ -24,13 +26,6 @@ CALLS = {
     "comparison": lambda x, n: (x.long() == n * n, n > 2**63),
     "returned": lambda x, n: (x + 1, n * n, n**3, -n, n + 10**20),
 }
-
-
-def outcome(call, *args):
-    try:
-        return call(*args)
-    except Exception as error:
-        return type(error)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 import torchstrata
 
+from integration_tests.repros.outcome import outcome
+
 INF, NAN = float("inf"), float("nan")
 MASK = torch.tensor([True, False, True])
 CALLS = {
@@ -44,13 +46,6 @@ def numbers(dtype):
         return largest, -largest * 1.5, 1e39, 70000, INF, NAN, 2**63
     info = torch.iinfo(dtype)
     return info.max, info.max + 1, info.min, info.min - 1, -info.max - 2, 2.7, -2.7, info.max + 0.5, 300.5, INF, NAN, True
-
-
-def outcome(call, *args):
-    try:
-        return call(*args)
-    except Exception as error:
-        return type(error)
 
 
 @pytest.fixture(autouse=True)

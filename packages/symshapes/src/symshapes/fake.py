@@ -54,7 +54,7 @@ QUERIES: dict[Any, Callable[[FakeTensor], Any]] = {
 }
 
 
-def as_tensors_say(device: torch.device) -> torch.device:
+def concrete_device(device: torch.device) -> torch.device:
     """The device of a tensor that is made on ``device``: CPUs have no number, and of others the current one is taken."""
     if device.type in ("cpu", "meta"):
         return CPU if device.type == "cpu" else META
@@ -85,7 +85,7 @@ class FakeTensor(torch.Tensor):
     def __new__(cls, meta: torch.Tensor, device: torch.device, mode: FakeTensorMode, requires_grad: bool = False) -> FakeTensor:
         if device.type == "cuda" and not torch.backends.cuda.is_built():
             torch._C._ensureCUDADeviceGuardSet()
-        device = as_tensors_say(device)
+        device = concrete_device(device)
         self: Any = _make_subclass(cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device)
         self.fake_device = device
         self.fake_mode = mode
