@@ -88,3 +88,30 @@ def test_donated_inputs_in_a_list_are_freed_early():
     assert size + host.planned_peak == max(itertools.accumulate(sizes)) == 2 * size
     torch.testing.assert_close(result, fn(*args))
     torch.testing.assert_close(host(*args)[0], fn(*args))
+
+
+WRITTEN = {
+    "an operand": (lambda x, y: (x * 2 + y,), True),
+    "read before": (lambda x, y: ((x.sum(0) * y).cumsum(1),), True),
+    "read elsewhere": (lambda x, y: (x.flip(0) + y,), False),
+    "an operator follows": (lambda x, y: (x + y, torch.mm(x + y, y)), False),
+    "an index may be refused": (lambda x, y: (x + y, y[(x[0] > 1).long()]), False),
+    "other strides": (lambda x, y: ((x.t() + y.t()).contiguous().t(),), False),
+    "a result twice": (lambda x, y: ((z := x + y), z.view(-1)), False),
+    "the old value is a result": (lambda x, y: (x + y, x), False),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_results_in_the_memory_of_inputs_they_are_written_to(case):
+    fn, in_place = WRITTEN[case]
+    args = (torch.rand(8, 8), torch.rand(8, 8))
+    graph = primops.decompose(trace(fn, *args))
+    graph.graph.find_nodes(op="placeholder")[0].meta["written"] = 0
+    host = compile_graph(graph, args, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True))
+    assert host.writes_back == ({0} if in_place else frozenset())
+    given = [t.clone() for t in args]
+    result = host(*given)[0]
+    torch.testing.assert_close(result, fn(*args)[0])
+    assert (result is given[0]) == in_place
+    torch.testing.assert_close(given, [result if in_place else args[0], args[1]])

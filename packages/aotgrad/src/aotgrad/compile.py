@@ -164,7 +164,12 @@ def _say_what_is_written(
 ) -> None:
     """Tells the compiler what it may write back itself (B6)."""
     pairs = forward.meta["writes"] = write_backs(joint, results)
-    forward.meta["unread"] = frozenset(i for i in only_written(joint, pairs, results) if results[i] not in saved)
+    unread = forward.meta["unread"] = frozenset(i for i in only_written(joint, pairs, results) if results[i] not in saved)
+    if not has_wrappers(forward.graph):  # whose graph is another one
+        inputs = forward.graph.find_nodes(op="placeholder")
+        for target, position in pairs:
+            if position in unread:
+                inputs[target].meta["written"] = position
 
 
 def _compile_gradient(joint: Joint, recipe: Recipe, options: Options) -> Callable[..., Any]:

@@ -119,7 +119,8 @@ class EffectWriter:
 
     def mutations(self, done: frozenset[int] = frozenset()) -> None:
         """Writes every mutation; plain copies go in one call. Those to the inputs ``done`` were, but no version counts them."""
-        counted = [self.target(m.target) for m in self.joint.plan.mutations if m.target.index in done and m.bumps]
+        written = [m for m in self.joint.plan.mutations if m.target.index in done]
+        counted = [self.target(m.target) for m in written for _ in range(m.bumps)]
         if counted:
             self.out(f"{self.out.name('increment_version', torch._C._increment_version)}({tuple_text(counted)})")
         left = [m for m in self.joint.plan.mutations if m.target.index not in done]

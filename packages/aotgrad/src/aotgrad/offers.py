@@ -70,10 +70,10 @@ def write_backs(joint: Joint, results: Sequence[torch.fx.Node]) -> tuple[tuple[i
     values: Any = joint.gm.graph.output_node().args[0]
     pairs = []
     for m in joint.plan.mutations:
-        if m.slot is None or m.layout is not None or m.differentiable or m.bumps > 1 or m.target.index < 0:
+        if m.slot is None or m.layout is not None or m.differentiable or m.target.index < 0:
             continue
         position = place.get(values[m.slot.index])
-        if position is not None and not joint.inputs[m.target.index].requires_grad:
+        if position is not None:
             pairs.append((m.target.index, position))
     return tuple(pairs)
 

@@ -96,7 +96,8 @@ def build_training(
     carried = _carried(joint, split, values)
     count = len(split.results)
     if done:
-        unread = only_written(joint, write_backs(joint, split.results), split.results)
+        pairs = [pair for pair in write_backs(joint, split.results) if pair[0] in done]
+        unread = only_written(joint, pairs, split.results)
         carried = [text for text in carried if text not in {f"v{i}" for i in unread}]
     keeps = split.kept > 0 and hasattr(forward, "keeping") and hasattr(backward, "taking")
     run.split, run.keeps = split, keeps
@@ -271,7 +272,9 @@ def _targets(outputs: Iterable[Output]) -> Iterator[Target]:
 
 def _done(joint: Joint, results: Sequence[torch.fx.Node], forward: Compiled) -> frozenset[int]:
     """The inputs that the compiled graph writes back itself."""
-    return frozenset(i for i, _ in write_backs(joint, results)) if getattr(forward, "writes_back", False) else frozenset()
+    done = getattr(forward, "writes_back", False)
+    offered = frozenset(i for i, _ in write_backs(joint, results))
+    return offered if done is True else offered & (done or frozenset())
 
 
 def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozenset[int]) -> None:

@@ -86,6 +86,7 @@ class Replay:
         self._enabled = True
         self._lock = threading.Lock()
         self.writes_back = bool(self._offer.writes)
+        self._copies = [pair for pair in self._offer.writes if pair[0] not in program.writes_back]
         self._sort_inputs()
 
     def _sort_inputs(self) -> None:
@@ -155,7 +156,7 @@ class Replay:
         function = self._function if hook is None else with_hook(self._function, hook)
         results = function(given) if self._takes_list else function(*given)
         groups: dict[object, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-        for target, position in self._offer.writes:
+        for target, position in self._copies:
             tensor, value = arguments[target].data, results[position]  # type: ignore[attr-defined]
             assert isinstance(value, torch.Tensor)
             if tensor.dtype == value.dtype == torch.int64:  # of integers, torch copies each by itself

@@ -82,6 +82,11 @@ class HostProgram:
         return self._frees and self.function is self._own
 
     @property
+    def writes_back(self) -> frozenset[int]:
+        """The inputs that a call writes results back to (contract B6)."""
+        return self.program.written_inputs
+
+    @property
     def planned_peak(self) -> int:
         """The bytes that a call with the example sizes holds at most, beyond inputs and constants."""
         return peak_bytes(self.program, self._linked)

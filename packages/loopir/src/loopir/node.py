@@ -139,8 +139,9 @@ Node: TypeAlias = LoopNode | ExternNode
 class LoweredGraph:
     """The nodes of a graph. ``inputs`` are buffer names or size symbols, one per placeholder (None: unused kind);
     ``outputs`` views, items, sizes, numbers or None; ``constants`` maps buffer names to tensors; the
-    caller gives up the memory of inputs in ``donated``; inputs in ``numbers`` are Python floats, in memory as float64;
-    conditions on sizes in ``required``, with what to say, hold."""
+    caller gives up the memory of inputs in ``donated``; ``written`` maps results that nobody else reads to the input that they
+    are copied to; inputs in ``numbers`` are Python floats, in memory as float64; conditions on sizes in ``required``,
+    with what to say, hold."""
 
     buffers: dict[str, Buffer] = field(default_factory=dict)
     inputs: list[str | sympy.Symbol | None] = field(default_factory=list)
@@ -148,6 +149,7 @@ class LoweredGraph:
     nodes: list[Node] = field(default_factory=list)
     outputs: list[object] = field(default_factory=list)
     donated: set[str] = field(default_factory=set)
+    written: dict[str, str] = field(default_factory=dict)
     numbers: set[str] = field(default_factory=set)
     required: list[tuple[sympy.Basic, str]] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)

@@ -97,10 +97,16 @@ class Program:
     @property
     def freed_inputs(self) -> frozenset[str]:
         """Inputs whose memory is given back, or to other buffers, before the end (donated ones)."""
-        gone = {
-            step.buffer if isinstance(step, Free) else step.reuses for step in self.steps if isinstance(step, Free | Allocate)
-        }
+        gone = {step.buffer for step in self.steps if isinstance(step, Free)}
+        gone |= {step.reuses for step in self.steps if isinstance(step, Allocate) and not step.in_place}
         return frozenset(entry for entry in self.inputs if isinstance(entry, str) and entry in gone)
+
+    @property
+    def written_inputs(self) -> frozenset[int]:
+        """Which inputs have a result in their memory that is written back to them."""
+        freed = self.freed_inputs
+        stored = {step.reuses for step in self.steps if isinstance(step, Allocate) and step.in_place}
+        return frozenset(i for i, entry in enumerate(self.inputs) if entry in stored and entry not in freed)
 
 
 def check_program(program: Program) -> None:

@@ -19,7 +19,7 @@ from primops.prim import ExternPrim, Prim, Traced
 from primops.shapes import size_key
 from primops.simplify import simplify
 
-KEPT_META = ("stack_trace", "forward_node", "source", "static", "donated", "required")
+KEPT_META = ("stack_trace", "forward_node", "source", "static", "donated", "written", "required")
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#define MAX_ARGUMENTS 1024 /* tensors and sizes of a plan, and parameters of a kernel */
+#define MAX_ARGUMENTS 1024 /* parameters of a kernel */
+#define MAX_TENSORS 65536 /* tensors and sizes of a plan, which a call has on its stack */
 #define TRAILING 2         /* Triton's kernels take two scratch pointers after their own arguments */
 #define PLAIN_CALLS 2
 
@@ -311,9 +312,9 @@ static int launch_with_memory(Plan *plan, Table *table, uint64_t *base, PyObject
 
 static PyObject *call(PyObject *self, PyObject *const *args, size_t flags, PyObject *names) {
     Plan *plan = (Plan *)self;
-    uint64_t base[MAX_ARGUMENTS + 1];
-    uint8_t aligned[MAX_ARGUMENTS];
-    int64_t size[MAX_ARGUMENTS];
+    uint64_t base[plan->tensors + 1];
+    uint8_t aligned[plan->tensors + 1];
+    int64_t size[plan->sizes + 1];
     if (PyVectorcall_NARGS(flags) != plan->tensors + plan->sizes || names)
         return PyErr_Format(PyExc_TypeError, "%U takes %d tensors and %d sizes", plan->name, plan->tensors, plan->sizes);
     if (read_arguments(plan, args, base, aligned, size))
@@ -361,7 +362,7 @@ static int plan_init(PyObject *self, PyObject *args, PyObject *keywords) {
         return -1;
     plan->name = Py_NewRef(name), plan->device = Py_NewRef(device), plan->resolve = Py_NewRef(resolve);
     plan->stream_of = Py_NewRef(stream_of), plan->allocate = Py_NewRef(allocate), plan->release = Py_NewRef(release);
-    int fits = driver.len == sizeof(Driver) && plan->tensors + plan->sizes <= MAX_ARGUMENTS;
+    int fits = driver.len == sizeof(Driver) && plan->tensors + plan->sizes <= MAX_TENSORS;
     if (fits)
         memcpy(&plan->driver, driver.buf, sizeof(Driver));
     PyBuffer_Release(&driver);
@@ -372,7 +373,7 @@ static int plan_init(PyObject *self, PyObject *args, PyObject *keywords) {
     plan->aligned = PyMem_Calloc(plan->tensors + 1, 1);
     plan->size = PyMem_Calloc(plan->sizes + 1, sizeof *plan->size);
     if (!fits || !plan->base || !plan->aligned || !plan->size) {
-        PyErr_SetString(PyExc_ValueError, "a plan takes the driver's functions and at most 1024 tensors and sizes");
+        PyErr_SetString(PyExc_ValueError, "a plan takes the driver's functions and at most 65536 tensors and sizes");
         return -1;
     }
     return 0;

@@ -61,6 +61,7 @@ class _GraphLowering:
         self.table = table
         self.env: dict[torch.fx.Node, Any] = {}
         self.output_strides: dict[torch.fx.Node, tuple] = {}
+        self.written: dict[int, str] = {}
 
     def run(self) -> LoweredGraph:
         follow_readers(self.gm)
@@ -90,6 +91,7 @@ class _GraphLowering:
             self.env[node] = self._constant(node)
         elif node.op == "output":
             self.ctx.graph.outputs = [self._output(value, meta) for value, meta in self.outputs]
+            self._find_written()
             stated = [(expr_of(self.outputs[i][1]), message) for i, message in node.meta.get("required", {}).items()]
             known = [(expr, message) for expr, message in stated if all(free.is_integer for free in expr.free_symbols)]
             self.ctx.graph.required = known
@@ -121,6 +123,8 @@ class _GraphLowering:
         self.ctx.graph.inputs.append(buffer.name)
         if node.meta.get("donated"):
             self.ctx.graph.donated.add(buffer.name)
+        if "written" in node.meta:
+            self.written[node.meta["written"]] = buffer.name
         return self.ctx.whole(buffer)
 
     def _main_device(self) -> torch.device:
@@ -279,6 +283,19 @@ class _GraphLowering:
         # Sizes 1 fit any stride; the caller gets the one that the graph says.
         stride = tuple(s if size == 1 else r for size, r, s in zip(result.shape, result.stride, stride, strict=True))
         return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))
+
+    def _find_written(self) -> None:
+        """Notes the results that could lie in the memory of the input that they are written back to."""
+        graph = self.ctx.graph
+        results = [output.buffer for output in graph.outputs if isinstance(output, View)]
+        for position, name in self.written.items():
+            output, target = graph.outputs[position], graph.buffers[name]
+            if isinstance(output, View) and results.count(output.buffer) == 1 and name not in results:
+                source = graph.buffers[output.buffer]
+                if (source.dtype, source.device, source.shape, source.stride) == (
+                    target.dtype, target.device, target.shape, target.stride,
+                ):  # fmt: skip
+                    graph.written[source.name] = name
 
     def _number(self, value: torch.SymFloat | torch.SymBool) -> Symbolic | Item:
         """A number of Python's, computed by the host where all that it depends on are sizes."""

@@ -12,7 +12,7 @@ from loopir.kernel import Kernel
 from loopir.node import ExternNode, LoweredGraph, View, views_in
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Step
 from loopir.simplify import product
-from loopir.template import Template
+from loopir.template import Template, kernels_of
 
 LIBRARIES = ("aten", "mkldnn", "mkl")
 
@@ -34,7 +34,8 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
 
     A result takes over the memory of an operand that dies with the launch where each point reads that operand only where it
     stores, else that of any dead buffer of its size; on other devices than CPUs, where allocating costs nothing and waiting
-    memory may be what a larger buffer needs, only that of a donated input.
+    memory may be what a larger buffer needs, only that of a donated input. A result that is written back to an input lies
+    there where that has been read by then.
     """
     given = {name for name in graph.inputs if isinstance(name, str)} | set(graph.constants)
     given |= {name for step in steps if isinstance(step, ExternCall) for name in step.node.results if name}
@@ -44,12 +45,18 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
     placed: list[Step] = []
     owned = graph.donated | _fresh_results(steps)
     taken: set[str] = set()
+    targets = _places_to_write(steps, graph, kernels) if reuse else {}
     for position, step in enumerate(steps):
         dead = [name for name in dying.get(position, ()) if name in owned and name not in shared]
         for name in step.buffers if isinstance(step, Launch) else ():
             if name in given or name in owned:
                 continue
             assert isinstance(step, Launch)
+            target, last = targets.get(name, ("", position + 1))
+            if last < position or (last == position and _is_in_place(kernels[step.kernel], step.buffers, target, name)):
+                placed.append(Allocate(name, target, True))
+                owned.add(name)
+                continue
             kind = _memory_kind(graph, name)
             free = [d for d in dead if d not in taken and _memory_kind(graph, d) == kind] if reuse else []
             before = next((d for d in free if _is_in_place(kernels[step.kernel], step.buffers, d, name)), None)
@@ -66,6 +73,25 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
                 pool.setdefault(_memory_kind(graph, name), []).append(name)
             placed.append(Free(name))
     return _without_moved(placed)
+
+
+def _places_to_write(
+    steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Kernel | Template]
+) -> dict[str, tuple[str, int]]:
+    """Inputs for results to be stored in, and the step that reads them last. No step after the first store may raise: the call
+    is made again then, with the inputs as they were."""
+    if any(step.op == "indirect" for kernel in kernels for each in kernels_of(kernel) for step in each.steps):
+        return {}
+    last = {target: -1 for target in graph.written.values()}
+    owner = {step.name: step.view.buffer for step in steps if isinstance(step, MakeView)}
+    start, first = 0, dict[str, int]()
+    for position, step in enumerate(steps):
+        start = position + 1 if isinstance(step, ExternCall) else start
+        for used in uses_of(step):
+            name = owner.get(used, used)
+            first.setdefault(name, position)
+            last |= {name: position} if name in last else {}
+    return {name: (target, last[target]) for name, target in graph.written.items() if first.get(name, -1) >= start}
 
 
 def _consumed(node: ExternNode) -> set[str]:
