@@ -23,7 +23,7 @@ from .variables.constant import ConstantVariable
 from .variables.derived import DerivedVariable, native_base
 from .variables.function import CellVariable, FunctionVariable
 from .variables.iterator import IteratorVariable
-from .variables.mapping import DictVariable
+from .variables.mapping import DictVariable, count_staying
 from .variables.sequence import ListVariable, TupleVariable
 from .variables.sets import SetVariable
 from .variables.userobject import ExceptionVariable, UserObjectVariable
@@ -181,16 +181,19 @@ class Codegen:
 
     def _push_entries(self, entries: Any) -> int:
         for key, held in entries.values():
-            self._complete(key)
+            if isinstance(key, UserObjectVariable):
+                self.complete(key)
             self(key)
             self(held)
         return len(entries)
 
-    def _complete(self, key: VariableTracker) -> None:
-        """Build an object that is about to be hashed, with its attributes."""
-        if isinstance(key, UserObjectVariable) and not key.key.exists and key.key not in self._built:
-            self.spill(key)
-            self.flush()
+    def complete(self, value: UserObjectVariable) -> None:
+        """Build an object that is about to be hashed or iterated over, with its attributes and contents."""
+        if value.key.exists:
+            return
+        if value.key not in self._built:
+            self.spill(value)
+        self.flush()
 
     def build_dict(self, value: DictVariable) -> None:
         """Push a new dict, OrderedDict or defaultdict."""
@@ -212,7 +215,8 @@ class Codegen:
         self._guard_cycle(value.key)
         members = value.members(self.ctx).values()
         for member in members:
-            self._complete(member)
+            if isinstance(member, UserObjectVariable):
+                self.complete(member)
         self.emitter.build_set(self.push_all(members))
         if value.key.cls is not set:
             items = self.temporary()
@@ -325,7 +329,7 @@ class Codegen:
             items = self.temporary()
             self.emitter.build_list(self.push_all(values))
         self.emitter.store_fast(items)
-        self.emitter.load_callee_const(rebuilding.CONTENTS_WRITERS[key.cls])
+        self.emitter.load_callee_const(rebuilding.REFILLED[key.cls])
         self.emitter.load_fast(name)
         self.emitter.load_fast(items)
         self.emitter.call(2)
@@ -399,9 +403,12 @@ class Codegen:
                 return lambda: self._call_on(rebuilding.clear_cell, key)
             name = self.spill(now)
             return lambda: self._call_on(rebuilding.set_cell, key, name)
-        writer = rebuilding.CONTENTS_WRITERS.get(key.cls)
+        moved = self.ctx.effects.moves(key) is not MISSING
+        writer = (rebuilding.REFILLED if moved else rebuilding.CONTENTS_WRITERS).get(key.cls)
         if writer is None:
             raise GraphBreak("BD020", f"a changed {key.cls.__name__}")
+        if writer in (rebuilding.replace_dict, rebuilding.replace_set):
+            writer = partial(writer, stay=count_staying(before, now))
         if issubclass(key.cls, dict):
             self.emitter.build_dict(self._push_entries(now))
         elif type(now) is int:

@@ -25,8 +25,8 @@ from .variables.base import LazyVariable, VariableTracker
 from .variables.callable import BoundRuleVariable, CallableVariable, ClassVariable, NamespaceVariable
 from .variables.constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .variables.derived import wrap_derived
-from .variables.iterator import ItemsIterator, ListIterator, RangeIterator, key_order
-from .variables.mapping import DictVariable
+from .variables.iterator import ItemsIterator, KeysIterator, ListIterator, RangeIterator
+from .variables.mapping import DictVariable, DictViewVariable
 from .variables.module import PythonModuleVariable
 from .variables.proxy import ProxyVariable
 from .variables.sequence import ListVariable, RangeVariable, TupleVariable
@@ -242,13 +242,22 @@ class Creation:
         self.effects.write(key, dict(members))
         return SetVariable(key)
 
-    def iterator(self: Context, items: Sequence[VariableTracker], base: VariableTracker | None = None) -> VariableTracker:
-        """An iterator over fixed items, or those of a dict or set."""
-        return ItemsIterator(Identity(type(iter(()))), items=tuple(items), base=base, order=key_order(self, base))
+    def iterator(self: Context, items: Sequence[VariableTracker]) -> VariableTracker:
+        """An iterator over fixed items."""
+        return ItemsIterator(Identity(type(iter(()))), items=tuple(items))
+
+    def keys_iterator(
+        self: Context, base: DictVariable | DictViewVariable | SetVariable, backward: bool = False
+    ) -> VariableTracker:
+        """An iterator over a dict, a view of one, or a set."""
+        count = len(base.unpack_lazy(self))
+        return KeysIterator(
+            Identity(type(iter(()))), base=base, count=count, moves=self.effects.moves(base.key), backward=backward
+        )
 
     def list_iterator(self: Context, base: ListVariable) -> VariableTracker:
         """An iterator over a list or deque."""
-        return ListIterator(Identity(type(iter(base.key.cls()))), base=base, moves=self.effects.read(base.moves()))
+        return ListIterator(Identity(type(iter(base.key.cls()))), base=base, moves=self.effects.moves(base.key))
 
     def range_iterator(self: Context, value: range) -> VariableTracker:
         """An iterator over a range."""

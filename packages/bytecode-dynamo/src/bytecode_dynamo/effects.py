@@ -24,6 +24,7 @@ class _Missing:
 MISSING: Any = _Missing()
 DELETED: Any = _Missing()
 _NO_SLOT: Any = _Missing()
+_MOVES: Any = _Missing()
 
 
 class Identity:
@@ -107,15 +108,19 @@ class Effects:
         self._journal.append((slot, self._contents.get(slot, _NO_SLOT)))
         self._contents[slot] = contents
 
-    def is_changed(self, slot: Slot) -> bool:
-        """Whether the contents of an existing object were written."""
-        return slot in self._initial and self._initial[slot] is not self._contents[slot]
+    def note_move(self, key: Identity) -> None:
+        """Items of a container come, go or change places: its iterators notice, even when all is as before again."""
+        self.write((key, _MOVES), object())
+
+    def moves(self, key: Identity) -> object:
+        """What is another object after each :meth:`note_move`; MISSING before the first."""
+        return self.read((key, _MOVES))
 
     def attributes(self, identity: Identity) -> dict[str, Any]:
         """Attributes of an object that were written (the latest values, in order of first write)."""
         found: dict[str, Any] = {}
         for slot, _ in self._journal:
-            if type(slot) is tuple and slot[0] is identity:
+            if type(slot) is tuple and slot[0] is identity and slot[1] is not _MOVES:
                 found[slot[1]] = self._contents[slot]
         return found
 
@@ -154,11 +159,11 @@ class Effects:
         seen: set[Slot] = set()
         for slot, _ in self._journal:
             holder = owner(slot)
-            if slot in seen or not isinstance(holder, Identity) or not holder.exists:
+            if slot in seen or not isinstance(holder, Identity) or not holder.exists or slot == (holder, _MOVES):
                 continue
             seen.add(slot)
             before, now = self._initial.get(slot, MISSING), self._contents[slot]
-            if before is not now and not _same(before, now):
+            if before is not now and (self.moves(holder) is not MISSING or not _same(before, now)):
                 yield slot, before, now
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
-import operator
 import threading
 import types
 from collections.abc import Callable
@@ -42,28 +41,51 @@ def replace_list(target: list[Any], items: list[Any]) -> None:
 
 
 def replace_deque(target: Any, items: list[Any]) -> None:
-    """Let a deque hold these items; as many as before are put in the place of those, which its iterators allow."""
-    if len(items) == collections.deque.__len__(target):
-        for at, item in enumerate(items):
-            collections.deque.__setitem__(target, at, item)
-        return
+    """Let a deque hold these items in place of as many others, which its iterators allow."""
+    for at, item in enumerate(items):
+        collections.deque.__setitem__(target, at, item)
+
+
+def refill_deque(target: Any, items: list[Any]) -> None:
+    """Let a deque hold these items, which its iterators notice."""
     collections.deque.clear(target)
     collections.deque.extend(target, items)
 
 
-def replace_dict(target: dict[Any, Any], entries: dict[Any, Any]) -> None:
-    """Let a dict hold these entries, in this order, with as few writes as possible."""
-    base: Any = collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
-    if not all(map(operator.is_, entries, base.__iter__(target))) or len(entries) < dict.__len__(target):
-        base.clear(target)
+def replace_dict(target: dict[Any, Any], entries: dict[Any, Any], stay: int = 0) -> None:
+    """Let a dict hold these entries, in this order; the first ones keep their places in its table, which iterators go by."""
+    staying = itertools.islice(entries, stay)
+    following = next(staying, entries)
+    for key in list(dict.__iter__(target)):
+        if key is following:
+            following = next(staying, entries)
+        else:
+            dict.__delitem__(target, key)
     for key, value in entries.items():
         if not dict.__contains__(target, key) or dict.__getitem__(target, key) is not value:
-            base.__setitem__(target, key, value)
+            dict.__setitem__(target, key, value)
 
 
-def replace_set(target: set[Any], items: list[Any]) -> None:
-    """Let a set hold these items."""
-    set.clear(target)
+def update_ordered(target: Any, entries: dict[Any, Any]) -> None:
+    """Let the keys of an OrderedDict have these values."""
+    for key, value in entries.items():
+        if dict.__getitem__(target, key) is not value:
+            collections.OrderedDict.__setitem__(target, key, value)
+
+
+def refill_ordered(target: Any, entries: dict[Any, Any]) -> None:
+    """Let an OrderedDict hold these entries, which its iterators notice."""
+    collections.OrderedDict.clear(target)
+    for key, value in entries.items():
+        collections.OrderedDict.__setitem__(target, key, value)
+
+
+def replace_set(target: set[Any], items: list[Any], stay: int = 0) -> None:
+    """Let a set hold these items; the first ones keep their places in its table, if any, which its order depends on."""
+    if not stay:
+        set.clear(target)
+    for gone in set.difference(target, items[:stay]):
+        set.discard(target, gone)
     set.update(target, items)
 
 
@@ -114,7 +136,7 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     list: replace_list,
     collections.deque: replace_deque,
     dict: replace_dict,
-    collections.OrderedDict: replace_dict,
+    collections.OrderedDict: update_ordered,
     collections.defaultdict: replace_dict,
     set: replace_set,
     itertools.count: advance_count,
@@ -127,6 +149,13 @@ CONTENTS_WRITERS: dict[type, Callable[..., None]] = {
     **dict.fromkeys((reversed, type(reversed([]))), move_reversed),
     **{type(iter(held)): move_iterator for held in ((), "", "\u00e9", b"", range(0))},
 }
+
+REFILLED: dict[type, Callable[..., None]] = {
+    **CONTENTS_WRITERS,
+    collections.deque: refill_deque,
+    collections.OrderedDict: refill_ordered,
+}
+"""The writers where items came, went or moved."""
 
 
 def of_class(value: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:

@@ -17,11 +17,12 @@ from bytecode_dynamo.variables.iterator import (
     IsliceIterator,
     ItemsIterator,
     RepeatIterator,
+    ReversedIterator,
     ZipIterator,
     islice_bounds,
 )
-from bytecode_dynamo.variables.mapping import DictVariable
-from bytecode_dynamo.variables.sequence import SequenceVariable
+from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
+from bytecode_dynamo.variables.sequence import ListVariable, SequenceVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
@@ -65,6 +66,12 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
         return items.call_method(ctx, "flip", [ConstantVariable(0)], {}) if items.fake.dim() else items
     if not isinstance(items, (SequenceVariable, DictVariable)) and issubclass(items.python_type(), (set, frozenset)):
         ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
+    if isinstance(items, (DictVariable, DictViewVariable)):
+        return ctx.keys_iterator(items, backward=True)
+    if isinstance(items, ListVariable):
+        key = Identity(type(reversed(items.key.cls())))
+        ctx.effects.write(key, len(items.elements(ctx)) - 1)
+        return ReversedIterator(key, base=items, moves=ctx.effects.moves(items.key))
     return ItemsIterator(Identity(reversed), items=tuple(reversed(items.unpack(ctx))))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 import itertools
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.iterator_words import EXHAUSTED, chain_at, cycle_at, following, move_index
 
@@ -59,49 +60,68 @@ class IteratorVariable(KeyedVariable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemsIterator(IteratorVariable):
-    """Over fixed items (of a tuple, str), or those of a dict or set, which must not grow meanwhile."""
+    """Over fixed items, of a tuple or str."""
 
     items: tuple[VariableTracker, ...] = ()
-    base: Any = None
-    order: tuple[Any, ...] | None = None
-    """The keys of an OrderedDict, which must stay in this order."""
 
     def next(self, ctx: Context) -> VariableTracker | None:
-        at, count = self.position(ctx), len(self.items)
-        if at > count or (at == count and (self.base is None or self.order is not None)):
+        at = self.position(ctx)
+        if at >= len(self.items):
             return None
-        mutation = self._mutation(ctx)
-        if mutation is not None:
-            return ctx.raise_error(RuntimeError, f"{mutation} during iteration")
         self.advance(ctx, at + 1)
-        if at == count:
-            return None  # and what is added from now on is not noticed
-        return ctx.real(self.items[at] if self.base is None else self.base.unpack_lazy(ctx)[at])
-
-    def _mutation(self, ctx: Context) -> str | None:
-        """What the program did to the container since, that an iterator refuses."""
-        if self.order is not None and self.order != key_order(ctx, self.base):
-            return "OrderedDict mutated"
-        if self.base is not None and len(self.base.unpack_lazy(ctx)) != len(self.items):
-            return f"{self.base.noun} changed size"
-        return None
+        return ctx.real(self.items[at])
 
     def reconstruct(self, gen: Codegen) -> None:
-        at = self.position(gen.ctx)
-        if self.base is None:
-            gen.call_const(iter, gen.ctx.create_tuple(self.items[at:]))
-            return
-        if gen.ctx.effects.is_changed(self.base.key) or self._mutation(gen.ctx) is not None:
-            raise GraphBreak("BD015", f"an iterator over a {self.base.noun} that was changed")
-        gen.call_const(iterator_at, self.base, at)
+        gen.call_const(iter, gen.ctx.create_tuple(self.items[self.position(gen.ctx) :]))
 
 
-def key_order(ctx: Context, base: Any) -> tuple[Any, ...] | None:
-    """The keys of an OrderedDict, or of the one that a view is of; None for other containers."""
-    held: Any = getattr(base, "base", base)
-    if held is None or not issubclass(held.python_type(), collections.OrderedDict):
-        return None
-    return tuple(held.entries(ctx))
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveIterator(IteratorVariable):
+    """Over a container that may change meanwhile."""
+
+    base: Any = None
+    moves: object = None
+    """What :meth:`Effects.moves` of the container was at the start; None for something fixed."""
+
+    def has_moved(self, ctx: Context) -> bool:
+        """Whether items came, went or moved since."""
+        return self.moves is not None and ctx.effects.moves(self.base.key) is not self.moves
+
+    def rebuild(self, gen: Codegen, advanced: Callable[[Any, int], Any]) -> None:
+        """Push what a function makes of the container and the position."""
+        key = self.base.key
+        if self.has_moved(gen.ctx) or (key.exists and self.moves is not MISSING):  # existing objects are changed afterwards
+            raise GraphBreak("BD015", f"an iterator over a {key.cls.__name__} that was changed")
+        if key.shell is not None and not key.exists:
+            gen.complete(key.shell)
+        gen.call_const(advanced, self.base, self.position(gen.ctx))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeysIterator(LiveIterator):
+    """Over a dict, a view of one, or a set."""
+
+    count: int = 0
+    backward: bool = False
+
+    def next(self, ctx: Context) -> VariableTracker | None:
+        at, ordered = self.position(ctx), issubclass(self.base.key.cls, collections.OrderedDict)
+        if at > self.count or (at == self.count and ordered):
+            return None
+        items, moved = self.base.unpack_lazy(ctx), self.has_moved(ctx)
+        if ordered and moved and items:
+            return ctx.raise_error(RuntimeError, "OrderedDict mutated during iteration")
+        if not ordered and len(items) != self.count:
+            return ctx.raise_error(RuntimeError, f"{self.base.noun} changed size during iteration")
+        if moved:  # the places of keys in the table decide what comes next
+            raise GraphBreak("BD015", f"a {self.base.key.cls.__name__} whose keys changed in a loop over it")
+        self.advance(ctx, at + 1)
+        if at == self.count:
+            return None  # and what is added from now on is not noticed
+        return ctx.real(items[-1 - at if self.backward else at])
+
+    def reconstruct(self, gen: Codegen) -> None:
+        self.rebuild(gen, backward_at if self.backward else iterator_at)
 
 
 def iterator_at(items: Any, position: int) -> Any:
@@ -111,18 +131,21 @@ def iterator_at(items: Any, position: int) -> Any:
     return made
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListIterator(IteratorVariable):
-    """Over a list, which may change meanwhile, or a deque, which must not."""
+def backward_at(items: Any, position: int) -> Any:
+    """A backward iterator that was advanced; called by generated code."""
+    made = reversed(items)
+    collections.deque(itertools.islice(made, position), maxlen=0)
+    return made
 
-    base: Any = None
-    moves: object = None
-    """Of a deque: what its slot of moves held at the start."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListIterator(LiveIterator):
+    """Over a list, which may change meanwhile, or a deque, which must not."""
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at = self.position(ctx)
         items = self.base.elements(ctx)
-        if self.base.key.cls is collections.deque and ctx.effects.read(self.base.moves()) is not self.moves:
+        if self.has_moved(ctx):
             return ctx.raise_error(RuntimeError, "deque mutated during iteration")
         if at >= len(items):
             if at != EXHAUSTED:
@@ -132,33 +155,44 @@ class ListIterator(IteratorVariable):
         return ctx.real(items[at])
 
     def reconstruct(self, gen: Codegen) -> None:
-        if self.base.key.cls is collections.deque and self.base.key.exists and gen.ctx.effects.is_changed(self.base.key):
-            raise GraphBreak("BD015", "an iterator over a deque that was changed")
-        gen.call_const(list_iterator_at, self.base, self.position(gen.ctx))
+        self.rebuild(gen, list_iterator_at)
 
 
 def list_iterator_at(items: Any, position: int) -> Any:
     """An iterator over a list or deque that was advanced; called by generated code."""
+    if not isinstance(items, list):
+        return iterator_at(items, position)
     made = iter(items)
-    if isinstance(items, list):
-        move_index(made, position)
-    else:
-        collections.deque(itertools.islice(made, position), maxlen=0)
+    move_index(made, position)
     return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReversedIterator(IteratorVariable):
-    """An existing ``reversed`` of a list, which may change meanwhile, or of something fixed; its place is the next index."""
-
-    base: Any = None
+class ReversedIterator(LiveIterator):
+    """Backward over a list, which may change meanwhile, a deque, which must not, or something fixed, at the next index."""
 
     def next(self, ctx: Context) -> VariableTracker | None:
         at, items = self.position(ctx), self.base.unpack(ctx)
-        found = at in range(len(items))
-        if at >= 0:
-            self.advance(ctx, at - 1 if found else -1)
+        if at < 0:
+            return None
+        moved = self.has_moved(ctx)
+        found = at < len(items) and not moved
+        self.advance(ctx, at - 1 if found else -1)
+        if moved:
+            return ctx.raise_error(RuntimeError, "deque mutated during iteration")
         return ctx.real(items[at]) if found else None
+
+    def reconstruct(self, gen: Codegen) -> None:
+        self.rebuild(gen, reversed_at)
+
+
+def reversed_at(items: Any, index: int) -> Any:
+    """A backward iterator over a list or deque at an index; called by generated code."""
+    if not isinstance(items, list):
+        return backward_at(items, len(items) - 1 - index)
+    made: Any = reversed(items)
+    made.__setstate__(index)
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,6 +42,8 @@ class DictVariable(KeyedVariable, ContainerVariable):
 
     def replace(self, ctx: Context, entries: Entries) -> None:
         """Let the dict hold other entries."""
+        if list(entries) != list(self.entries(ctx)):
+            ctx.effects.note_move(self.key)
         ctx.effects.write(self.key, entries)
 
     def as_constant(self, ctx: Context) -> Any:
@@ -107,7 +109,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
         return item.hash_among(ctx, entries) in entries
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator(self.unpack_lazy(ctx), self)
+        return ctx.keys_iterator(self)
 
     noun: ClassVar[str] = "dictionary"
 
@@ -168,7 +170,7 @@ class DictViewVariable(VariableTracker):
         return [ctx.create_tuple(pair) for pair in pairs]
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator(self.unpack_lazy(ctx), self)
+        return ctx.keys_iterator(self)
 
     def length(self, ctx: Context) -> VariableTracker:
         return self.base.length(ctx)
@@ -227,6 +229,12 @@ def wrap_key(ctx: Context, key: Any) -> VariableTracker:
     if type(key) is tuple:
         return ctx.create_tuple([wrap_key(ctx, part) for part in key])
     return ctx.wrap(key, ConstSource(key))
+
+
+def count_staying(before: dict[Hashable, Any], now: dict[Hashable, Any]) -> int:
+    """How many keys of a dict or set, which are its first, were there all the time: what comes again is another."""
+    pairs = ((before[name], now[name]) for name in now if name in before)
+    return sum((a[0] is b[0]) if type(a) is tuple else a is b for a, b in pairs)
 
 
 # -- dict methods -----------------------------------------------------------------------------------------------------

@@ -197,11 +197,7 @@ class ListVariable(SequenceVariable):
         """Let the list hold other items."""
         ctx.effects.write(self.key, tuple(items))
         if moved and self.key.cls is collections.deque:
-            ctx.effects.write(self.moves(), object())
-
-    def moves(self) -> tuple[str, Identity]:
-        """The slot that changes when items of a deque come, go or move: what its iterators notice."""
-        return ("moves", self.key)
+            ctx.effects.note_move(self.key)
 
     def same_kind(self, ctx: Context, items: Sequence[VariableTracker]) -> VariableTracker:
         return ctx.create_list(collections.deque(items, self.maxlen), self.key.cls, self.maxlen)

@@ -34,6 +34,11 @@ class SetVariable(KeyedVariable, ContainerVariable):
         """Key -> tracker, in order of insertion."""
         return ctx.effects.read(self.key)
 
+    def replace(self, ctx: Context, members: dict[Hashable, VariableTracker]) -> None:
+        """Let the set have other members."""
+        ctx.effects.note_move(self.key)
+        ctx.effects.write(self.key, members)
+
     def as_constant(self, ctx: Context) -> Any:
         return self.key.cls(ctx.real(item).as_constant(ctx) for item in self.members(ctx).values())
 
@@ -65,7 +70,7 @@ class SetVariable(KeyedVariable, ContainerVariable):
         return items
 
     def iterate(self, ctx: Context) -> VariableTracker:
-        return ctx.iterator(self.unpack(ctx), self)
+        return ctx.keys_iterator(self)
 
     noun: ClassVar[str] = "Set"
 
@@ -130,14 +135,14 @@ def set_add(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     members = self.members(ctx)
     key = item.hash_among(ctx, members)
     if key not in members:
-        ctx.effects.write(self.key, {**members, key: item})
+        self.replace(ctx, {**members, key: item})
 
 
 @SET_METHODS.register("discard")
 def set_discard(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     members = dict(self.members(ctx))
     if members.pop(item.hash_among(ctx, members), None) is not None:
-        ctx.effects.write(self.key, members)
+        self.replace(ctx, members)
 
 
 @SET_METHODS.register("remove")
@@ -147,7 +152,7 @@ def set_remove(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     set_discard(ctx, self, item)
 
 
-SET_METHODS.register("clear")(lambda ctx, self: ctx.effects.write(self.key, {}))
+SET_METHODS.register("clear")(lambda ctx, self: self.replace(ctx, {}))
 
 
 @SET_METHODS.register("update", "__ior__")
@@ -156,7 +161,8 @@ def set_update(ctx: Context, self: SetVariable, *others: VariableTracker) -> Non
     for other in others:
         for key, item in members_of(ctx, other).items():
             members.setdefault(key, item)
-    ctx.effects.write(self.key, members)
+    if len(members) > len(self.members(ctx)):
+        self.replace(ctx, members)
 
 
 SET_METHODS.register("copy")(lambda ctx, self: ctx.new_set(self.members(ctx), self.key.cls))
@@ -185,7 +191,7 @@ def _updating(name: str) -> Any:
 
     def rule(ctx: Context, self: SetVariable, *others: VariableTracker) -> None:
         combined = cast(SetVariable, combine(ctx, self, *others))
-        ctx.effects.write(self.key, combined.members(ctx))
+        self.replace(ctx, combined.members(ctx))
 
     return rule
 

@@ -115,7 +115,7 @@ def wrap_iterator(ctx: Context, value: Any, source: Source) -> VariableTracker:
     base: Any = ctx.wrap(held, ItemSource(given, 0))
     made: VariableTracker
     if type(value) is type(iter([])):
-        made = ListIterator(key, base=base, moves=ctx.effects.read(base.moves()), source=source)
+        made = ListIterator(key, base=base, moves=ctx.effects.moves(base.key), source=source)
     elif isinstance(held, range):
         made = RangeIterator(key, value=held, source=source)
     else:
