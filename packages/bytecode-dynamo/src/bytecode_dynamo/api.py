@@ -178,6 +178,7 @@ def reset() -> None:
         policy.seen.clear()
         policy.captured.clear()
         policy.limited.clear()
+        policy.careful.clear()
     counters.clear()
 
 

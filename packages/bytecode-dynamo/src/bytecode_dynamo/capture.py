@@ -45,6 +45,7 @@ from .errors import (
     BreakRecord,
     GraphBreak,
     InvariantError,
+    LosesEffects,
     RecompileError,
     Retry,
     UnsoundAssumption,
@@ -105,7 +106,7 @@ def _capture(region: Region, policy: Policy, view: FrameView) -> Any:
         compilation = Compilation(region, policy, view)
         with without(compilation.function_modes):
             return compilation.run()
-    except (BackendCompilerFailed, UnsoundAssumption) as error:
+    except (BackendCompilerFailed, UnsoundAssumption, LosesEffects) as error:
         if compilation is None or not compilation.retreats(error):
             raise
     except (Unsupported, RecompileError, UserError):
@@ -169,8 +170,8 @@ class Compilation:
     def retreats(self, error: Exception) -> bool:
         """Whether to capture again with less than what led to an error."""
         policy = self.policy
-        if isinstance(error, UnsoundAssumption):
-            policy.exact.add(self.view.code)
+        if isinstance(error, (UnsoundAssumption, LosesEffects)):
+            (policy.careful if isinstance(error, LosesEffects) else policy.exact).add(self.view.code)
             return True
         if not any(isinstance(item.example, (float, torch.Generator)) for item in self.ctx.graph.inputs.values()):
             return False
@@ -197,7 +198,7 @@ class Compilation:
         settings = replace(config, capture_scalar_outputs=config.capture_scalar_outputs or self.policy.fullgraph)
         ctx = Context(settings, names, dynamic, host_effects=self.policy.host_effects)
         ctx.assumes = self.policy.host_effects and self.view.code not in self.policy.exact
-        ctx.whole, ctx.resumes = self._is_whole(), self.origin is not None
+        ctx.whole, ctx.resumes, ctx.careful = self._is_whole(), self.origin is not None, self.view.code in self.policy.careful
         ctx.modes.begin_in(ctx, [ctx.wrap(mode, FunctionModeSource(k)) for k, mode in enumerate(self.function_modes)])
         return ctx
 
@@ -441,10 +442,7 @@ class Compilation:
         if config.verify:
             check_captured(module)
         rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
-        if ctx.assumed and not rerun.sound:
-            raise UnsoundAssumption
-        counters["graphs"] += 1
-        counters["captured_calls"] += ctx.graph.calls
+        counters.update(graphs=1, captured_calls=ctx.graph.calls)
         self._report(module, stop)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
         ctx.graph.release_examples()
@@ -494,6 +492,6 @@ class Compilation:
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
         changes = tuple(dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed()))
-        guards = tuple(self.ctx.guards)
-        found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, self._recompile_reason())
+        guards, reason = tuple(self.ctx.guards), self._recompile_reason()
+        found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, reason)
         self.policy.on_capture(found)

@@ -55,6 +55,8 @@ class Context(Creation, Calls):
         self.constant_objects: dict[type, Any] = {}
         self.runs_once = False
         """Whether the graph does what can't be undone: it sets random generators, settings, memory or hooks."""
+        self.careful = False
+        """Whether it must not."""
         self.written_in_classes: set[tuple[type, str]] = set()
         self.copied: dict[object, dict[object, VariableTracker]] = {}
         """By the memo of a ``copy.deepcopy``: what was copied."""
@@ -88,6 +90,12 @@ class Context(Creation, Calls):
         """Whether the graph may assert something of its data: what happens when it is wrong can be undone so far."""
         plain = not isinstance(self.graph, NestedGraph) and not torch._C._len_torch_dispatch_stack()
         return self.assumes and plain and not self.runs_once
+
+    def require_once(self, what: str) -> None:
+        """Note that the graph does what can't be undone, or break it there."""
+        if self.careful:
+            raise GraphBreak("BD020", f"{what}, in a frame whose effects are lost when an operator refuses its data")
+        self.runs_once = True
 
     # -- places -------------------------------------------------------------------------------------------------------
 

@@ -145,6 +145,10 @@ class UnsoundAssumption(Exception):
     """Capture the frame again without assumptions on data: a graph that has found one wrong could not be undone."""
 
 
+class LosesEffects(Exception):
+    """Capture the frame again without what can't be undone: effects before an operator that raises would be lost."""
+
+
 class NotConstant(Exception):
     """A tracker has no value known while capturing."""
 

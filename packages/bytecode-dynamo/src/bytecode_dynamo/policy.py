@@ -55,4 +55,6 @@ class Policy:
     captured: dict[CodeType, list[tuple[tuple[GuardRecord, ...], ShapeGuards]]] = field(default_factory=dict)
     exact: set[CodeType] = field(default_factory=set)
     """Code whose graphs assume nothing of the data: what a graph has done when it finds out can't be undone."""
+    careful: set[CodeType] = field(default_factory=set)
+    """Code whose graphs do nothing that can't be undone: where their operators raise, the program has effects or handlers."""
     limited: set[CodeType] = field(default_factory=set)

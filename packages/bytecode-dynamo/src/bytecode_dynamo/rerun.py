@@ -30,7 +30,7 @@ from torch.fx import GraphModule, Node
 
 from .config import config
 from .counters import counters
-from .errors import DynamoError
+from .errors import DynamoError, LosesEffects, UnsoundAssumption
 from .hook import Activated, Continuation
 from .opaque import OpaqueCall
 
@@ -137,6 +137,8 @@ class Rerun:
     written: tuple[GraphInput, ...] = ()
     contents: bool = False
     """Whether the contents of what is written are kept."""
+    visible: bool = True
+    """Whether versions tell that it was written."""
 
     @property
     def keeps(self) -> bool:
@@ -149,7 +151,7 @@ class Rerun:
         contents = self.contents and not torch._C._len_torch_dispatch_stack()
         with torch._C.DisableTorchFunction():
             states = [(made, made.get_state()) for device in self.generators for made in _generators(device)]
-            return [_Kept(t, contents) for t in written], states, _autocast() if self.modes else None
+            return [_Kept(t, contents, self.visible) for t in written], states, _autocast() if self.modes else None
 
     def __call__(self, error: BaseException, kept: Any, closure: tuple[Any, ...], *arguments: Any) -> Continuation | None:
         """What runs the call again; None: raise the graph's exception. The modes are those before the graph."""
@@ -199,9 +201,9 @@ class _Kept:
 
     __slots__ = ("contents", "facts", "tensor", "version")
 
-    def __init__(self, tensor: torch.Tensor, contents: bool) -> None:
+    def __init__(self, tensor: torch.Tensor, contents: bool, visible: bool) -> None:
         self.tensor = tensor
-        self.version = None if tensor.is_inference() else tensor._version
+        self.version = tensor._version if visible and not tensor.is_inference() else None
         self.contents = tensor.detach().clone() if contents and tensor.numel() <= MOST_ELEMENTS else None
         self.facts = _facts(tensor)
 
@@ -258,7 +260,10 @@ def _set_autocast(state: tuple[Any, ...]) -> None:
 
 
 def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequence[GraphInput], on_error: str | None) -> Rerun:
-    """How a call goes on when its graph raises; ``code`` is the original with every argument positional."""
+    """How a call goes on when its graph raises; ``code`` is the original with every argument positional.
+
+    Raises UnsoundAssumption or LosesEffects when the frame has to be captured again.
+    """
     storages = {item.node.meta["val"].untyped_storage()._cdata: item for item in _tensors(inputs)}
     written, random, exposed = {}, False, False
     for event in ctx.mode.events:
@@ -269,15 +274,19 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
         elif event in storages:
             written[event] = storages[event]
     devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
-    # Without the contents, only the version says whether there was a write.
     fakes = [item.node.meta["val"] for item in written.values()]
-    visible = exposed or all(not fake.is_inference() and fake._version for fake in fakes)
+    visible = all(not fake.is_inference() and fake._version for fake in fakes)
     known = all(map(_is_known, module.graph.nodes)) and not _uses_up(module, inputs)
     inside = {
         t.untyped_storage()._cdata for i in inputs if is_wrapper(i.node.meta["val"]) for t in inner_tensors(i.node.meta["val"])
     }
     known = known and not inside & {*ctx.mode.events}
-    sound = known and not ctx.runs_once and visible and len(written) <= MOST_KEPT and devices <= {*_DEVICES}
+    lost = ctx.has_handlers or any(ctx.effects.changed())
+    if lost and ctx.runs_once and not ctx.whole and "refuse" in ctx.mode.events:
+        raise LosesEffects
+    sound = known and not ctx.runs_once and len(written) <= MOST_KEPT and devices <= {*_DEVICES}
+    if ctx.assumed and not sound:
+        raise UnsoundAssumption
     return Rerun(
         code,
         sound,
@@ -288,7 +297,8 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
         tuple(sorted(devices)) if sound and random and exposed else (),
         ctx.modes.entered,
         tuple(written.values()) if sound else (),
-        exposed,
+        exposed or not visible,
+        visible,
     )
 
 

@@ -249,7 +249,7 @@ def register_hook(ctx: Context, tensor: TensorVariable, hook: VariableTracker) -
 def _register_as_it_is(ctx: Context, key: Identity, tensor: TensorVariable, hook: VariableTracker) -> VariableTracker:
     """Register the function itself: it runs in eager mode, whatever it does."""
     function = real_function(ctx, hook, "a hook on a tensor")
-    ctx.runs_once = True
+    ctx.require_once("a hook on a tensor")
     target = OpaqueCall(lambda value: value.register_hook(function), "register_hook")
     node = ctx.graph.add_host_call(target, (tensor.node,))
     return HookHandleVariable(key, node, tensor, "register_hook", hook)

@@ -67,7 +67,7 @@ def _state_size(device: torch.device) -> int:
 
 
 def _require_support(ctx: Context, what: str) -> None:
-    ctx.runs_once = True
+    ctx.require_once(what)
     if not ctx.host_effects:
         raise GraphBreak("BD018", f"{what}: the backend takes graphs of tensors and sizes only")
 
@@ -85,8 +85,8 @@ def _record(ctx: Context, target: Any, args: list[VariableTracker], state_size: 
 
 @tracker_for(torch.Generator)
 def wrap_generator(ctx: Context, value: torch.Generator, source: Source) -> VariableTracker:
-    if not ctx.host_effects:
-        return wrap_opaque(ctx, value, source, "a torch.Generator: the backend takes graphs of tensors and sizes only")
+    if not ctx.host_effects or ctx.careful:
+        return wrap_opaque(ctx, value, source, "a torch.Generator, which is no value of this graph")
     ctx.guards.require(source, GuardKind.TYPE_IS, torch.Generator)
     ctx.guards.require(AttrSource(source, "device"), GuardKind.EQUALS, value.device)
     ctx.runs_once = True

@@ -63,7 +63,7 @@ def make_backward_hook(
     if module.key.source is not None:
         ctx.guards.require(module.key.source, GuardKind.IDENTITY, module.key.value)
     found = [[real_function(ctx, hook, "a hook on gradients") for hook in held.unpack(ctx)] for held in (hooks, pre_hooks)]
-    ctx.runs_once = True
+    ctx.require_once("a hook on gradients")
     reference = weakref.ref(module.key.value)
     target = OpaqueCall(lambda: BackwardHook(reference(), *found), "backward_hook")
     return BackwardHookVariable(ctx.graph.add_host_call(target))

@@ -162,7 +162,7 @@ def _draw_later(ctx: Context, owner: UserObjectVariable, name: str, args: Any, k
     if type(example) is int and (name == "getrandbits" or not all(abs(bound) < 2**62 for bound in given)):
         raise GraphBreak("BD018", what)
     source = owner.source or owner.key.source
-    ctx.runs_once = True
+    ctx.require_once(what)
     draws = ctx.effects.read(_DRAWS, ())
     ctx.effects.write(_DRAWS, (*draws, (source, name, given, named)))
     place = DrawSource(len(draws))

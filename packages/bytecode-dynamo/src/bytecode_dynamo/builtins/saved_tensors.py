@@ -77,7 +77,7 @@ def _existing(ctx: Context, value: VariableTracker) -> Any:
 def _record(ctx: Context, target: OpaqueCall) -> None:
     if not ctx.host_effects:
         raise GraphBreak("BD018", f"{target.__name__}: compilers choose themselves what is saved for backward")
-    ctx.runs_once = True
+    ctx.require_once(target.__name__)
     ctx.graph.add_host_call(target)
 
 

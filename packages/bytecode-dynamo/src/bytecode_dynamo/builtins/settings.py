@@ -93,7 +93,7 @@ def _writing(setting: Setting, function: Any, where: Sequence[str] = ()) -> Any:
         values = tuple(arg.as_constant(ctx) for arg in args)
         named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
         if setting.read() != (values[0] if len(values) == 1 else values) or named:
-            ctx.runs_once = True
+            ctx.require_once(f"call of torch._C.{function.__name__}")
             ctx.graph.add_host_call(function, (*where, *values), named).meta["setting"] = setting
             ctx.modes.set_value(ctx, setting, (*values, *named.values()))
 

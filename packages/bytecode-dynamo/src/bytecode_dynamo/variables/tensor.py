@@ -213,8 +213,8 @@ class TensorVariable(VariableTracker):
         if rule is not None:
             return rule(ctx, self, *args, **kwargs)
         if name == "requires_grad_" and ctx.example_of(self) is not None and not _keeps_requires_grad(ctx, self, args):
+            ctx.require_once(f"{self.describe()}.requires_grad_()")
             ctx.graph.change_metadata(self.fake)
-            ctx.runs_once = True
         if name in ASKS_FOR_LAZY_BITS and any(v.is_conj() or v.is_neg() for v in ctx.examples.values()):
             raise GraphBreak("BD014", f"{self.describe()}.{name}(): an input is conjugated or negated lazily")
         if name in ("storage_offset", "is_inference", "is_shared", "is_pinned") or (

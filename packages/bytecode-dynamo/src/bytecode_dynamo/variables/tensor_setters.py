@@ -86,7 +86,7 @@ def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
     if not ctx.host_effects:
         raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: compilers do not see that memory is exchanged")
     ctx.graph.require_no_alias(x.fake)
-    ctx.runs_once = True
+    ctx.require_once(f"assignment to 'data' of {x.describe()}")
     try:
         with ctx.mode:
             x.fake.data = value.fake
