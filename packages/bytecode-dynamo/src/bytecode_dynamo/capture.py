@@ -53,6 +53,7 @@ from .errors import (
     UserError,
 )
 from .evaluator import Broken, Restart, Returned, run_root
+from .failing import CompiledGraph
 from .frame import Decoded, Frame, GlobalNames, decoded, place_stack
 from .function_modes import FunctionModeSource, hidden_from, modes_around, restack, within, without, without_saved_tensors_hooks
 from .graph_code import graph_call
@@ -443,8 +444,9 @@ class Compilation:
             check_captured(module)
         rerun = plan_rerun(ctx, self._flat_code(), module, inputs, self.policy.on_error)
         counters.update(graphs=1, captured_calls=ctx.graph.calls)
-        self._report(module, stop)
+        report = self._report(module, stop)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
+        rerun = replace(rerun, graph=CompiledGraph(compiled, module, report))
         ctx.graph.release_examples()
         sources = [item.source for item in inputs]
         with within(self.function_modes):
@@ -486,12 +488,13 @@ class Compilation:
         with within(self.function_modes):
             return explain_failure([r for r in records if r.kind is not GuardKind.GLOBAL_STATE], shapes, self.scope)
 
-    def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> None:
+    def _report(self, module: GraphModule | None, stop: BreakRecord | None) -> Captured | None:
         if self.policy.on_capture is None:
-            return
+            return None
         seconds = time.perf_counter() - self.started
         shapes = self.ctx.shape_guards()
         changes = tuple(dict.fromkeys(describe_slot(slot) for slot, _, _ in self.ctx.effects.changed()))
         guards, reason = tuple(self.ctx.guards), self._recompile_reason()
         found = Captured(self.view.code, module, stop, guards, shapes, seconds, changes, reason)
         self.policy.on_capture(found)
+        return found

@@ -16,13 +16,14 @@ from .show import format_graph
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The captures of one call: graphs in order, why they ended, guards, seconds per capture."""
+    """The captures of one call: graphs in order, why they ended, guards, seconds per capture, what compiled graphs raised."""
 
     graphs: tuple[GraphModule, ...]
     break_reasons: tuple[BreakRecord, ...]
     guards: tuple[str, ...]
     compile_times: tuple[float, ...]
     result: Any = None
+    failures: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Sequence[Captured], result: Any) -> Explanation:
@@ -33,6 +34,7 @@ class Explanation:
             tuple(dict.fromkeys(str(guard) for item in found for guard in item.guards)),
             tuple(item.seconds for item in found),
             result,
+            tuple(item.failure for item in found if item.failure is not None),
         )
 
     @property
@@ -55,6 +57,7 @@ class Explanation:
         lines = [f"{counts}, {len(self.guards)} guards"]
         for number, reason in enumerate(self.break_reasons, 1):
             lines += [f"graph break {number}: {reason.format()}"]
+        lines += [f"failed graph, now run operator by operator: {cause}" for cause in self.failures]
         for number, graph in enumerate(self.graphs, 1):
             lines += [f"graph {number}:", *(f"  {line}" for line in format_graph(graph).splitlines())]
         return "\n".join(lines)

@@ -32,6 +32,8 @@ class Captured:
     """Python state that the frame changes after the graph."""
     recompiled: str | None = None
     """Why earlier graphs of the same code did not fit, in a line; None for the first capture."""
+    failure: str | None = None
+    """What the compiled graph raised where eager mode does not; the captured graph has run in its place since."""
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from torch.fx import GraphModule, Node
 from .config import config
 from .counters import counters
 from .errors import DynamoError, LosesEffects, UnsoundAssumption
+from .failing import CompiledGraph
 from .hook import Activated, Continuation
 from .opaque import OpaqueCall
 
@@ -139,6 +140,9 @@ class Rerun:
     """Whether the contents of what is written are kept."""
     visible: bool = True
     """Whether versions tell that it was written."""
+    whole: bool = False
+    """Whether the program asked for one graph."""
+    graph: CompiledGraph | None = None
 
     @property
     def keeps(self) -> bool:
@@ -169,8 +173,11 @@ class Rerun:
         counters["reruns"] += 1
         said = f"{type(error).__name__}: {error}"
         log.info("the graph of %s raised %s; the call runs again in eager mode", self.code.co_qualname, said)
-        strict = (self.on_error or config.fallback) == "error"
-        after = None if self.handled else partial(_unlike_eager, self.code, said, error if strict else None)
+        after = partial(self._unlike_eager, error)
+        if self.handled:
+            after = None
+            if self.graph is not None:
+                self.graph.suspect(error)
         function = FunctionType(self.code, sys._getframe(1).f_globals, self.code.co_name, None, closure or None)
         return Continuation(Activated(function, None, after), *arguments)
 
@@ -179,18 +186,22 @@ class Rerun:
         home = type(error).__module__.partition(".")[0]
         return home in ("builtins", "torch") or (self.custom and not isinstance(error, DynamoError))
 
-
-def _unlike_eager(code: CodeType, said: str, error: Exception | None) -> None:
-    """Eager mode did not raise what the graph raised."""
-    counters["fallbacks"] += 1
-    if error is not None:
-        raise error
-    whose = "" if ASSUMED in said else " This is a defect of the backend."
-    warnings.warn(
-        f"bytecode_dynamo: the compiled graph of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) raised {said}; "
-        f"eager mode does not: the result of this call is eager's.{whose}",
-        stacklevel=2,
-    )
+    def _unlike_eager(self, error: Exception) -> None:
+        """Eager mode did not raise what the graph raised."""
+        counters["fallbacks"] += 1
+        assumed, whose = ASSUMED in str(error), ""
+        if (self.on_error or config.fallback) == "error" or (self.whole and not assumed):
+            raise error
+        if not assumed:
+            whose = " This is a defect of the backend."
+            if self.graph is not None:
+                self.graph.replace(error)
+        code, said = self.code, f"{type(error).__name__}: {error}"
+        warnings.warn(
+            f"bytecode_dynamo: the compiled graph of {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) raised "
+            f"{said}; eager mode does not: the result of this call is eager's.{whose}",
+            stacklevel=2,
+        )
 
 
 # -- state before a graph -----------------------------------------------------------------------------------------------------
@@ -299,6 +310,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
         tuple(written.values()) if sound else (),
         exposed or not visible,
         visible,
+        ctx.whole,
     )
 
 

@@ -11,7 +11,7 @@ import bytecode_dynamo
 import inductor_triton
 import loopir
 
-_CAPTURE = ("graphs", "graph_breaks", "recompiles")
+_CAPTURE = ("graphs", "graph_breaks", "recompiles", "failed_graphs")
 _COMPILE = ("generated_kernels", "extern_calls", "cache_hits", "cache_misses")
 _NAMES = (
     "graphs",
@@ -20,6 +20,7 @@ _NAMES = (
     "generated_kernels",
     "extern_calls",
     "fallbacks",
+    "failed_graphs",
     "cache_hits",
     "cache_misses",
     "cuda_graphs",
@@ -27,13 +28,17 @@ _NAMES = (
 
 
 class Counters(Mapping[str, int]):
-    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds those of all layers."""
+    """A flat read-only mapping over the counts of all layers; ``fallbacks`` adds those of all layers.
+
+    ``failed_graphs`` are compiled graphs that raised where eager mode does not, and run operator by operator since;
+    ``failed_graphs: <exception>`` has those of each cause.
+    """
 
     def __init__(self) -> None:
         self.compiler: Counter[str] = Counter()
 
     def __getitem__(self, name: str) -> int:
-        if name in _CAPTURE:
+        if name in _CAPTURE or name.startswith("failed_graphs: "):
             return bytecode_dynamo.counters[name]
         if name in _COMPILE:
             return self.compiler[name]
@@ -44,10 +49,10 @@ class Counters(Mapping[str, int]):
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
+        return iter((*_NAMES, *(name for name in bytecode_dynamo.counters if name.startswith("failed_graphs: "))))
 
     def __len__(self) -> int:
-        return len(_NAMES)
+        return len(list(iter(self)))
 
     def __repr__(self) -> str:
         return repr(dict(self))
