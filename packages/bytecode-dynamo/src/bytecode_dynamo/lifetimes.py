@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 import weakref
 from collections.abc import Iterable
@@ -54,5 +55,5 @@ def _held(value: Any) -> list[Any]:
     if isinstance(value, types.CellType):
         return [] if value == types.CellType() else [value.cell_contents]
     if type(value).__flags__ & HEAP_TYPE and not isinstance(value, (torch.Tensor, torch.nn.Module, type)):
-        return list(getattr(value, "__dict__", {}).values())
+        return gc.get_referents(value)  # reading __dict__ makes one, which a partial of a partial notices
     return []
