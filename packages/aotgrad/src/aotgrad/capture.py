@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, is_fake
+from symshapes import FakeTensorMode, deferred, is_fake
 from torch.utils import _pytree as pytree
 
 from .compilation import Compilation
@@ -23,6 +23,7 @@ from .trace import fresh_fake, mode_for
 from .tracer import Tracer
 
 
+@deferred()
 def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """A graph compiled for the grad mode that is on. Its own parameters and buffers become inputs that the caller does not
     pass; beside an input that is conjugated or negated lazily the graph gets that one as it is stored."""

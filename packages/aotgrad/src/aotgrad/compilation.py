@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from symshapes import FakeTensorMode, ShapeEnv, SymbolicError
+from symshapes import FakeTensorMode, ShapeEnv, SymbolicError, deferred
 
 from .compile import Options, compile_joint, late_backward, optimise_joint
 from .errors import CompilerError, Unsupported
@@ -53,6 +53,7 @@ class Compilation:
             self._compiled[grad_enabled] = self._compile(grad_enabled)
         return self._compiled[grad_enabled]
 
+    @deferred()
     def _compile(self, grad_enabled: bool) -> Callable[..., Any]:
         recipe = Recipe(self.program, self.make_inputs, self.fake_mode, grad_enabled)
         entry = self._entry(grad_enabled)
@@ -99,6 +100,7 @@ class Compilation:
         overlapping = Fallback(self.eager, "inputs that are written share memory")
         return Overlapping(written, self.lifted, partial(self._compile_placed, grad_enabled), overlapping)
 
+    @deferred()
     def _compile_placed(self, grad_enabled: bool, inputs: Sequence[Any], layout: Layout) -> Callable[..., Any] | None:
         """The program for inputs that lie in memory in this way, or None. Sizes are those of these inputs."""
         fake_mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))

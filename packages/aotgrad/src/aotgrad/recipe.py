@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import FakeTensorMode, ShapeEnv, expr_of, map_inner, mode_of, quiet
+from symshapes import FakeTensorMode, ShapeEnv, deferred, expr_of, map_inner, mode_of, quiet
 from torch.utils import _pytree as pytree
 
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
@@ -84,7 +84,7 @@ class Recipe:
     def trace(self) -> Joint:
         """The joint graph."""
         unwatched = torch.autograd.set_detect_anomaly(False)
-        with torch.inference_mode(False), self.autocast.restored(), without_saved_tensors_hooks(), unwatched, quiet:
+        with deferred(), torch.inference_mode(False), self.autocast.restored(), without_saved_tensors_hooks(), unwatched, quiet:
             return trace_joint(self.program, self.make_inputs(), self.fake_mode, grad_enabled=self.grad_enabled)
 
     def of_sizes(self, sizes: Mapping[Any, Any]) -> Recipe:

@@ -14,12 +14,17 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from .config import config
 from .counters import counters
 from .errors import BreakRecord, DynamoError, InvariantError, Place, RecompileError, Unsupported
+from .guard_state import dispatch_keys, usual_keys
 from .guards import explain_failure
 from .hook import RUN_ONCE, SKIP, FrameView, Region
 from .policy import Policy
 from .source import Scope
 
 log = logging.getLogger("bytecode_dynamo")
+
+_C: Any = torch._C
+_MODES = _C.DispatchKeySet(_C.DispatchKey.Python) | _C.DispatchKeySet(_C.DispatchKey.PythonTLSSnapshot)
+_NONE = _C.DispatchKeySet(_C.DispatchKey.Undefined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Surroundings:
 
 def surroundings(view: FrameView) -> Surroundings | None:
     """What is active around a frame for which no graph can be captured, if anything."""
-    found = _handler(view) or _dispatch_mode() or _transform()
+    found = _handler(view) or _dispatch_mode() or _transform() or _dispatch_keys()
     counters["fallbacks"] += found is not None and found.id != "BD002"
     return found
 
@@ -64,6 +69,19 @@ def _transform() -> Surroundings | None:
     if torch._C._are_functorch_transforms_active():
         return Surroundings("BD018", "a transform of torch.func")
     return None
+
+
+def _dispatch_keys() -> Surroundings | None:
+    """A guard of torch takes kernels from operators, such as those of autograd or of fake tensors, or adds some."""
+    usual = usual_keys(torch.is_inference_mode_enabled())
+    modes = _MODES if torch._C._len_torch_dispatch_stack() else _NONE
+    included, excluded = dispatch_keys()
+    included, excluded = included - modes, excluded - usual.autocast
+    if included == usual.included and excluded == usual.excluded:
+        return None
+    # A custom operator's code runs below autograd, whoever calls it.
+    operator = included == usual.included and excluded == usual_keys(inference=True).excluded
+    return Surroundings("BD002", "a guard that includes or excludes dispatch keys", operator)
 
 
 def run_inside(policy: Policy, code: CodeType, around: Surroundings) -> Any:

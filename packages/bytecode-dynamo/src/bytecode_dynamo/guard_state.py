@@ -21,6 +21,35 @@ from . import _hook
 AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
+_C: Any = torch._C
+
+
+@dataclass(frozen=True, slots=True)
+class UsualKeys:
+    """The dispatch keys that a thread includes and excludes when it is in no guard. ``autocast``: those of devices for which
+    autocast is off."""
+
+    included: Any
+    excluded: Any
+    autocast: Any
+
+
+@cache
+def usual_keys(inference: bool) -> UsualKeys:
+    """The keys in inference mode or outside."""
+    key, only = _C.DispatchKey, _C.DispatchKeySet
+    included, nothing = only(key.BackendSelect) | only(key.ADInplaceOrView), only(key.Undefined)
+    with _C._ForceDispatchKeyGuard(included, nothing), torch.inference_mode(inference):
+        keys = dispatch_keys()
+        with _C._DisableAutocast():
+            return UsualKeys(*keys, dispatch_keys()[1] - keys[1])
+
+
+def dispatch_keys() -> tuple[Any, Any]:
+    """Those that this thread includes and excludes."""
+    return _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+
+
 def _autocast() -> tuple[Any, ...]:
     if not torch._C._is_any_autocast_enabled():
         return ()
@@ -54,6 +83,7 @@ class GlobalState:
     dispatch_modes: int
     functorch_active: bool
     tf32: bool | None
+    dispatch_keys: tuple[Any, Any]
     words: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -71,6 +101,7 @@ class GlobalState:
             torch._C._len_torch_dispatch_stack(),
             torch._C._are_functorch_transforms_active(),
             torch.backends.cuda.matmul.fp32_precision == "tf32",
+            dispatch_keys(),
             _hook.read_state() if state_masks() is not None else None,
         )
 
@@ -107,6 +138,7 @@ class GlobalState:
             (torch._C._is_torch_function_enabled, self.torch_function_enabled),
             (torch._C._len_torch_dispatch_stack, self.dispatch_modes),
             (torch._C._are_functorch_transforms_active, self.functorch_active),
+            (dispatch_keys, self.dispatch_keys),
         ]
 
     @property

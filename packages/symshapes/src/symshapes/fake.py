@@ -206,6 +206,7 @@ class FakeTensorMode(TorchDispatchMode):
         entered = self._entered.pop()
         if entered is not None:
             super().__exit__(exc_type, exc_value, traceback)
+            entered[0].__exit__(None, None, None)  # a signal's handler may keep this frame, and what it refers to
             for mode in reversed(entered[1]):
                 torch._C._push_on_torch_dispatch_stack(mode)
 

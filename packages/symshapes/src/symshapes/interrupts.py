@@ -3,7 +3,7 @@
 A handler that Python runs between any two instructions may raise there: in the middle of entering a mode, or below code that
 takes every exception for a failure of what it tried. Inside ``deferred`` the main thread notes signals; their handlers run at
 the next ``check()``, or at the end. What a handler raises travels as ``Interrupted``, which is no ``Exception``, and leaves
-``deferred`` as itself.
+``deferred`` as itself. They find torch as it was before ``deferred``: operators of theirs are no part of a trace.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+_C: Any = torch._C
 Handler = Callable[[int, FrameType | None], Any]
 
 
@@ -27,6 +31,30 @@ class Interrupted(BaseException):
         self.error = error
 
 
+class _State:
+    """What decides in this thread what an operator does, beside the modes of torch functions."""
+
+    def __init__(self) -> None:
+        self.keys = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+        self.modes = _C._len_torch_dispatch_stack()
+        self.functions = _C._is_torch_function_enabled()
+        self.grad, self.inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """This state again, without the dispatch modes entered since."""
+        with ExitStack() as stack:
+            if not self.modes and _C._len_torch_dispatch_stack():
+                stack.enter_context(_disable_current_modes())
+            if torch.is_inference_mode_enabled() != self.inference:
+                stack.enter_context(torch.inference_mode(self.inference))
+            if self.functions and not _C._is_torch_function_enabled():
+                stack.enter_context(_C._EnableTorchFunction())
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            stack.enter_context(_C._ForceDispatchKeyGuard(*self.keys))
+            yield
+
+
 class _Signals:
     """The handlers of the program, and the signals that came meanwhile. Of the main thread: only it runs handlers."""
 
@@ -34,6 +62,7 @@ class _Signals:
         self.depth = 0
         self.handlers: dict[int, Handler] = {}
         self.pending: list[tuple[int, FrameType | None]] = []
+        self.outside = _State()
 
     def note(self, number: int, frame: FrameType | None) -> None:
         self.pending.append((number, frame))
@@ -82,6 +111,7 @@ def deferred() -> Iterator[None]:
     known: dict[int, Handler] = {}
     try:
         _signals.depth = 1
+        _signals.outside = _State()
         _signals.replace()
         known = dict(_signals.handlers)
         yield
@@ -117,7 +147,8 @@ def check() -> None:
     if not _signals.pending or threading.current_thread() is not threading.main_thread():
         return
     try:
-        _signals.run(_signals.handlers)
+        with _signals.outside.restored():
+            _signals.run(_signals.handlers)
     except BaseException as error:
         raise Interrupted(error) from None
 
