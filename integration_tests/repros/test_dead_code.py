@@ -62,3 +62,23 @@ def test_indices_out_of_range(name, result, requires_grad):
         function(x, torch.tensor([7, 0]))
     with pytest.raises((IndexError, RuntimeError)):
         compiled(x, torch.tensor([7, 0]))
+
+
+SAME_EVERYWHERE = {
+    "zeros": lambda x, i: torch.zeros(3)[i],
+    "embedding": lambda x, i: F.embedding(i, torch.ones(3, 2)),
+    "gather": lambda x, i: x.new_full((3,), 2.0).gather(0, i),
+    "expanded": lambda x, i: x[:1].expand(3)[i],
+}
+
+
+@pytest.mark.parametrize("name", SAME_EVERYWHERE)
+def test_indices_into_what_is_the_same_everywhere(name):
+    """No address depends on the index, which is checked nevertheless."""
+    call, x = SAME_EVERYWHERE[name], torch.rand(3)
+    compiled = torchstrata.compile(call, fullgraph=True)
+    inside, outside = torch.tensor([2, 0]), torch.tensor([0, 3])
+    assert torch.equal(compiled(x, inside), call(x, inside))
+    for each in (call, compiled):
+        with pytest.raises((IndexError, RuntimeError)):
+            each(x, outside)

@@ -146,7 +146,7 @@ def _live_bodies(bodies: Sequence[Body], wanted: set[str]) -> list[Body]:
             if step.op == "store":
                 if str(step.args[0]) not in wanted:
                     continue
-            elif step.result not in used:
+            elif step.result not in used and step.op != "indirect":  # it checks, although no address may depend on it
                 continue
             kept.append(step)
             used.update(step.reads)
