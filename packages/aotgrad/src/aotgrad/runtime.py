@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -283,8 +284,27 @@ def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozen
         check = out.name("wait_for", wait_for) if found.waits else out.name("assert_async", torch._assert_async)
         message = "" if found.message is None else f", {found.message!r}"
         out(f"{check}({values[found.slot.index]}{message})")
+    _check_sizes(out, run, writer, done)
     writer.mutations(done)
     out(f"return {tuple_text(writer.outputs())}")
+    out.leave()
+
+
+def _check_sizes(out: Source, run: Runtime, writer: EffectWriter, done: frozenset[int]) -> None:
+    """Writes the test whether an operator gave what it writes another size. One that writes several arguments returns their
+    new values, and may have resized them, as data says; nothing is written back yet, so the program can still run anew."""
+    nodes = _value_nodes(run.joint)
+    resized = []
+    for m in run.joint.plan.mutations:
+        written = m.slot is not None and m.layout is None and m.target.index not in done
+        if written and getattr(nodes[m.slot.index], "target", None) is operator.getitem:  # type: ignore[union-attr]
+            resized.append(f"{writer.values[m.slot.index]}.shape != {writer.target(m.target)}.shape")  # type: ignore[union-attr]
+    if not resized:
+        return
+    out.enter(f"if {' or '.join(resized)}:")
+    out.enter(f"with {out.name('set_grad_enabled', torch.set_grad_enabled)}({run.grad_enabled}):")
+    out(f"return {out.name('resized', run.eager)}({', '.join(s.name for s in run.parameters)})")
+    out.leave()
     out.leave()
 
 
