@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bytecode_dynamo
 import pytest
 import torch
 import torch.nn.functional as F
@@ -221,3 +222,12 @@ def test_a_mask_has_the_sizes_of_what_it_selects_from(dynamic):
 def test_the_largest_of_no_numbers():
     with pytest.raises(RuntimeError, match=r"max\(\)"):
         torchstrata.compile(torch.Tensor.max, fullgraph=True)(torch.randn(0))
+
+
+def test_a_class_that_answers_for_absent_attributes(monkeypatch):
+    """Marks of dimensions are the instance's, not what the class says of any name."""
+    monkeypatch.setattr(torch.Tensor, "__getattr__", lambda t, name: 50, raising=False)
+    bytecode_dynamo.reset()
+    with bytecode_dynamo.config.patch(fallback="error"):
+        compiled = bytecode_dynamo.optimize("eager")(lambda x: x.zork + x)
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 51.0))

@@ -56,11 +56,16 @@ class Seen:
         return merged
 
 
+def marks_of(value: torch.Tensor, name: str) -> Any:
+    """What a mark says. The instance has it; asked for what is absent, the class may answer with anything (``__getattr__``)."""
+    return getattr(value, "__dict__", {}).get(name, ())
+
+
 def dynamic_marks(value: torch.Tensor) -> dict[int, tuple[int | None, int | None]]:
     """The dimensions that ``mark_dynamic``, ours or that of torch's own compiler, named, with their bounds."""
-    marks: dict[int, tuple[int | None, int | None]] = dict.fromkeys(getattr(value, "_dynamo_dynamic_indices", ()), (None, None))
-    marks.update((one.dim, (one.min, one.max)) for one in getattr(value, "_dynamo_dynamic_range", ()))
-    return {**marks, **getattr(value, DYNAMIC_MARK, {})}
+    marks: dict[int, tuple[int | None, int | None]] = dict.fromkeys(marks_of(value, "_dynamo_dynamic_indices"), (None, None))
+    marks.update((one.dim, (one.min, one.max)) for one in marks_of(value, "_dynamo_dynamic_range"))
+    return {**marks, **dict(marks_of(value, DYNAMIC_MARK))}
 
 
 @dataclass(slots=True)
@@ -77,8 +82,8 @@ class DynamicShapes:
 
     def dims(self, value: torch.Tensor, source: Source, static: bool) -> list[int]:
         """The dimensions that get symbols; sizes 0 and 1 never do."""
-        marked = {**dynamic_marks(value), **dict.fromkeys(getattr(value, "_dynamo_weak_dynamic_indices", ()))}
-        fixed = {*getattr(value, STATIC_MARK, ()), *getattr(value, "_dynamo_static_indices", ())}
+        marked = {**dynamic_marks(value), **dict.fromkeys(marks_of(value, "_dynamo_weak_dynamic_indices"))}
+        fixed = {*marks_of(value, STATIC_MARK), *marks_of(value, "_dynamo_static_indices")}
         merged = self.seen.merge_sizes(source.name, tuple(value.shape))
         candidates = []
         unbacked = self.unbacked(value)
@@ -93,7 +98,7 @@ class DynamicShapes:
 
     def unbacked(self, value: torch.Tensor) -> set[int]:
         """The dimensions that ``mark_unbacked`` named."""
-        return {*getattr(value, UNBACKED_MARK, ()), *getattr(value, "_dynamo_unbacked_indices", ())}
+        return {*marks_of(value, UNBACKED_MARK), *marks_of(value, "_dynamo_unbacked_indices")}
 
     def new_size(self, ctx: Context, value: torch.Tensor, source: SizeSource) -> torch.SymInt:
         """The symbol of a dimension."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
-from .dynamic import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK
+from .dynamic import DYNAMIC_MARK, STATIC_MARK, UNBACKED_MARK, marks_of
 from .errors import UserError
 
 
@@ -19,7 +19,7 @@ def mark_dynamic(t: torch.Tensor, dim: int | Iterable[int], *, min: int | None =
     """
     if not all(isinstance(bound, int | None) for bound in (min, max)) or (min is not None and max is not None and min > max):
         raise UserError(f"mark_dynamic: bounds are ints, min not above max, not {min!r} and {max!r}")
-    marks: dict[int, tuple[int | None, int | None]] = dict(getattr(t, DYNAMIC_MARK, {}))
+    marks: dict[int, tuple[int | None, int | None]] = dict(marks_of(t, DYNAMIC_MARK))
     for one in _dims(t, dim):
         size = t.shape[one]
         if (min is not None and size < min) or (max is not None and size > max):
@@ -33,7 +33,7 @@ def mark_dynamic(t: torch.Tensor, dim: int | Iterable[int], *, min: int | None =
 def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
     """Never make dimensions (None: any) symbolic. Raises IndexError for a dimension that ``t`` does not have."""
     dims = _dims(t, range(t.dim()) if dim is None and isinstance(t, torch.Tensor) else dim)
-    setattr(t, STATIC_MARK, {*getattr(t, STATIC_MARK, ()), *dims})
+    setattr(t, STATIC_MARK, {*marks_of(t, STATIC_MARK), *dims})
 
 
 def mark_unbacked(t: torch.Tensor, dim: int | Iterable[int]) -> None:
@@ -41,7 +41,7 @@ def mark_unbacked(t: torch.Tensor, dim: int | Iterable[int]) -> None:
 
     What asks for the size while capturing breaks the graph. Raises IndexError for a dimension that ``t`` does not have.
     """
-    setattr(t, UNBACKED_MARK, {*getattr(t, UNBACKED_MARK, ()), *_dims(t, dim)})
+    setattr(t, UNBACKED_MARK, {*marks_of(t, UNBACKED_MARK), *_dims(t, dim)})
 
 
 def _dims(t: torch.Tensor, dim: int | Iterable[int] | None) -> list[int]:
