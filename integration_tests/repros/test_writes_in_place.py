@@ -124,3 +124,17 @@ def test_steps_take_no_other_memory():
         step()
     calls = {event.key for event in seen.key_averages()}
     assert not calls & {"aten::copy_", "aten::_foreach_copy_", "aten::empty_strided"}
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_inputs_that_are_all_written(count, monkeypatch):
+    """Gradients that are clipped; a call hands many inputs on as one tuple."""
+    monkeypatch.setattr(torchstrata.config, "fallback", "error")
+    gradients = []
+    for wrap in (lambda f: f, lambda f: torchstrata.compile(f, fullgraph=True)):
+        parameters = [torch.full((3, 4), float(n), requires_grad=True) for n in range(count)]
+        for p in parameters:
+            p.grad = p.detach() + 1
+        wrap(lambda parameters=parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True))()
+        gradients.append([p.grad for p in parameters])
+    torch.testing.assert_close(*gradients)

@@ -59,7 +59,8 @@ class Source:
     def pass_together(self, names: Sequence[str]) -> None:
         """Has the text take and pass on these parameters as one tuple, where it does nothing else with any of them."""
         together = ", ".join(names)
-        lines = [line.replace(f"({together})", "(*inputs)") for line in self.lines]
+        parameters = re.compile(rf"(\w?)\({re.escape(together)}\)")  # of a call, or a tuple by itself
+        lines = [parameters.sub(lambda found: f"{found[1]}(*inputs)" if found[1] else "inputs", line) for line in self.lines]
         if not {"inputs", *names} & set(re.findall(r"\w+", "\n".join(self.lines).replace(f"({together})", ""))):
             self.lines = lines
 
