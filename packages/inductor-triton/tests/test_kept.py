@@ -34,7 +34,9 @@ def _compile(capturable: Any, gm: torch.fx.GraphModule, _: object) -> Replay:
     inputs = tuple(node.name for node in gm.graph.find_nodes(op="placeholder"))
     outputs: Any = gm.graph.output_node().args[0]
     program = SimpleNamespace(inputs=inputs, outputs=[SimpleNamespace(buffer=getattr(o, "name", None)) for o in outputs])
-    host: Any = SimpleNamespace(function=capturable(lambda *args: list(gm(*args))), program=program, sources=())
+    host: Any = SimpleNamespace(
+        function=capturable(lambda *args: list(gm(*args))), program=program, sources=(), writes_back=frozenset()
+    )
     return Replay(host, torch.device("cuda", 0), offer=Offer.of(gm.meta))
 
 
@@ -157,7 +159,9 @@ def test_backward_has_the_memory_of_what_was_saved(pair, capturable, recorded: s
     net, other, compiled = pair()
     x, frozen = torch.randn(4, 8), torch.randn(8, 8)
     program = SimpleNamespace(inputs=("a", "b"), outputs=[SimpleNamespace(buffer="c")])
-    host: Any = SimpleNamespace(function=capturable(lambda a, b: [(a @ b).tanh()]), program=program, sources=())
+    host: Any = SimpleNamespace(
+        function=capturable(lambda a, b: [(a @ b).tanh()]), program=program, sources=(), writes_back=frozenset()
+    )
     evaluate = Replay(host, torch.device("cuda", 0))
     for step in range(14):
         for module, call, value in ((net, net, lambda: (x @ frozen).tanh()), (other, compiled, lambda: evaluate(x, frozen)[0])):

@@ -168,11 +168,19 @@ class Effects:
 
 
 def _same(before: Any, now: Any) -> bool:
-    """Whether two contents hold the same trackers."""
+    """Whether two contents hold the same objects."""
     if type(before) is not type(now):
         return False
     if type(before) is tuple:
-        return len(before) == len(now) and all(a is b for a, b in zip(before, now))
+        return len(before) == len(now) and all(_are_one(a, b) for a, b in zip(before, now))
     if type(before) is dict:
-        return list(before) == list(now) and all(before[key] is now[key] for key in before)
+        return list(before) == list(now) and all(_are_one(before[key], now[key]) for key in before)
     return False
+
+
+def _are_one(before: Any, now: Any) -> bool:
+    """Whether two trackers, or a dict's pairs of them, are of one object: one that was looked at late has the same source."""
+    if type(before) is type(now) is tuple:
+        return all(map(_are_one, before, now))
+    source = getattr(before, "source", None)
+    return before is now or (source is not None and source is getattr(now, "source", None))

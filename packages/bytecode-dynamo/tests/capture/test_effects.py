@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 import types
 
 import bytecode_dynamo as bd
@@ -222,3 +223,24 @@ def test_a_slot_is_deleted_once(check):
         return x + 1, texts
 
     check(f, lambda: (torch.ones(2),))
+
+
+def test_entries_that_stay_are_not_written():
+    """A state whose entries are looked at and stored again, as optimizers do, costs nothing after the graph."""
+
+    def update(state):
+        state["mean"] = state["mean"].mul_(2)
+        state["step"] = state["step"]
+        return state["mean"] + 1
+
+    state = {"mean": torch.ones(2), "step": 3, "rest": [1]}
+    compiled = bd.optimize("eager", fullgraph=True)(update)
+    compiled(state)
+    seen = []
+    sys.setprofile(lambda frame, event, arg: seen.append(frame.f_code.co_name))
+    try:
+        compiled(state)
+    finally:
+        sys.setprofile(None)
+    assert "replace_dict" not in seen
+    assert state["mean"].tolist() == [4, 4] and state["step"] == 3

@@ -147,6 +147,8 @@ def _is_in_place(kernel: Kernel | Template, buffers: Sequence[str], source: str,
 def _is_used_later(kernel: Kernel, names: dict[str, str], source: str, target: str) -> bool:
     """Whether a body after one that stores ``target`` uses a value computed from ``source``: a generator that launches the
     bodies apart loads ``source`` again for it. Results of reductions are kept, not computed again."""
+    if len(kernel.bodies) == 1:
+        return False
     computed: set[str] = set()
     stored = False
     for body in kernel.bodies:
