@@ -87,7 +87,7 @@ def _as_tuple(value):
 
 def test_counters_are_flat_and_reset() -> None:
     torchstrata.compile(lambda x: x + 1)(torch.ones(2))
-    kinds = "graphs graph_breaks recompiles generated_kernels extern_calls fallbacks failed_graphs".split()
+    kinds = ["graphs", "graph_breaks", "recompiles", "generated_kernels", "extern_calls", "fallbacks", "failed_graphs"]
     assert list(torchstrata.counters) == [*kinds, "cache_hits", "cache_misses", "cuda_graphs"]
     assert torchstrata.counters["graphs"] == 1
     assert torchstrata.counters["generated_kernels"] == 1
