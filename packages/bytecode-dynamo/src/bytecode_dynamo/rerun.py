@@ -293,9 +293,12 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     }
     known = known and not inside & {*ctx.mode.events}
     lost = ctx.has_handlers or any(ctx.effects.changed())
-    if lost and ctx.runs_once and not ctx.whole and "refuse" in ctx.mode.events:
+    may_refuse = "refuse" in ctx.mode.events
+    if lost and ctx.runs_once and not ctx.whole and may_refuse:
         raise LosesEffects
-    sound = known and not ctx.runs_once and len(written) <= MOST_KEPT and devices <= {*_DEVICES}
+    # Copies cost every call of a network with batch norm, whose writes no version shows: only what may refuse its data pays.
+    contents = exposed or (may_refuse and not visible)
+    sound = known and not ctx.runs_once and len(written) <= MOST_KEPT and devices <= {*_DEVICES} and (visible or contents)
     if ctx.assumed and not sound:
         raise UnsoundAssumption
     return Rerun(
@@ -308,7 +311,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
         tuple(sorted(devices)) if sound and random and exposed else (),
         ctx.modes.entered,
         tuple(written.values()) if sound else (),
-        exposed or not visible,
+        contents,
         visible,
         ctx.whole,
     )
