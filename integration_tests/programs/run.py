@@ -1,0 +1,112 @@
+"""Runs a program in eager mode and compiled, each in a fresh copy, and says where they differ."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torchstrata
+
+from integration_tests.programs.generate import generate
+from integration_tests.programs.observe import Described, Observer, differences
+
+FALLBACKS = ("a graph runs eagerly",)
+CALLS = 3
+
+
+def check(seed: int, backend: str | None) -> list[str]:
+    """The differences of a seed's program."""
+    return compare(generate(seed), backend)
+
+
+def compare(text: str, backend: str | None) -> list[str]:
+    """How the compiled program differs from eager mode: call by call, the first call that does."""
+    eager = observe(text, lambda f: f)
+    torchstrata.reset()
+    compiled = observe(text, lambda f: torchstrata.compile(f, backend=backend))
+    torchstrata.reset()
+    for number, (one, other) in enumerate(zip(eager, compiled)):
+        found = differences(one, other, exact=backend == "eager")
+        if found:
+            return [f"step {number}: {text}" for text in found]
+    return []
+
+
+def observe(text: str, compiler: Callable[..., Any]) -> list[Described]:
+    """What can be seen after each call, and after its backward."""
+    module = types.ModuleType("generated_program")
+    sys.modules[module.__name__] = module
+    seen: list[Described] = []
+    with warnings.catch_warnings(record=True) as caught, restored():
+        warnings.simplefilter("always")
+        exec(compile(text, "<program>", "exec"), module.__dict__)
+        state = module.State()
+        run = {
+            "module": lambda: compiler(state),
+            "method": lambda: compiler(state.forward),
+            "function": lambda: (lambda f: lambda *args: f(state, *args))(compiler(module.State.forward)),
+        }[module.KIND]()
+        for call in range(CALLS):
+            steps(module, state, run, call, seen)
+    failed = [str(w.message) for w in caught if any(text in str(w.message) for text in FALLBACKS)]
+    seen.append([("fallbacks", text[:2000]) for text in failed])
+    del sys.modules[module.__name__]
+    return seen
+
+
+def steps(module: types.ModuleType, state: Any, run: Callable[..., Any], call: int, seen: list[Described]) -> None:
+    """One call, a change of its inputs, and backward."""
+    outcome(lambda: module.between(state, call)) if call else None
+    args = module.arguments(call)
+    versions = [x._version for x in args if isinstance(x, torch.Tensor)]
+    result = outcome(lambda: run(*args))
+    written = [x._version > v for x, v in zip((x for x in args if isinstance(x, torch.Tensor)), versions)]
+    error = outcome(lambda: module.disturb(state, call, *args))
+    seen.append(described(module, state, args, [result, written, error, torch.is_grad_enabled()]))
+    error = outcome(lambda: backward(result))
+    seen.append(described(module, state, args, [result, error, torch.is_grad_enabled()]))
+
+
+def described(module: types.ModuleType, state: Any, args: list[Any], results: list[Any]) -> Described:
+    observer = Observer(module.__dict__)
+    observer.describe("args", args)
+    observer.describe("result", results)
+    observer.describe("state", state)
+    for name, value in list(vars(module).items()):
+        if not name.startswith("__") and not isinstance(value, types.ModuleType):
+            observer.describe(name, value)
+    return observer.lines
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What a call returns, or the name of what it raises."""
+    try:
+        return call()
+    except Exception as error:
+        return f"raised {type(error).__name__}"
+
+
+def backward(result: Any) -> None:
+    """Backward of all that a call returned, weighted."""
+    tensors = [x for x in torch.utils._pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
+    losses = [(x.double() * (n + 1)).sum() for n, x in enumerate(tensors) if x.requires_grad and not x.is_complex()]
+    if losses:
+        torch.stack(losses).sum().backward()
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Leaves no global setting changed."""
+    torch.manual_seed(0)
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        gc.collect(0)
