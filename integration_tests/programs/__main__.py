@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-CHUNK = 200
+CHUNK = 250
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from integration_tests.programs.generate import generate
+from integration_tests.programs.run import compare
 
 
 def shrink_seed(seed: int, backend: str | None) -> str:
@@ -45,8 +46,6 @@ def isolated(text: str, backend: str | None) -> list[str]:
 
 
 def attempt(text: str, backend: str | None) -> list[str]:
-    from integration_tests.programs.run import compare
-
     try:
         return compare(text, backend)
     except BaseException as error:
