@@ -74,10 +74,12 @@ class ObservedMode(FakeTensorMode):
         self.events += notes
         if refuses is None:
             refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
-        if refuses or (written and _may_overlap((*args, *kwargs.values()))):
+        if not refuses and written and _may_overlap((*args, *kwargs.values())):
             self.events.append("refuse")
         for place, name in written:
             self._note(args[place] if place < len(args) else kwargs.get(name))
+        if refuses:
+            self.events.append("refuse")  # it may have written in part
         try:
             return super().run_op(func, args, kwargs)
         except Exception:
