@@ -74,3 +74,27 @@ def test_layouts(name):
     result, expected = torchstrata.compile(LAYOUTS[name], fullgraph=True)(a), LAYOUTS[name](a)
     numpy.testing.assert_array_equal(result, expected)
     assert result.strides == expected.strides
+
+
+def test_astype_to_the_same_dtype_copies() -> None:
+    def write_copy(a):
+        b = a.astype(a.dtype)
+        b += 1
+        torch.from_numpy(a.astype(numpy.float64)).add_(1)
+        return b
+
+    expected, actual = numpy.ones(4), numpy.ones(4)
+    assert (torchstrata.compile(write_copy, backend="eager")(actual) == write_copy(expected)).all()
+    assert (expected == actual).all()
+
+
+def test_reversed_array_is_a_view() -> None:
+    def write_reversed(a):
+        b = a[::-1]
+        b[0] = 7
+        return b
+
+    expected, actual = numpy.arange(4.0), numpy.arange(4.0)
+    other = torchstrata.compile(write_reversed, backend="eager")(actual)
+    assert other.strides == write_reversed(expected).strides
+    assert (expected == actual).all()

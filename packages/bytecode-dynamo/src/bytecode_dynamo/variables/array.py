@@ -144,19 +144,24 @@ def call_array(
     """
     reference = reference or function
     name = getattr(reference, "__name__", "attribute")
-    expected = _expected(ctx, reference, args, kwargs)
+    examples: _Examples = []
+    expected = _expected(ctx, reference, args, kwargs, examples)
     given = [_unwrapped(ctx, arg) for arg in args]
     named = {key: _unwrapped(ctx, value) for key, value in kwargs.items()}
     result = ctx.torch_call("call_function", _in_torch(function, name), given, named)
     if name in _IN_PLACE_OPERATORS:
         return args[0]
-    return ctx.none if expected is None else _wrapped(ctx, result, expected, name)
+    return ctx.none if expected is None else _wrapped(ctx, result, expected, name, examples)
 
 
-def _expected(ctx: Context, reference: Any, args: Any, kwargs: Any) -> Any:
+_Examples = list[tuple[Any, Any]]
+"""Arrays that NumPy itself is called on, with the fake tensors that they stand for."""
+
+
+def _expected(ctx: Context, reference: Any, args: Any, kwargs: Any, examples: _Examples) -> Any:
     """What NumPy gives for arguments like these."""
-    given = [_example(ctx, arg) for arg in args]
-    named = {key: _example(ctx, value) for key, value in kwargs.items()}
+    given = [_example(ctx, arg, examples) for arg in args]
+    named = {key: _example(ctx, value, examples) for key, value in kwargs.items()}
     try:
         with numpy.errstate(all="ignore"):
             return reference(*given, **named)
@@ -164,16 +169,17 @@ def _expected(ctx: Context, reference: Any, args: Any, kwargs: Any) -> Any:
         raise GraphBreak("BD005", f"a NumPy call: {type(error).__name__}: {error}") from None
 
 
-def _example(ctx: Context, value: VariableTracker) -> Any:
+def _example(ctx: Context, value: VariableTracker, examples: _Examples) -> Any:
     if isinstance(value, ArrayVariable):
         fake = value.tensor.fake
         shape = tuple(ctx.decide(size.__index__, "the size of an array") for size in fake.shape)
         made = _laid_out(
             shape, tuple(ctx.decide(step.__index__, "a stride of an array") for step in fake.stride()), _dtype(fake)
         )
+        examples.append((made, fake))
         return made[()] if value.scalar else made
     if value.python_type() in (list, tuple):
-        return value.python_type()(_example(ctx, ctx.real(item)) for item in value.unpack(ctx))
+        return value.python_type()(_example(ctx, ctx.real(item), examples) for item in value.unpack(ctx))
     if isinstance(value, SliceVariable):
         return slice(*(part.as_constant(ctx) for part in value.parts))
     return ctx.constant_of(value, "an argument of a NumPy function")
@@ -209,7 +215,7 @@ def _unwrapped(ctx: Context, value: VariableTracker) -> VariableTracker:
     return value
 
 
-def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str) -> VariableTracker:
+def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str, examples: _Examples) -> VariableTracker:
     """The results as NumPy gives them."""
     if isinstance(result, TensorVariable) and isinstance(expected, (numpy.ndarray, numpy.generic)):
         if _dtype(result.fake) == expected.dtype and tuple(result.fake.shape) == expected.shape:
@@ -217,11 +223,27 @@ def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str) ->
             moved = [a for size, a, b in zip(expected.shape, result.fake.stride(), strides) if size > 1 and a != b]
             if moved and 0 not in expected.shape and min(strides) >= 0:
                 result = ctx.torch_call("call_function", _copied, [result, ctx.create(expected.shape), ctx.create(strides)], {})
+            if isinstance(expected, numpy.ndarray):
+                result = _in_memory(ctx, result, expected, name, examples)
             return as_array(result, isinstance(expected, numpy.generic))
     elif type(expected) in (list, tuple) and result.python_type() in (list, tuple):
-        items = [_wrapped(ctx, ctx.real(item), part, name) for item, part in zip(result.unpack(ctx), expected, strict=True)]
+        items = [
+            _wrapped(ctx, ctx.real(item), part, name, examples) for item, part in zip(result.unpack(ctx), expected, strict=True)
+        ]
         return ctx.create_list(items) if type(expected) is list else ctx.create_tuple(items)
     raise GraphBreak("BD005", f"numpy's {name}: torch has no function with these results")
+
+
+def _in_memory(ctx: Context, result: TensorVariable, expected: Any, name: str, examples: _Examples) -> TensorVariable:
+    """The result in memory of its own where NumPy makes a copy, as ``astype`` always does."""
+    storage = result.fake.untyped_storage()._cdata
+    for array, fake in examples:
+        viewed = fake.untyped_storage()._cdata == storage
+        if viewed and not numpy.may_share_memory(array, expected):
+            return cast("TensorVariable", ctx.torch_call("call_method", "clone", [result], {}))
+        if not viewed and numpy.may_share_memory(array, expected):
+            raise GraphBreak("BD005", f"numpy's {name} gives a view where torch copies")
+    return result
 
 
 def _copy_to(tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
