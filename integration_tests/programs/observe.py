@@ -62,6 +62,7 @@ class Observer:
                 self.tensor(path, value)
             case np.ndarray():
                 self.add(path, (str(value.dtype), value.shape, value.strides, value.flags.writeable))
+                self.memory(path, value)
                 self.add(path, torch.from_numpy(value.copy()) if value.dtype != object else str(value))
             case list() | tuple() | collections.deque():
                 self.add(path, ("length", len(value)))
@@ -107,6 +108,18 @@ class Observer:
         for key, item in values.items():
             self.describe(f"{path}.{key}", item)
 
+    def memory(self, path: str, value: Any) -> None:
+        """Which memory a tensor or array uses."""
+        if isinstance(value, np.ndarray):
+            while isinstance(value.base, np.ndarray):
+                value = value.base
+            address = value.base.untyped_storage().data_ptr() if isinstance(value.base, torch.Tensor) else value.ctypes.data
+            empty = not value.size
+        else:
+            address, empty = value.untyped_storage().data_ptr(), not value.numel()
+        if not empty:
+            self.add(path, ("memory", self.storages.setdefault(address, len(self.storages))))
+
     def tensor(self, path: str, value: torch.Tensor) -> None:
         self.add(path, ("tensor", value.dtype, tuple(value.shape), value.is_inference()))
         try:
@@ -115,8 +128,7 @@ class Observer:
             self.add(path, "unusable view")
             return
         self.add(path, ("stride", value.stride() if value.numel() else None, value.storage_offset()))
-        storage = value.untyped_storage()._cdata
-        self.add(path, ("storage", self.storages.setdefault(storage, len(self.storages))))
+        self.memory(path, value)
         self.add(path, value.detach().clone())
         if value.is_leaf or value.retains_grad:
             self.describe(path + ".grad", value.grad)
