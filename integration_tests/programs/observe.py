@@ -127,7 +127,7 @@ class Observer:
         except RuntimeError:  # a view that may no longer be used
             self.add(path, "unusable view")
             return
-        self.add(path, ("stride", value.stride() if value.numel() else None, value.storage_offset()))
+        self.add(path, ("stride", value.stride() if value.numel() else None))
         self.memory(path, value)
         self.add(path, value.detach().clone())
         if value.is_leaf or value.retains_grad:
