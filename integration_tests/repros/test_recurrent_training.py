@@ -20,3 +20,29 @@ def test_a_recurrent_network_trains(kind):
         out.square().sum().backward()
     for a, b in zip(mine.parameters(), network.parameters()):
         torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("form", ["rows", "batch_first", "packed"])
+def test_dropout_between_layers_is_eagers(kind, bidirectional, form):
+    network = kind(5, 6, 3, dropout=0.5, bidirectional=bidirectional, batch_first=form == "batch_first")
+    compiled = torchstrata.compile(lambda x: network(x), options={"fallback_random": True})
+    x = torch.randn(3, 4, 5)
+    if form == "packed":
+        x = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2, 2, 1]))
+    results = []
+    for run in (network, compiled):
+        torch.manual_seed(3)
+        out, ends = run(x)
+        results.append((getattr(out, "data", out), ends, torch.get_rng_state()))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("dropout", [torch.dropout, torch.alpha_dropout, torch.feature_dropout])
+def test_a_dropout_of_everything_draws_nothing(dropout):
+    state = torch.get_rng_state()
+    x = torch.tensor([[1.0, float("inf")]])
+    result = torchstrata.compile(lambda x: dropout(x, 1.0, True), options={"fallback_random": True})(x)
+    torch.testing.assert_close(result, dropout(x, 1.0, True), equal_nan=True)
+    assert torch.equal(torch.get_rng_state(), state)

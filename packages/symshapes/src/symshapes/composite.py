@@ -42,7 +42,11 @@ def install(mode_type: type) -> None:
     aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _plain(aten.one_hot.default, None))  # torch 2.11 has none
     _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
-        _override(getattr(aten, name).default, _idle_dropout, mode_type)
+        _override(getattr(aten, name).default, _plain_dropout, mode_type)
+    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+        for overload in ("input", "data"):
+            op = getattr(getattr(aten, name), overload)
+            _override(op, partial(_layer_by_layer, op), mode_type)
 
 
 def _answer_device_hints() -> None:
@@ -98,11 +102,44 @@ def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _idle_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """A dropout that drops nothing returns its input, of which torch's kernel makes a copy."""
+def _plain_dropout(previous: Callable[..., Any]) -> Callable[..., Any]:
+    """A dropout that drops nothing returns its input, of which torch's kernel makes a copy; one that drops everything draws
+    nothing."""
 
     def run(x: Any, p: float, train: bool) -> Any:
-        return previous(x, p, train) if train and p != 0 else x
+        if not train or p == 0:
+            return x
+        return x * x.new_zeros(()) if p == 1 else previous(x, p, train)
+
+    return run
+
+
+def _layer_by_layer(op: Any, previous: Callable[..., Any]) -> Callable[..., Any]:
+    """A recurrent network with dropout between its layers, which torch's kernels for several layers leave out.
+
+    ``op``: over sequences (``.input``, which can be ``batch_first``), or packed ones (``.data``, with sizes of batches).
+    """
+    given = ["input", "hx", "params", "has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first"]
+    if op._overloadname == "data":
+        given = ["input", "batch_sizes", *given[1:-1]]
+
+    def run(*args: Any) -> Any:
+        call = dict(zip(given, args))
+        if not (call["train"] and call["dropout"] and call["num_layers"] > 1):
+            return previous(*args)
+        batch_first = call.get("batch_first", False)
+        x = call["input"].transpose(0, 1) if batch_first else call["input"]
+        layers, directions, states = call["num_layers"], 1 + call["bidirectional"], call["hx"]
+        count, ends = len(call["params"]) // layers, []
+        for i in range(layers):
+            rows = i * directions, directions
+            begin = states.narrow(0, *rows) if isinstance(states, torch.Tensor) else [s.narrow(0, *rows) for s in states]
+            own = {"hx": begin, "params": call["params"][i * count :][:count], "num_layers": 1}
+            if "batch_first" in call:
+                own["batch_first"] = False
+            x, *end = previous(*(call | own | {"input": x if i == 0 else torch.dropout(x, call["dropout"], True)}).values())
+            ends.append(end)
+        return (x.transpose(0, 1) if batch_first else x, *map(torch.cat, zip(*ends)))
 
     return run
 
