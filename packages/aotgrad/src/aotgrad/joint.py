@@ -11,6 +11,7 @@ import torch
 from symshapes import FakeTensorMode, LazyGraphModule, is_wrapper, map_inner
 from torch.utils import _pytree as pytree
 
+from .arrivals import arrivals_at, in_turn
 from .attention import AttentionMasks
 from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
@@ -36,7 +37,8 @@ class Joint:
         inputs: one per leading placeholder.
         num_values: how many leading outputs are forward values.
         plan: how the values become what the program returned and wrote.
-        gradients_of: indices of the inputs that the trailing outputs are gradients of.
+        gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order in which an autograd node
+            hands them on.
         out_spec: pytree of the program's outputs.
         backward_error: what backward raises, in eager, too; there are no gradients then.
         outer_paths: what the program's own differentiation might have passed through outside.
@@ -87,13 +89,23 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad) if plan.differentiable else ()
         if plan.differentiable and not wanted:
             raise Unsupported("AG025", "an output requires grad although no input does")
-        gradients, error = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], "")
+        leaves = {t.target.index: t.wrapper for t in traced.tensors if t.target.index in wanted and _is_at(t.wrapper, t.edge)}
+        with arrivals_at(leaves) as arrived:
+            gradients, error = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], "")
+        found_for = dict(zip(wanted, gradients))
+        wanted = in_turn(wanted, list(leaves), arrived)
+        gradients = [found_for[i] for i in wanted]
         together = freed_together([gradient_edge(values[slot]) for slot in plan.differentiable])
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
     found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together
     return Joint(gm, tuple(inputs), len(values), plan, *found)
+
+
+def _is_at(leaf: torch.Tensor, edge: torch.autograd.graph.GradientEdge | None) -> bool:
+    """Whether the gradients of ``edge`` arrive at this leaf."""
+    return edge is not None and leaf.is_leaf and leaf.requires_grad and gradient_edge(leaf).node is edge.node
 
 
 def _named_apart(inputs: Sequence[InputSpec]) -> list[InputSpec]:

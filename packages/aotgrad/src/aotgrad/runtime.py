@@ -90,7 +90,7 @@ def build_training(
     """The callable of a program with differentiable outputs, as a torch.autograd.Function, and its source."""
     out = _start(run)
     joint, plan = run.joint, run.joint.plan
-    taken = [s.name for s in joint.inputs if s.requires_grad]
+    taken = [joint.inputs[i].name for i in joint.gradients_of]
     boxed = [s.name for s in joint.inputs if not s.requires_grad]
     values = _value_texts(joint, split.results, {})
     done = _done(joint, split.results, forward)

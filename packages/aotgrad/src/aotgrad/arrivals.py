@@ -1,0 +1,63 @@
+"""The order in which gradients arrive at leaves, which hooks of parameters see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[list[int]]:
+    """Collects keys of ``leaves`` in the order in which backward comes to them."""
+    arrived: list[int] = []
+    hooks = []
+    for key, leaf in leaves.items():
+        # a hook that returns nothing changes nothing
+        hooks.append(leaf.register_hook(lambda _, key=key: arrived.append(key)))
+    try:
+        yield arrived
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def in_turn(wanted: Sequence[int], leaves: Sequence[int], arrived: Sequence[int]) -> tuple[int, ...]:
+    """``wanted`` in the order in which one autograd node has to hand gradients on for them to arrive as ``arrived`` says.
+
+    Args:
+        wanted: what gradients are handed on to.
+        leaves: those of them that are leaves.
+        arrived: the leaves that a gradient arrives at, in order.
+    """
+    ordered = [*arrived, *(i for i in leaves if i not in set(arrived))]
+    others = [i for i in wanted if i not in set(leaves)]
+    places = [*ordered, *others]
+    for place, leaf in zip(_served(len(ordered), len(others)), ordered):
+        places[place] = leaf
+    return tuple(places)
+
+
+def _served(urgent: int, others: int) -> list[int]:
+    """The order in which autograd's engine serves ``urgent`` nodes of one priority that became ready at once, before others.
+
+    Its queue is a ``std::priority_queue``, which keeps no order among equals: this follows its steps as GNU's library (and
+    Microsoft's) has them. What has the same priority is all alike, so a node is the place at which it was pushed.
+    """
+    heap = list(range(urgent + others))
+    served = []
+    while len(served) < urgent:
+        served.append(heap[0])
+        last = heap.pop()
+        hole, size = 0, len(heap)
+        while (child := 2 * hole + 1) < size:
+            right = child + 1
+            if right < size and not (heap[right] >= urgent > heap[child]):
+                child = right
+            heap[hole], hole = heap[child], child
+        while hole > 0 and last < urgent <= heap[(hole - 1) // 2]:
+            heap[hole], hole = heap[(hole - 1) // 2], (hole - 1) // 2
+        if heap:
+            heap[hole] = last
+    return served
