@@ -27,6 +27,8 @@ _BINARY: dict[type, Callable[..., Any]] = {
     sympy.Le: operator.le,
     sympy.Gt: operator.gt,
     sympy.Ge: operator.ge,
+    sympy.And: operator.and_,
+    sympy.Or: operator.or_,
 }
 _UNARY: dict[type, Callable[..., Any]] = {ToFloat: torch.sym_float, Trunc: torch.sym_int, sympy.Not: torch.sym_not}
 _UNARY |= {MATH_FUNCTIONS[name]: f for name in MATH_FUNCTIONS if (f := getattr(torch, f"_sym_{name}", None))}

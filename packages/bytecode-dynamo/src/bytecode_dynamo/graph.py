@@ -170,6 +170,8 @@ class GraphBuilder:
             return float(expr)
         if expr.is_Symbol or expr in self._symbols:
             return self._symbols[expr]
+        if expr.is_Boolean and not expr.args:
+            return bool(expr)
         found = self._sizes.get(expr)
         if found is not None:
             return found
@@ -368,7 +370,8 @@ def size_operation(expr: Any) -> tuple[Any, tuple[Any, ...]]:
     if kind in _RELATIONS:
         return _RELATIONS[kind], expr.args
     named = {"FloorDiv": operator.floordiv, "Mod": operator.mod, "Max": torch.sym_max, "Min": torch.sym_min,
-             "TrueDiv": operator.truediv, "ToFloat": torch.sym_float, "Trunc": torch.sym_int, "Not": torch.sym_not}  # fmt: skip
+             "TrueDiv": operator.truediv, "ToFloat": torch.sym_float, "Trunc": torch.sym_int, "Not": torch.sym_not,
+             "And": operator.and_, "Or": operator.or_, "BitAnd": operator.and_, "BitOr": operator.or_}  # fmt: skip
     function = kind.__name__.removeprefix("Float").lower()
     target = getattr(torch, f"_sym_{function}", None) if kind in MATH_FUNCTIONS.values() else named.get(kind.__name__)
     if target is None:
