@@ -207,6 +207,24 @@ def ctc_loss_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     return mode.empty(args[1].shape, dtype=args[1].dtype, device=args[1].fake_device)
 
 
+@RULES.register("_embedding_bag _embedding_bag_forward_only")
+def embedding_bag(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """On the CPU a plain sum says nothing about indices; without a backward, sums leave two results as long as the offsets."""
+    is_full = func is aten._embedding_bag.default
+    given = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
+    weight, indices, offsets = given["weight"], given["indices"], given["offsets"]
+    results = torch._meta_registrations.meta_embedding_bag(*args, **kwargs)
+    if weight.fake_device.type != "cpu":
+        return results
+    sums, weights = given.get("mode", 0) == 0, given.get("per_sample_weights")
+    is_plain = sums and given.get("padding_idx", -1) < 0 and weight.dtype in (torch.float32, *HALF) and weight.stride(1) == 1
+    is_plain = is_plain and (weights is None or weights.stride(0) == 1)
+    each = offsets.new_empty([0 if is_plain else indices.shape[0]])
+    if not sums or is_full:
+        return (results[0], each, *results[2:])
+    return results[0], each, offsets.new_empty(offsets.shape), offsets.new_empty(offsets.shape)
+
+
 @RULES.register("_fused_sgd_ _fused_sgd_.tensor_lr _fused_adagrad_ _fused_adagrad_.tensor_lr")
 @RULES.register("_fused_adam_.tensor_lr _fused_adamw_.tensor_lr")
 def fused_step_in_place(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
