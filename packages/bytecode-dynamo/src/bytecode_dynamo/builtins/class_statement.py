@@ -175,7 +175,8 @@ def _decorator(function: Any) -> Any:
 
     def rule(ctx: Context, cls: Value | None = None, **options: Value) -> Value:
         if cls is None:
-            return PartialVariable(CallableVariable(function), (), tuple(options.items()))
+            keywords = ctx.create_dict([(ConstantVariable(name), value) for name, value in options.items()])
+            return PartialVariable(CallableVariable(function), (), keywords)
         recipe = ctx.made.get(id(cls.as_constant(ctx)))
         if recipe is None:
             raise GraphBreak("BD019", f"{function.__name__} of {cls.describe()}, which exists")

@@ -375,9 +375,9 @@ def make_partial(
     ctx: Context, function: VariableTracker, /, *args: VariableTracker, **named: VariableTracker
 ) -> VariableTracker:
     if isinstance(function, PartialVariable):
-        args, named = (*function.args, *args), {**dict(function.keywords), **named}
+        args, named = (*function.args, *args), {**function.named(ctx), **named}
         function = function.function
-    return PartialVariable(function, args, tuple(named.items()))
+    return PartialVariable(function, args, ctx.create_dict([(ConstantVariable(name), x) for name, x in named.items()]))
 
 
 constructs(types.MethodType)(lambda ctx, function, owner: BoundMethodVariable(function, owner))

@@ -274,17 +274,20 @@ class PartialVariable(VariableTracker):
 
     function: VariableTracker
     args: tuple[VariableTracker, ...]
-    keywords: tuple[tuple[str, VariableTracker], ...]
+    keywords: VariableTracker  # a dict of its own, which programs may write to
 
     def python_type(self) -> type:
         return functools.partial
+
+    def named(self, ctx: Context) -> dict[str, VariableTracker]:
+        """The keyword arguments as they are now."""
+        return {key.as_constant(ctx): ctx.real(value) for key, value in ctx.pairs_of(self.keywords)}
 
     def truth(self, ctx: Context) -> bool:
         return True
 
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
-        given = {name: ctx.real(value) for name, value in self.keywords}
-        return self.function.call(ctx, [*(ctx.real(arg) for arg in self.args), *args], {**given, **kwargs})
+        return self.function.call(ctx, [*(ctx.real(arg) for arg in self.args), *args], {**self.named(ctx), **kwargs})
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if name == "func":
@@ -294,7 +297,7 @@ class PartialVariable(VariableTracker):
         if name == "__self__":
             return self.function.get_attr(ctx, name)
         if name == "keywords":
-            return ctx.create_dict([(ConstantVariable(key), value) for key, value in self.keywords])
+            return self.keywords
         return ctx.class_attribute(self, functools.partial, name)
 
     def set_attr(self, ctx: Context, name: str, value: VariableTracker) -> None:
@@ -302,7 +305,14 @@ class PartialVariable(VariableTracker):
             VariableTracker.set_attr(self, ctx, name, value)
 
     def reconstruct(self, gen: Codegen) -> None:
-        gen.call(ConstantVariable(functools.partial), [self.function, *self.args], self.keywords)
+        gen.call(ConstantVariable(_with_keywords), [self.keywords, self.function, *self.args])
+
+
+def _with_keywords(keywords: dict[str, Any], function: Any, *args: Any) -> functools.partial[Any]:
+    """A partial that holds this very dict."""
+    made = functools.partial(function, *args)
+    made.__setstate__((function, args, keywords, None))
+    return made
 
 
 @tracker_for(functools.partial)
@@ -312,7 +322,5 @@ def wrap_partial(ctx: Context, value: functools.partial[Any], source: Source) ->
     ctx.guards.require(source, GuardKind.TYPE_IS, functools.partial)
     function = ctx.wrap(value.func, AttrSource(source, "func"))
     args = ctx.wrap(value.args, AttrSource(source, "args")).unpack(ctx)
-    keywords = AttrSource(source, "keywords")
-    ctx.guards.require(keywords, GuardKind.DICT_KEYS, tuple(value.keywords))
-    pairs = tuple((name, LazyVariable(held, source=ItemSource(keywords, name))) for name, held in value.keywords.items())
-    return ctx.effects.remember(value, PartialVariable(function, tuple(args), pairs, source=source))
+    keywords = ctx.wrap(value.keywords, AttrSource(source, "keywords"))
+    return ctx.effects.remember(value, PartialVariable(function, tuple(args), keywords, source=source))
