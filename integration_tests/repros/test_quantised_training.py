@@ -35,3 +35,24 @@ def test_fake_quantisation(name: str, backend: str, grad: bool) -> None:
                 y.sum().backward()
             results.append((y.detach(), y.requires_grad, x.grad, {k: v.clone() for k, v in module.state_dict().items()}))
     torch.testing.assert_close(results[3:], results[:3])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.ao.quantization is deprecated")
+def test_what_else_is_written_in_a_call_that_resizes() -> None:
+    """The call runs anew, so nothing may have been written by then."""
+
+    def step(quantise, x, calls, total):
+        y = quantise(x)
+        calls.add_(1)
+        total.add_(y)
+        return y
+
+    results = []
+    for call in (step, torchstrata.compile(step)):
+        quantise = quantization.FusedMovingAvgObsFakeQuantize(
+            observer=CHANNELS, quant_min=-128, quant_max=127, dtype=torch.qint8, qscheme=torch.per_channel_symmetric
+        )
+        calls, total = torch.zeros(4, 3), torch.zeros(4, 3)
+        found = [call(quantise, torch.linspace(-1, 2, 12).reshape(4, 3) * n, calls, total) for n in (1, 2, 3)]
+        results.append((found, calls, total))
+    torch.testing.assert_close(*results)

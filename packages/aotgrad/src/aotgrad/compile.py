@@ -17,7 +17,7 @@ from .double import DoubleBackward
 from .errors import AotError, CompilerError, Unsupported
 from .joint import Joint
 from .names import apart
-from .offers import only_written, write_backs
+from .offers import may_be_resized, only_written, write_backs
 from .partial import PartialBackward, harmful_mixes
 from .partition import Partitioner
 from .passes import clean, separate_outputs
@@ -162,10 +162,10 @@ def _partitioned(joint: Joint, options: Options) -> Split:
 def _say_what_is_written(
     joint: Joint, forward: torch.fx.GraphModule, results: tuple[torch.fx.Node, ...], saved: Sequence[torch.fx.Node]
 ) -> None:
-    """Tells the compiler what it may write back itself (B6)."""
+    """Tells the compiler what it may write back itself (B6), and which results may lie in the memory of their inputs."""
     pairs = forward.meta["writes"] = write_backs(joint, results)
     unread = forward.meta["unread"] = frozenset(i for i in only_written(joint, pairs, results) if results[i] not in saved)
-    if not has_wrappers(forward.graph):  # whose graph is another one
+    if not may_be_resized(joint) and not has_wrappers(forward.graph):  # whose graph is another one
         inputs = forward.graph.find_nodes(op="placeholder")
         for target, position in pairs:
             if position in unread:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ import torch
 
 from .donation import copied
 from .joint import Joint
-from .plan import Slot, View
+from .plan import Mutation, Slot, View
 from .views import view_source
 
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # type: ignore[attr-defined]
@@ -76,6 +77,21 @@ def write_backs(joint: Joint, results: Sequence[torch.fx.Node]) -> tuple[tuple[i
         if position is not None:
             pairs.append((m.target.index, position))
     return tuple(pairs)
+
+
+def may_be_resized(joint: Joint) -> list[Mutation]:
+    """Writes of which only a call knows the size: an operator that writes several arguments returns their new values, and may
+    have resized them, as data says. A call that finds another size runs anew, with the inputs as they were."""
+    values: Any = joint.gm.graph.output_node().args[0]
+    kept = [m for m in joint.plan.mutations if m.slot is not None and m.layout is None]
+    return [m for m in kept if m.slot is not None and _is_one_of_several(values[m.slot.index])]
+
+
+def _is_one_of_several(value: Any) -> bool:
+    """Whether it is one result of an operator that returns several; one of a list (foreach) has its operand's size."""
+    maker = value.args[0] if getattr(value, "target", None) is operator.getitem else None
+    schema = getattr(getattr(maker, "target", None), "_schema", None)
+    return schema is not None and len(schema.returns) > 1
 
 
 def only_written(joint: Joint, pairs: Sequence[tuple[int, int]], results: Sequence[torch.fx.Node]) -> frozenset[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from .emit import EffectWriter, Source, tuple_text
 from .fallback import ADDRESSED, OUTER_HISTORY, TRANSFORMED, Fallback
 from .history import leads_to
 from .joint import Joint
-from .offers import only_written, save_kept, write_backs
+from .offers import may_be_resized, only_written, save_kept, write_backs
 from .overlap import inner_of, share_elements, share_storage
 from .partial import PartialBackward
 from .plan import UNEXPECTED, InputSpec, Output, Target, View
@@ -291,14 +290,13 @@ def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozen
 
 
 def _check_sizes(out: Source, run: Runtime, writer: EffectWriter, done: frozenset[int]) -> None:
-    """Writes the test whether an operator gave what it writes another size. One that writes several arguments returns their
-    new values, and may have resized them, as data says; nothing is written back yet, so the program can still run anew."""
-    nodes = _value_nodes(run.joint)
-    resized = []
-    for m in run.joint.plan.mutations:
-        written = m.slot is not None and m.layout is None and m.target.index not in done
-        if written and getattr(nodes[m.slot.index], "target", None) is operator.getitem:  # type: ignore[union-attr]
-            resized.append(f"{writer.values[m.slot.index]}.shape != {writer.target(m.target)}.shape")  # type: ignore[union-attr]
+    """Writes the test whether an operator gave what it writes another size; nothing is written back yet, so the program can
+    still run anew."""
+    resized = [
+        f"{writer.values[m.slot.index]}.shape != {writer.target(m.target)}.shape"
+        for m in may_be_resized(run.joint)
+        if m.slot is not None and m.target.index not in done
+    ]
     if not resized:
         return
     out.enter(f"if {' or '.join(resized)}:")
