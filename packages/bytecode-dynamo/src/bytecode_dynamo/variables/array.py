@@ -224,7 +224,7 @@ def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str, ex
             if moved and 0 not in expected.shape and min(strides) >= 0:
                 result = ctx.torch_call("call_function", _copied, [result, ctx.create(expected.shape), ctx.create(strides)], {})
             if isinstance(expected, numpy.ndarray):
-                result = _in_memory(ctx, result, expected, name, examples)
+                result = _in_memory(ctx, cast("TensorVariable", result), expected, name, examples)
             return as_array(result, isinstance(expected, numpy.generic))
     elif type(expected) in (list, tuple) and result.python_type() in (list, tuple):
         items = [

@@ -310,7 +310,7 @@ class PartialVariable(VariableTracker):
 
 def _with_keywords(keywords: dict[str, Any], function: Any, *args: Any) -> functools.partial[Any]:
     """A partial that holds this very dict."""
-    made = functools.partial(function, *args)
+    made: Any = functools.partial(function, *args)
     made.__setstate__((function, args, keywords, None))
     return made
 

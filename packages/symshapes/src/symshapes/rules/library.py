@@ -213,7 +213,7 @@ def embedding_bag(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> 
     is_full = func is aten._embedding_bag.default
     given = dict(zip((a.name for a in func._schema.arguments), args)) | kwargs
     weight, indices, offsets = given["weight"], given["indices"], given["offsets"]
-    results = torch._meta_registrations.meta_embedding_bag(*args, **kwargs)
+    results = aten._embedding_bag.default.py_kernels[torch._C.DispatchKey.Meta](*args, **kwargs)
     if weight.fake_device.type != "cpu":
         return results
     sums, weights = given.get("mode", 0) == 0, given.get("per_sample_weights")
