@@ -90,7 +90,8 @@ def _places_to_write(
         for used in uses_of(step):
             name = owner.get(used, used)
             first.setdefault(name, position)
-            last |= {name: position} if name in last else {}
+            if name in last:
+                last[name] = position
     return {name: (target, last[target]) for name, target in graph.written.items() if first.get(name, -1) >= start}
 
 
