@@ -192,6 +192,28 @@ def test_symbolic_sizes():
         torch.testing.assert_close(derivatives(lambda a, b: call(rows, a, b)[0], [y, w]), expected)
 
 
+@pytest.mark.parametrize("keeps", [True, False], ids=["saved", "dead"])
+def test_sizes_that_only_the_running_program_knows(keeps):
+    """A result's size depends on data: its tangent, what was saved, and the program traced again have the same size."""
+
+    def f(x, mask):
+        chosen = torch.masked_select(x, mask)
+        return F.dropout(chosen.exp(), 0.5) * chosen if keeps else chosen
+
+    call = aot_function(f, forward_compiler=run_eager)
+    x, mask = torch.randn(7, dtype=F64, requires_grad=True), torch.tensor([1, 0, 1, 1, 0, 1, 1]).bool()
+    for given in (mask, mask.roll(1), ~mask):
+
+        def third(g):
+            torch.manual_seed(3)
+            found = [g(x, given)]
+            for _ in range(3):
+                found += torch.autograd.grad((found[-1] ** 2).sum(), x, create_graph=True)
+            return found
+
+        torch.testing.assert_close(third(call), third(f))
+
+
 def test_changed_inputs_are_noticed():
     x = torch.randn(3, dtype=F64, requires_grad=True)
     compiled = aot_function(lambda x: x.sin(), forward_compiler=run_eager)

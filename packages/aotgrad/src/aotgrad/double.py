@@ -16,7 +16,7 @@ from .masks import draw_again
 from .offers import saved_values
 from .passes import is_random, layout_key
 from .plan import InputSpec
-from .recipe import Recipe, sizes_in
+from .recipe import Recipe, sizes_in, unknown_sizes
 from .seeded import is_seeded
 from .split import Split, ancestors
 from .tangent import lay_out
@@ -108,7 +108,9 @@ class DoubleBackward:
             self._compiled[kind if gradient.is_static else kind[: len(tangents)]] = gradient
         inputs = self._inputs(ctx, saved, gradient.read)
         more = [saved[i] if place == "saved" else inputs[i] for place, i in gradient.sources]
-        return tuple(gradient.call(*inputs[: self._own_inputs], *given, *more))
+        likes = [like for t, like in zip(tangents, self._tangents) if t is not None]
+        sizes = [given[i].shape[dim] for _, i, dim in unknown_sizes(likes, self._recipe.fake_mode.shape_env)]
+        return tuple(gradient.call(*inputs[: self._own_inputs], *given, *sizes, *more))
 
     def _inputs(self, ctx: Any, saved: Sequence[torch.Tensor], read: set[int]) -> list[Any]:
         kept = iter(ctx.primals)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+import sympy
 import torch
 from symshapes import FakeTensorMode, LazyGraphModule, is_wrapper, map_inner
 from torch.utils import _pytree as pytree
@@ -44,6 +45,7 @@ class Joint:
         outer_paths: what the program's own differentiation might have passed through outside.
         addressed: indices of the inputs into whose storage the program counts offsets.
         freed_together: for each tangent a bit for each one that has no gradient to hand on any more once it was handed on.
+        unbacked: symbols of the numbers that only the running program knows, in the order in which forward made them.
     """
 
     gm: torch.fx.GraphModule
@@ -56,6 +58,7 @@ class Joint:
     outer_paths: tuple[OuterPaths, ...] = ()
     addressed: frozenset[int] = frozenset()
     freed_together: tuple[int, ...] = ()
+    unbacked: tuple[sympy.Symbol, ...] = ()
 
     @property
     def has_backward(self) -> bool:
@@ -75,11 +78,14 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
     Raises Unsupported for what the runtime could not reproduce, and whatever eager raises for a wrong program.
     """
     tracer = Tracer(fake_mode)
+    made = fake_mode.shape_env.made_unbacked
+    made_before = len(made)
     inputs = _named_apart(inputs)
     for spec in inputs:
         tracer.add_placeholder(spec.name, spec.value, spec.static)
     with fake_mode, tracer, torch.set_grad_enabled(grad_enabled), functionalising():
         traced = _run_forward(program, inputs, tracer)
+        unbacked = tuple(made[made_before:])
         new = {t.target.index for t in traced.tensors if t.edge is not None and t.target.index >= 0}
         inputs = [
             replace(s, requires_grad=True, becomes_leaf=True) if i in new and not s.requires_grad else s
@@ -99,7 +105,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together
+    found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together, unbacked
     return Joint(gm, tuple(inputs), len(values), plan, *found)
 
 

@@ -112,22 +112,25 @@ class Recipe:
             joint: a trace of this recipe; it writes to no input that requires grad.
             tangents_require_grad: for each tangent of ``joint``, None when it is absent.
 
-        Its inputs are the inputs and then the tangents of ``joint``, its outputs the gradients. A trace of it starts with
-        what ``joint``'s trace recorded forward: nodes with one ``meta["position"]`` compute one value.
+        Its inputs are the inputs and then the tangents of ``joint``, and their ``unknown_sizes``; its outputs the gradients.
+        A trace of it starts with what ``joint``'s trace recorded forward: nodes with one ``meta["position"]`` compute one
+        value, and a size that only the running program knows has one symbol.
         """
         placeholders = joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]
         tangents = [(t, grad) for t, grad in zip(placeholders, tangents_require_grad) if grad is not None]
         slots = [slot for slot, grad in zip(joint.plan.differentiable, tangents_require_grad) if grad is not None]
         written = {m.target.index for m in joint.plan.mutations}
+        of_tangents = unknown_sizes([t.meta["val"] for t, _ in tangents], self.fake_mode.shape_env)
+        sizes = [InputSpec(f"{size}_of_{len(joint.inputs)}", size) for size, _, _ in of_tangents]
 
         def make_inputs() -> tuple[InputSpec, ...]:
             named = [f"{t.name}_of_{len(joint.inputs)}" for t, _ in tangents]  # a name that no other level has
             fakes = [_leaf_like(t.meta["val"], grad) for t, grad in tangents]
             given = [InputSpec(name, x, requires_grad=x.requires_grad) for name, x in zip(named, fakes)]
-            return (*self.make_inputs(), *given)
+            return (*self.make_inputs(), *given, *sizes)
 
         def program(inputs: Sequence[Any], tracer: Tracer, wrap_constant: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-            split = len(inputs) - len(tangents)
+            split = len(inputs) - len(tangents) - len(sizes)
             specs = joint.inputs[:split]
             tracer.position = -(1 << 40)  # copies are part of no other trace
             primals = [x.clone() if i in written else x for i, x in enumerate(inputs[:split])]
@@ -135,7 +138,8 @@ class Recipe:
             tracer.position = 0
             primals = placed(primals, specs)
             tensors = [_traced(i, x, e, s) for i, (x, e, s) in enumerate(zip(primals, edges, specs)) if s.is_tensor]
-            with torch.set_grad_enabled(self.grad_enabled):
+            again = self.fake_mode.shape_env.repeating(joint.unbacked)
+            with torch.set_grad_enabled(self.grad_enabled), again:
                 result = self.program(primals, tracer, wrap_constant)
             outputs, out_spec = pytree.tree_flatten(result)
             tracer.origin = None
@@ -145,12 +149,22 @@ class Recipe:
                 return torch.autograd.grad(
                     [values[slot] for slot in slots],
                     [edges[i] for i in joint.gradients_of],
-                    inputs[split:],
+                    inputs[split : split + len(tangents)],
                     create_graph=True,
                     allow_unused=True,
                 )
 
         return Recipe(program, make_inputs, self.fake_mode, True, self.autocast)
+
+
+def unknown_sizes(tensors: Sequence[Any], env: ShapeEnv) -> list[tuple[torch.SymInt, int, int]]:
+    """The sizes of fake tensors that only the running program knows, once each: the size, which tensor has it, and where."""
+    found: dict[Any, tuple[Any, int, int]] = {}
+    for i, tensor in enumerate(tensors):
+        for dim, size in enumerate(tensor.shape):
+            if env.is_unbacked_symint(expr_of(size)):
+                found.setdefault(expr_of(size), (size, i, dim))
+    return list(found.values())
 
 
 def sizes_in(value: Any, sizes: Mapping[Any, Any]) -> Any:

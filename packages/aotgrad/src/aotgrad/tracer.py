@@ -261,7 +261,7 @@ class Tracer(TorchDispatchMode):
             if not self.sizes.is_bound(size):
                 binder = self.graph.call_function(aten.sym_size.int, (node, d))
                 binder.meta["val"] = size
-                self._annotate(binder)
+                binder.meta |= self._where()  # but no position: traced again, the size may be an input
                 self.sizes.bind(size, binder)
 
     def _where(self) -> dict[str, Any]:

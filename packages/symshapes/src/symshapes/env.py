@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,6 +57,8 @@ class ShapeEnv:
         self.ranges: dict[sympy.Symbol, Interval] = {}
         self.declared: dict[sympy.Symbol, Interval] = {}
         self.unbacked: set[sympy.Symbol] = set()
+        self.made_unbacked: list[sympy.Symbol] = []  # in turn; one that was made again stands here again
+        self._to_repeat: Iterator[sympy.Symbol] = iter(())
         self.facts: list[Any] = []  # expressions known to be >= 0
         self._true: set[Any] = set()
         self._suppressed = 0
@@ -100,8 +102,7 @@ class ShapeEnv:
         return self.create_unbacked()
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
-        symbol = sympy.Symbol(self._fresh_name("uf"), real=True)
-        self._register_unbacked(symbol, TOP)
+        symbol = self._unbacked(lambda: sympy.Symbol(self._fresh_name("uf"), real=True), TOP, is_integer=False)
         return torch.SymFloat(SymNode(symbol, self, float, None))
 
     def create_unbacked_symbool(self) -> torch.SymBool:
@@ -125,14 +126,20 @@ class ShapeEnv:
         )
 
     def _fresh(self, lower: int | None, upper: int | None, source: str) -> SymNode:
-        symbol = self._symbol("u", lower)
-        self._register_unbacked(symbol, Interval(-INF if lower is None else lower, INF if upper is None else upper))
+        interval = Interval(-INF if lower is None else lower, INF if upper is None else upper)
+        symbol = self._unbacked(lambda: self._symbol("u", lower), interval, is_integer=True)
         self.sources[symbol] = [source] if source else []
         return SymNode(symbol, self, int, None)
 
-    def _register_unbacked(self, symbol: sympy.Symbol, interval: Interval) -> None:
-        self.unbacked.add(symbol)
-        self.ranges[symbol] = self.declared[symbol] = interval
+    def _unbacked(self, fresh: Callable[[], sympy.Symbol], interval: Interval, *, is_integer: bool) -> sympy.Symbol:
+        """A symbol of the running program: the next one to repeat where that is of this kind, else a fresh one."""
+        symbol = next(self._to_repeat, None)
+        if symbol is None or self.declared[symbol] != interval or bool(symbol.is_integer) != is_integer:
+            symbol = fresh()
+            self.unbacked.add(symbol)
+            self.ranges[symbol] = self.declared[symbol] = interval
+        self.made_unbacked.append(symbol)
+        return symbol
 
     def is_unbacked_symint(self, symbol: sympy.Symbol) -> bool:
         return symbol in self.unbacked
@@ -375,6 +382,15 @@ class ShapeEnv:
             yield
         finally:
             self._suppressed -= 1
+
+    @contextmanager
+    def repeating(self, symbols: Sequence[sympy.Symbol]) -> Iterator[None]:
+        """Within, the numbers that only the running program knows are these, in turn: for a program that is traced again."""
+        outer, self._to_repeat = self._to_repeat, iter(symbols)
+        try:
+            yield
+        finally:
+            self._to_repeat = outer
 
     @contextmanager
     def freeze(self) -> Iterator[None]:
