@@ -17,7 +17,8 @@ except ImportError:
 if settings is not None:
     relaxed = {"deadline": None, "suppress_health_check": list(HealthCheck)}
     settings.register_profile("default", max_examples=100, derandomize=True, **relaxed)
-    settings.register_profile("thorough", max_examples=5000, **relaxed)
+    share = float(os.environ.get("STRATA_SHARE", "1"))  # of the random examples; a thorough run draws others every time
+    settings.register_profile("thorough", max_examples=int(5000 * share), **relaxed)
     settings.load_profile(os.environ.get("STRATA_PROFILE", "default"))
 
 os.environ.setdefault("STRATA_VERIFY", "1")

@@ -1,4 +1,4 @@
-"""Compiled graphs that raise where eager mode does not: they fail once, and the captured graph runs from then on."""
+"""Compiled graphs that raise where eager mode does not: they fail once, and something plainer runs from then on."""
 
 from __future__ import annotations
 
@@ -51,6 +51,55 @@ def test_failing_graph_runs_once():
     assert len(backend.calls) == 1
     found = dict(torchstrata.counters)
     assert (found["failed_graphs"], found[CAUSE], found["fallbacks"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3, 3), (3, 4, 5, 6)], ids=["one size", "several"])
+def test_the_plain_backend_comes_first(sizes):
+    backend, plain = backend_raising(RuntimeError("no such kernel")), backend_raising(None, times=0)
+    backend.plain = plain
+    torchstrata.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = torchstrata.compile(lambda x: x * x.shape[0], backend=backend)
+        for n in (*sizes, *sizes):
+            assert torch.equal(compiled(torch.ones(n)), torch.ones(n) * n)
+    graphs = len({*sizes[:2]})
+    assert (len(backend.calls), torchstrata.counters["failed_graphs"]) == (graphs, graphs)
+    assert len(plain.calls) == 8 - graphs
+
+
+def test_where_the_plain_graph_raises_too_the_captured_one_runs():
+    backend, plain = (backend_raising(RuntimeError("no such kernel")) for _ in range(2))
+    backend.plain = plain
+    expected, _ = run(program)
+    torchstrata.reset()
+    assert run(torchstrata.compile(program, backend=backend)) == (expected, 2)
+    assert (len(backend.calls), len(plain.calls), torchstrata.counters["failed_graphs"]) == (1, 1, 2)
+
+
+def attention(q, k, v):
+    return ((q @ k.transpose(-1, -2)) / 4).softmax(-1) @ v
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_call_of_our_own_choice_that_raises_costs_that_call_only():
+    """The written-out attention becomes one call, whose kernel here refuses."""
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("no kernel for this")
+
+    inputs = [torch.randn(2, 4, 8, 16) for _ in range(3)]
+    with torch.library._scoped_library("aten", "IMPL") as library, torch.no_grad():
+        library.impl("_scaled_dot_product_flash_attention_for_cpu", refuse, "CPU")
+        compiled = torchstrata.compile(attention)
+        torchstrata.reset()
+        for n in (1, 2, 3, 4):
+            torch.testing.assert_close(compiled(*inputs), attention(*inputs))
+            if n == 1:
+                before = dict(torchstrata.counters)
+    found = torchstrata.counters
+    assert (found["failed_graphs"], found["fallbacks"]) == (before["failed_graphs"], before["fallbacks"]) == (1, 1)
+    assert found["generated_kernels"] > before["generated_kernels"]  # the softmax is compiled, the products are called
 
 
 def test_lack_of_memory_is_not_remembered():

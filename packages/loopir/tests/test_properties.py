@@ -1,5 +1,7 @@
 """Random kernels round-trip and verify; random programs equal eager however they are fused."""
 
+import os
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,8 @@ from loopir.testing.strategies import kernels
 from packages.loopir.tests.programs import tensor_programs
 from packages.loopir.tests.sweep import check_static, check_symbolic
 
-THOROUGH = settings.default.max_examples >= 5000  # type: ignore[union-attr]
+THOROUGH = os.environ.get("STRATA_PROFILE") == "thorough"
+SHARE = float(os.environ.get("STRATA_SHARE", "1"))
 
 
 @given(kernels())
@@ -29,13 +32,13 @@ def test_kernels_verify_and_evaluate(kernel, size):
     evaluate_kernel(kernel, tensors, [size for _ in kernel.sizes])
 
 
-@settings(max_examples=40_000 if THOROUGH else 350)
+@settings(max_examples=int(40_000 * SHARE) if THOROUGH else 350)
 @given(tensor_programs())
 def test_programs_equal_eager_fused_or_not(program):
     check_static(program)
 
 
-@settings(max_examples=10_000 if THOROUGH else 150)
+@settings(max_examples=int(10_000 * SHARE) if THOROUGH else 150)
 @given(tensor_programs(sizes=(2, 3, 6)))
 def test_programs_with_symbolic_sizes_equal_eager(program):
     check_symbolic(program)

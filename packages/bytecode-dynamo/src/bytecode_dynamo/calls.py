@@ -41,6 +41,7 @@ from .variables.mapping import DictVariable, pairs_of
 from .variables.sequence import ListVariable, SequenceVariable, TupleVariable
 from .variables.sets import SetVariable
 from .variables.tensor import TensorVariable
+from .variables.text import TextVariable
 from .variables.userobject import ExceptionVariable, UserObjectVariable
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Calls:
 
     def alike(self: Context, left: VariableTracker, right: VariableTracker) -> bool:
         """``left is right or left == right``: how containers compare."""
+        if isinstance(left, TextVariable) or isinstance(right, TextVariable):
+            return self.equal(left, right)
         numbers = operators.is_number(left) and operators.is_number(right)  # whose identity may be unknown
         known = left is right or not numbers or (type(left) is type(right) is ConstantVariable)
         return (known and operators.is_same(self, left, right)) or self.equal(left, right)

@@ -446,7 +446,7 @@ class Compilation:
         counters.update(graphs=1, captured_calls=ctx.graph.calls)
         report = self._report(module, stop)
         compiled = call_backend(self.policy.backend, self.policy.backend_name, module, [item.example for item in inputs])
-        rerun = replace(rerun, graph=CompiledGraph(compiled, module, report))
+        rerun = replace(rerun, graph=CompiledGraph(compiled, module, report, getattr(self.policy.backend, "plain", None)))
         ctx.graph.release_examples()
         sources = [item.source for item in inputs]
         with within(self.function_modes):

@@ -44,8 +44,10 @@ def check_program(eager: types.ModuleType, captured: types.ModuleType, name: str
 
     testing.check_against_eager(plain, make, compiled=bd.optimize("eager")(programs(captured)[name]))
     graphs, breaks = bd.counters["graphs"], bd.counters["graph_breaks"]
-    assert not bd.counters["fallbacks"], "capture failed"
+    broken = getattr(plain, "any_graphs", False)
+    inside = broken and getattr(plain, "inside_vmap", False)  # after a break at the call, its function runs eagerly there
+    assert not bd.counters["fallbacks"] or inside, "capture failed"
     expected = getattr(plain, "graphs", 1)
-    assert (graphs, breaks) == (expected, max(expected - 1, 0)) or getattr(plain, "any_graphs", False), (
+    assert (graphs, breaks) == (expected, max(expected - 1, 0)) or broken, (
         f"{graphs} graphs and {breaks} breaks, expected {expected}"
     )

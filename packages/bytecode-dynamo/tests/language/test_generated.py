@@ -8,7 +8,8 @@ from bytecode_dynamo.testing import check_source
 from bytecode_dynamo.testing.strategies import arguments, programs
 from hypothesis import given, settings
 
-EXAMPLES = 20_000 if os.environ.get("STRATA_PROFILE") == "thorough" else 500
+SHARE = float(os.environ.get("STRATA_SHARE", "1"))
+EXAMPLES = int(20_000 * SHARE) if os.environ.get("STRATA_PROFILE") == "thorough" else 500
 
 
 @settings(max_examples=EXAMPLES)

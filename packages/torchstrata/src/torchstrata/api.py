@@ -148,4 +148,6 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             warnings.warn(f"a graph runs eagerly: {error.summary}", FallbackWarning, stacklevel=2)
             return graph.forward
 
+    without_patterns = settings.with_options({"patterns": False})
+    torchstrata.plain = functools.partial(compile_captured, without_patterns)  # type: ignore[attr-defined]
     return torchstrata

@@ -31,6 +31,8 @@ class Config:
     """Keep float32 between bfloat16 operations in a kernel, and scale a loss's gradients last; or round as eager does."""
     freeze: bool = False
     """Under ``torch.no_grad()``: parameters and buffers are constants, folded and packed; later changes of them go unseen."""
+    patterns: bool = True
+    """Replace operators by faster calls (one attention, packed convolutions, padded products), or call the program's."""
     cuda_graphs: bool = True
     """Record programs for one CUDA device as CUDA graphs and replay them where that is safe; costs memory for their results."""
     cuda_graph_copies: int = 32 << 20

@@ -43,6 +43,11 @@ class Context:
     inference: bool = False
     memory: Memory | None = None
 
+    @property
+    def options(self) -> loopir.Options:
+        """The settings of the loop stages."""
+        return loopir.Options(inference=self.inference, patterns=self.config.patterns)
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -56,7 +61,7 @@ class Stage:
 
 
 def rewrite(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    return loopir.rewrite_patterns(graph, ctx.codegens, loopir.Options(inference=ctx.inference))
+    return loopir.rewrite_patterns(graph, ctx.codegens, ctx.options)
 
 
 def decompose(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -64,8 +69,7 @@ def decompose(ctx: Context, graph: torch.fx.GraphModule) -> torch.fx.GraphModule
 
 
 def fuse(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Program:
-    options = loopir.Options(inference=ctx.inference)
-    return loopir.schedule(loopir.lower(graph, options), options, ctx.codegens)
+    return loopir.schedule(loopir.lower(graph, ctx.options), ctx.options, ctx.codegens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ def recall_of(ctx: Context, graph: torch.fx.GraphModule) -> loopir.Recall | None
     """Where what the stages before ``build`` make of a graph is kept; None when somebody wants to see or check those stages."""
     if ctx.config.verify or ctx.dump.directory is not None:
         return None
-    settings = (ctx.config.numerics, ctx.config.fallback_random, loopir.Options(inference=ctx.inference))
+    settings = (ctx.config.numerics, ctx.config.fallback_random, ctx.options)
     return loopir.Recall.of(graph, ctx.codegens, ctx.store, *settings)
 
 
@@ -187,7 +191,8 @@ def compile_captured(
         lambda functional, _: compile_functional(ctx, "forward", functional),
         lambda functional, _: compile_functional(ctx, "backward", functional),
         inference_compiler=lambda functional, _: compile_functional(replace(ctx, inference=True), "inference", functional),
-        passes=(loopir.lay_out_images,) if config.fallback_random else (loopir.lay_out_images, aotgrad.redraw_masks),
+        passes=((loopir.lay_out_images,) if config.patterns else ())
+        + (() if config.fallback_random else (aotgrad.redraw_masks,)),
         partition=config.partition,
         activation_memory_budget=config.activation_memory_budget,
         on_artifact=None if ctx.dump.directory is None else lambda name, text: ctx.dump.write(f"20-{name}.py", text),

@@ -27,10 +27,11 @@ from bytecode_dynamo.variables.proxy import ProxyVariable
 from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, SequenceVariable
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
+from bytecode_dynamo.variables.text import TextVariable, text_of
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from .registry import evaluates_call
-from .text_format import formatted_texts
+from .text_format import formatted
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -91,6 +92,8 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
 def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTracker) -> VariableTracker:
     """``left symbol right``; a symbol such as ``+=`` works in place where the left operand can."""
     base = symbol.removesuffix("=")
+    if base == "+" and {type(left), type(right)} - {ConstantVariable} == {TextVariable}:
+        return text_of(ctx, operator.add, [left, right])
     in_place = base != symbol
     function, in_place_function, name = BINARY[base]
     left, right = (_plain_value(ctx, value, f"__{name}__", f"__r{name}__", f"__i{name}__") for value in (left, right))
@@ -100,7 +103,7 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
         return call_array(ctx, in_place_function if in_place else function, [left, right], {})
     if base == "%" and isinstance(left, ConstantVariable) and type(left.value) is str:
-        return ctx.fold(function, [left, formatted_texts(ctx, left.value, right)], {})
+        return formatted(ctx, left, right)
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         if _defines(ctx, right, f"__r{name}__", left) or (
             not isinstance(left, TensorVariable) and _defines(ctx, left, f"__{name}__", right)
@@ -169,6 +172,8 @@ def _plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableT
     """The number or text in an object of a class that extends it and leaves these methods alone; what a proxy shows."""
     if isinstance(value, ProxyVariable):
         return value.base
+    if isinstance(value, TextVariable):
+        return value.read(ctx)
     if not isinstance(value, DerivedVariable) or not isinstance(value.contents, ConstantVariable):
         return value
     own = any(isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType) for name in names)
@@ -370,12 +375,13 @@ def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> b
 
 def is_same(ctx: Context, left: VariableTracker, right: VariableTracker) -> bool:
     """``left is right``."""
-    if isinstance(left, SymbolicVariable) or isinstance(right, SymbolicVariable):
+    late = (SymbolicVariable, TextVariable)
+    if isinstance(left, late) or isinstance(right, late):
         if left is right:
             return True
         if left.python_type() is not right.python_type():
             return False
-        raise GraphBreak("BD007", "identity of numbers")
+        raise GraphBreak("BD007", "identity of numbers or of texts of them")
     if isinstance(left, NumberOfVariable) and isinstance(right, NumberOfVariable):
         return left.hash_key(ctx) == right.hash_key(ctx)
     a, b = left.identity(), right.identity()

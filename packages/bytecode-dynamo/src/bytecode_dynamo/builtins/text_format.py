@@ -1,19 +1,28 @@
-"""Formatting with ``%``: objects among the values are replaced by their text."""
+"""Formatting with ``%`` and ``str.format``: objects among the values are replaced by their text."""
 
 from __future__ import annotations
 
+import operator
 import re
 from typing import TYPE_CHECKING
 
+from bytecode_dynamo import polyfills
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SymbolicVariable
 from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import TupleVariable
+from bytecode_dynamo.variables.text import TextVariable, interpolated, text_of
+
+from .registry import evaluates_call
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
 TEXT_PLACES = re.compile(r"%(?:\((\w*)\))?[-+ #0]*(\*|\d+)?(?:\.(\*|\d+))?[hlL]?([a-zA-Z%])")
+
+
+PLAIN = (ConstantVariable, SymbolicVariable, TextVariable)
+"""What is formatted without running code of the program's."""
 
 
 class Verbatim(str):
@@ -22,16 +31,26 @@ class Verbatim(str):
     __repr__ = str.__str__
 
 
-def formatted_texts(ctx: Context, template: str, given: VariableTracker) -> VariableTracker:
-    """What ``template % given`` formats, with the text of objects in their place where it asks for text."""
+def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) -> VariableTracker:
+    """``template % given``, with the text of objects in their place where it asks for text."""
     if isinstance(given, DictVariable):
-        return given
+        return ctx.fold(operator.mod, [template, given], {})
     values = list(given.unpack(ctx)) if isinstance(given, TupleVariable) else [given]
     kinds = [
-        kind for _, *stars, kind in TEXT_PLACES.findall(template) for kind in (*filter("*".__eq__, stars), kind) if kind != "%"
+        kind
+        for _, *stars, kind in TEXT_PLACES.findall(template.value)
+        for kind in (*filter("*".__eq__, stars), kind)
+        if kind != "%"
     ]
     for at, (kind, value) in enumerate(zip(kinds, values)):
-        if kind in "rsa" and not isinstance(value, (ConstantVariable, SymbolicVariable)):
+        if kind in "rsa" and not isinstance(value, PLAIN):
             text = ctx.call_known({"r": repr, "s": str, "a": ascii}[kind], [value], {})
             values[at] = ConstantVariable(Verbatim(text.as_constant(ctx)))
-    return ctx.create_tuple(values)
+    return text_of(ctx, interpolated, [template, *values])
+
+
+@evaluates_call(str.format)
+def format_(ctx: Context, template: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    if not all(isinstance(value, PLAIN) for value in (template, *args, *kwargs.values())):
+        return ctx.polyfill(polyfills.format_text, [template, *args], kwargs)
+    return ctx.fold(str.format, [template, *args], kwargs) if kwargs else text_of(ctx, str.format, [template, *args])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bytecode_dynamo.builtins import operators
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
+from bytecode_dynamo.variables.text import joined, text_of
 
 from .jumps import truth_of
 from .table import evaluates
@@ -95,4 +96,4 @@ def format_value(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 @evaluates(Op.BUILD_STRING)
 def build_string(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     parts = frame.pop_many(instruction.arg)
-    frame.push(ConstantVariable("".join(part.as_constant(ctx) for part in parts)))
+    frame.push(text_of(ctx, joined, parts))

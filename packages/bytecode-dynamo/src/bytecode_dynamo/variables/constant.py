@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecode_dynamo import polyfills
 from bytecode_dynamo.computed_source import computed
 from bytecode_dynamo.dynamic import number_symbol
 from bytecode_dynamo.errors import GraphBreak
@@ -110,8 +109,8 @@ class ConstantVariable(VariableTracker):
             return ctx.raise_error(AttributeError, f"{type(self.value).__name__!r} object has no attribute {name!r}")
         if name in _OF_A_PLACE and getattr(self.value, "tzinfo", None) is None:
             raise GraphBreak("BD003", f"{name}() of a time without a time zone")
-        if name == "format" and type(self.value) is str and not all(map(_has_text, (*args, *kwargs.values()))):
-            return ctx.polyfill(polyfills.format_text, [self, *args], kwargs)
+        if name == "format" and type(self.value) is str:
+            return ctx.call_known(str.format, [self, *args], kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
             args = [ctx.create_list(args[0].unpack(ctx))]
         return ctx.fold(getattr(self.value, name), args, kwargs)
@@ -141,11 +140,6 @@ class ConstantVariable(VariableTracker):
 
     def reconstruct(self, gen: Codegen) -> None:
         gen.load_const(self.value)
-
-
-def _has_text(value: VariableTracker) -> bool:
-    """Whether formatting a value runs no code of the program's."""
-    return isinstance(value, (ConstantVariable, SymbolicVariable))
 
 
 _ABSENT = object()

@@ -338,6 +338,9 @@ def assoc_scan(x):
     return associative_scan(lambda a, b: a + b, x, 0, combine_mode="generic")
 
 
+assoc_scan.inside_vmap = True
+
+
 def map_op(x):
     return tmap(lambda t, s: t * 2 + s, x, torch.tensor(1.0))
 

@@ -1,0 +1,95 @@
+"""Texts of numbers that change from call to call. Most are messages that nobody reads, so that they need no guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .base import Args, Kwargs, VariableTracker
+from .constant import ConstantVariable, SymbolicVariable
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.codegen import Codegen
+    from bytecode_dynamo.context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextVariable(VariableTracker):
+    """``function(*parts)``. Where the program reads the text, its numbers are specialised by guards."""
+
+    function: Callable[..., str]
+    parts: tuple[VariableTracker, ...]
+
+    def python_type(self) -> type:
+        return str
+
+    def describe(self) -> str:
+        return "a text of numbers that change"
+
+    def as_constant(self, ctx: Context) -> str:
+        return self.function(*(part.as_constant(ctx) for part in self.parts))
+
+    def read(self, ctx: Context) -> ConstantVariable:
+        """The text that it is now."""
+        return ConstantVariable(self.as_constant(ctx))
+
+    def hash_key(self, ctx: Context) -> Hashable:
+        return self.as_constant(ctx)
+
+    def truth(self, ctx: Context) -> bool:
+        return bool(self.as_constant(ctx))
+
+    def get_attr(self, ctx: Context, name: str) -> VariableTracker:
+        return self.read(ctx).get_attr(ctx, name)
+
+    def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:
+        return self.read(ctx).call_method(ctx, name, args, kwargs)
+
+    def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
+        return self.read(ctx).get_item(ctx, key)
+
+    def contains(self, ctx: Context, item: VariableTracker) -> bool:
+        return self.read(ctx).contains(ctx, item)
+
+    def length(self, ctx: Context) -> VariableTracker:
+        return self.read(ctx).length(ctx)
+
+    def iterate(self, ctx: Context) -> VariableTracker:
+        return self.read(ctx).iterate(ctx)
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.call_const(self.function, *self.parts)
+
+
+def text_of(ctx: Context, function: Callable[..., str], parts: Sequence[VariableTracker]) -> VariableTracker:
+    """The text that a function makes: known, or of numbers that change where it is one whatever they are."""
+    changing = [isinstance(part, (SymbolicVariable, TextVariable)) for part in parts]
+    known = all(late or isinstance(part, ConstantVariable) for late, part in zip(changing, parts))
+    if any(changing) and known and all(_succeeds(function, parts, number) for number in (7, 1 << 62)):
+        return TextVariable(function, tuple(parts))
+    return ctx.fold(function, list(parts), {})
+
+
+def joined(*parts: str) -> str:
+    """What an f-string makes of its parts."""
+    return "".join(parts)
+
+
+def interpolated(template: str, *values: Any) -> str:
+    """``template % values``."""
+    return template % values
+
+
+def _succeeds(function: Callable[..., str], parts: Sequence[VariableTracker], number: int) -> bool:
+    try:
+        function(*(_example(part, number) for part in parts))
+    except Exception:
+        return False
+    return True
+
+
+def _example(part: VariableTracker, number: int) -> Any:
+    if isinstance(part, TextVariable):
+        return part.function(*(_example(inner, number) for inner in part.parts))
+    return part.value if isinstance(part, ConstantVariable) else part.python_type()(number)
