@@ -61,7 +61,7 @@ def leaves():
 
 def test_gradients_of_gradients(compiled):
     def second(f):
-        x, w = leaves()
+        x, w = (leaf.detach().double().requires_grad_() for leaf in leaves())
         (g,) = torch.autograd.grad(f(x, w).square().sum(), x, create_graph=True)
         return torch.autograd.grad(g.square().sum(), [x, w])
 
