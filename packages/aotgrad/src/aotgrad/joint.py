@@ -180,7 +180,7 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
             before = current_value(given[i]).requires_grad_(given[i].requires_grad)
             tensors.append(TracedTensor(Target(i), before, given[i], given[i]._version, None, is_placed=True))
     tracer.origins = Origins()
-    with WriteRules(tensors, tracer.user_line) as rules, AttentionMasks(tracer), checkpoints_as_regions(tracer):
+    with WriteRules(tensors, tracer) as rules, AttentionMasks(tracer), checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)
     tracer.origins.close()
     outputs, out_spec = pytree.tree_flatten(result)

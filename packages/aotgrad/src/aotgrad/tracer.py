@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -91,6 +91,12 @@ class Tracer(TorchDispatchMode):
     def node_of(self, fake: torch.Tensor) -> torch.fx.Node:
         """The node that computes a fake made under this tracer."""
         return self._nodes[id(fake)]
+
+    def with_strides(self, fake: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
+        """A fake of the same node for whoever asks for strides: those that the tensor has in the caller's memory."""
+        out = self.fake_mode.empty(fake.shape, strides, dtype=fake.dtype, device=fake.device)
+        self._remember(out, self.node_of(fake))
+        return out
 
     def _remember(self, value: Any, node: torch.fx.Node) -> None:
         if is_fake(value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -15,14 +15,15 @@ from .errors import Unsupported
 from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
 from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
 from .history import OuterPaths, history_of
+from .tracer import Tracer
 
 
 class WriteRules(TorchFunctionMode):
     """Watches writes where values, which functionalisation makes of them, differ from memory.
 
     - A tensor whose elements share memory (an expanded one) is not written to, but for filling it.
-    - A write through strides with gaps gives a dense value: the tensor still has its own strides. ``moved`` has the ids
-      of tensors whose strides the program changed itself.
+    - A write through strides with gaps gives a dense value: the tensor keeps its own strides, which tell whether a
+      reshape copies. ``moved`` has the ids of tensors whose strides the program changed itself.
     - Windows that leave out elements of what they are taken from, or share them, are not written to, nor what
       ``unsafe_split`` gives.
     - Versions count each tensor that a foreach op writes to.
@@ -32,7 +33,7 @@ class WriteRules(TorchFunctionMode):
 
     Args:
         tensors: those from before the call.
-        user_line: the user's lines that are running.
+        tracer: records the program.
 
     Attributes:
         moved: see above.
@@ -42,7 +43,7 @@ class WriteRules(TorchFunctionMode):
         addressed: the inputs into whose storage ``as_strided`` counted an offset.
     """
 
-    def __init__(self, tensors: Sequence[TracedTensor], user_line: Callable[[], str]) -> None:
+    def __init__(self, tensors: Sequence[TracedTensor], tracer: Tracer) -> None:
         super().__init__()
         self.moved: set[int] = set()
         self.filled: set[int] = set()
@@ -51,12 +52,14 @@ class WriteRules(TorchFunctionMode):
         self.addressed: set[int] = set()
         self._tensors = tensors
         self._given = {id(t.wrapper): t for t in tensors}
-        self._user_line = user_line
+        self._tracer = tracer
+        self._user_line = tracer.user_line
         self._backward_line = ""
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
         self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
-        self._dense: dict[int, torch.Tensor] = {}  # lost their gaps, by id
+        self._gapped = {storage_id(t.wrapper): t.wrapper for t in tensors if not t.is_placed and _has_gaps(t.before)}
+        self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
 
     def check_gradients(self) -> None:
         """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of it."""
@@ -69,7 +72,7 @@ class WriteRules(TorchFunctionMode):
         raise Unsupported(id, reason, line=self._user_line())
 
     def _check(self, func: Any, name: str, target: Any, args: Any, kwargs: Any) -> None:
-        if name.startswith("as_strided") and id(target) in self._dense:
+        if name.startswith("as_strided") and self._dense and is_functional(target) and storage_id(target) in self._dense:
             self._refuse("AG022", "as_strided of a tensor with gaps in memory that the program has written to")
         if (addressed := _addressed(name, args, kwargs)) is not None:
             self.addressed |= {t.target.index for t in self._tensors if storage_id(t.wrapper) == storage_id(addressed)}
@@ -190,7 +193,9 @@ class WriteRules(TorchFunctionMode):
             func(_one_of_each(target), *args[1:], **kwargs)
             return target
         self._check_overlap(name, target, args[1:])
-        strides = target.stride()
+        # who asks for a storage makes a view, which can't be resized: of a view that is known
+        root = self._gapped.get(storage_id(target)) if self._gapped and target._is_view() else None
+        written = [(t, t.stride()) for t in (target, root) if t is not None]
         out = func(*args, **kwargs)
         if name in _MOVES:
             self.moved.add(id(target))
@@ -204,9 +209,14 @@ class WriteRules(TorchFunctionMode):
         ):
             self._refuse("AG022", f"{name} writes to memory of a view whose sizes or strides were changed in place")
         self._note_filled(func, target)
-        if target.stride() != strides and not _restore_layout(target, strides):
-            self._dense[id(target)] = target
+        self._restore_layouts(written)
         return out
+
+    def _restore_layouts(self, written: Iterable[tuple[torch.Tensor, Sequence[Any]]]) -> None:
+        """Gives tensors back the strides that they had before a write."""
+        for t, strides in written:
+            if t.stride() != strides and not _restore_layout(t, strides, self._tracer):
+                self._dense.add(storage_id(t))
 
 
 _OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_copy": 3, "as_strided_scatter": 4}
@@ -225,19 +235,29 @@ def _is_wrapped(value: Any) -> bool:
     return is_functional(value) and is_wrapper(torch._from_functional_tensor(value))
 
 
-def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any]) -> bool:
-    """Give a written tensor its strides back when they are those of a permuted dense tensor; whether they are."""
+def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Tracer) -> bool:
+    """Give a written tensor its strides back; whether its value in the graph has them, too."""
     order = sorted(range(wrapper.dim()), key=lambda d: size_hint(strides[d]), reverse=True)
     inverse = sorted(range(wrapper.dim()), key=order.__getitem__)
     value = current_value(wrapper)
     with below_functionalisation(), torch.no_grad():
         laid_out = value.permute(order).contiguous().permute(inverse)
-        if laid_out.stride() != strides:
+        is_dense = laid_out.stride() == strides
+        if not is_dense and is_wrapper(laid_out):
             return False
+        if not is_dense:
+            laid_out = tracer.with_strides(laid_out, strides)
     torch._functionalize_replace(wrapper, laid_out)
     torch._functionalize_commit_update(wrapper)
     torch._sync(wrapper)
-    return True
+    return is_dense
+
+
+def _has_gaps(t: torch.Tensor) -> bool:
+    """Whether there may be elements of others between those of a tensor."""
+    if t.layout != torch.strided:
+        return False
+    return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(t.numel())
 
 
 def _count_writes(tensors: Any) -> None:
