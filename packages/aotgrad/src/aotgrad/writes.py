@@ -15,6 +15,7 @@ from .errors import Unsupported
 from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
 from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
 from .history import OuterPaths, history_of
+from .overlap import overlap
 from .tracer import Tracer
 
 
@@ -94,10 +95,11 @@ class WriteRules(TorchFunctionMode):
             what = name if name in _GRADIENT_STATE else ".grad"
             self._refuse("AG028", f"{what} of an input: pass gradients as arguments, register hooks outside")
 
-    def _check_overlap(self, name: str, target: torch.Tensor, read: Sequence[Any]) -> None:
+    def _check_overlap(self, name: str, target: torch.Tensor, read: Any) -> None:
         if id(target) in self._windows:
             self._refuse("AG029", f"{name} writes to windows that leave out elements or share them, or to unsafe pieces")
-        if name != "__setitem__" and any(_overlaps_partly(target, t) for t in read if is_functional(t)):
+        overlaps = _overlaps if name in _INDEXED else _overlaps_partly
+        if name != "__setitem__" and any(overlaps(target, t) for t in pytree.tree_leaves(read) if is_functional(t)):
             self._refuse("AG029", f"{name} reads memory that it writes to")
 
     def _not_leaves(self, outputs: Any) -> frozenset[int]:
@@ -192,7 +194,7 @@ class WriteRules(TorchFunctionMode):
                 self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
             func(_one_of_each(target), *args[1:], **kwargs)
             return target
-        self._check_overlap(name, target, args[1:])
+        self._check_overlap(name, target, (args[1:], kwargs))
         # who asks for a storage makes a view, which can't be resized: of a view that is known
         root = self._gapped.get(storage_id(target)) if self._gapped and target._is_view() else None
         written = [(t, t.stride()) for t in (target, root) if t is not None]
@@ -274,6 +276,9 @@ def _is_write(name: str) -> bool:
 _MOVES = frozenset(
     ["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_", "resize_as_", "set_"]
 )
+_INDEXED = frozenset(  # write element by element: eager refuses to read what they write to, where it can tell
+    ["index_add_", "index_copy_", "index_put_", "index_reduce_", "put_", "scatter_", "scatter_add_", "scatter_reduce_"]
+)
 _UNSAFE = frozenset([  # views that autograd and functionalisation take for copies
     torch.unsafe_split, torch.unsafe_chunk, torch.unsafe_split_with_sizes,
     torch.Tensor.unsafe_split, torch.Tensor.unsafe_chunk, torch.Tensor.unsafe_split_with_sizes,
@@ -295,16 +300,22 @@ def _overlaps_itself(t: torch.Tensor) -> bool:
     return any(type(stride) is int and stride == 0 and size != 1 for size, stride in zip(t.shape, t.stride()))
 
 
-def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two dense tensors show some elements in common, and not all in the same places: eager refuses."""
+def _overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether two tensors show some elements in common; where their layouts are unknown, whether they share storage."""
     if target is read or storage_id(target) != storage_id(read):
+        return target is read
+    layouts = (*target.shape, *target.stride(), *read.shape, *read.stride(), target.storage_offset(), read.storage_offset())
+    return not all(type(n) is int for n in layouts) or overlap(target, read)
+
+
+def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether two tensors show some elements in common, and not all in the same places.
+
+    Eager refuses dense ones, and computes with others what no functional program does: with what it has just written.
+    """
+    if target is read or not _overlaps(target, read):
         return False
-    layouts = [(t.storage_offset(), t.numel(), t.stride()) for t in (target, read)]
-    if not all(type(n) is int for offset, count, strides in layouts for n in (offset, count, *strides)):
-        return False
-    if any(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride())) != t.numel() for t in (target, read)):
-        return False  # not dense
-    (begin, count, strides), (other, size, others) = layouts
-    if (begin, count) == (other, size):
-        return strides != others and count > 1
-    return begin < other + size and other < begin + count
+    if any(type(n) is not int for t in (target, read) for n in (t.storage_offset(), *t.shape, *t.stride())):
+        return False  # usual programs write to one part and read another
+    layouts = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
+    return layouts[0] != layouts[1] or target.storage_offset() != read.storage_offset()
