@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 import torchstrata
 
+from integration_tests.repros.outcome import outcome
+
 DRAWS = {
     "rand": lambda x: torch.rand(1),
     "randperm": lambda x: torch.randperm(4),
@@ -82,3 +84,20 @@ def test_indices_into_what_is_the_same_everywhere(name):
     for each in (call, compiled):
         with pytest.raises((IndexError, RuntimeError)):
             each(x, outside)
+
+
+@pytest.mark.parametrize("result", [lambda x: 3, lambda x: x + 1])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("before", [lambda x: x, lambda x: x + 1])
+def test_addresses_out_of_range(result, requires_grad, dynamic, before):
+    def function(x):
+        before(x).as_strided((2, 4), (4, 1))
+        return result(x)
+
+    compiled = torchstrata.compile(function, dynamic=dynamic)
+    for rows in (3, 2, 1, 0):
+        x = torch.ones(rows, 4, requires_grad=requires_grad)
+        expected, actual = outcome(function, x), outcome(compiled, x)
+        assert actual is RuntimeError if rows < 2 else torch.equal(torch.as_tensor(actual), torch.as_tensor(expected))
+        assert (expected is RuntimeError) == (rows < 2)

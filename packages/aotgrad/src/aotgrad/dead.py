@@ -1,4 +1,4 @@
-"""Dead code that eager mode runs all the same: it draws random numbers, and raises for an index out of range.
+"""Dead code that eager mode runs all the same: it draws random numbers, and raises for an index or address out of range.
 
 What else an unused operation could raise (a matrix that is singular, a division by zero) goes with it: docs/semantics.md.
 """
@@ -42,4 +42,18 @@ def _has_effect(node: torch.fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     name = node.target._schema.name.removeprefix("aten::")
+    if node.target is torch.ops.aten.as_strided.default:
+        return _may_leave_memory(node)
     return is_random(node) or (node.target.namespace == "aten" and name in _CHECK_INDICES)
+
+
+def _may_leave_memory(node: torch.fx.Node) -> bool:
+    """Whether ``as_strided`` may show more than the elements that its operand is known to have."""
+    made, read = (n.meta["val"] for n in (node, node.all_input_nodes[0]))
+    ends = []
+    for t in (made, read):
+        sizes, strides, offset = t.shape, t.stride(), t.storage_offset()
+        if not all(type(n) is int for n in (*sizes, *strides, offset)):
+            return True
+        ends.append(offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if t.numel() else 0)
+    return ends[0] > ends[1]
