@@ -19,7 +19,7 @@ from .joint import Joint
 from .offers import keeps_graph, take_kept
 from .partial import PartialBackward, does_harm, harmful_mixes
 from .split import Split
-from .tangent import KeptZeros, like_wrapper, restride
+from .tangent import KeptZeros, laid_out_as_saved, like_wrapper, restride
 
 Compiled = Callable[..., Sequence[Any]]
 
@@ -58,6 +58,7 @@ def write_backward(
         write_batches(out, names)
         _write_leaving_early(out, joint, double, names, lead)
         _write_saved(out, split, backward, double, sentinels, keeps)
+        _write_layouts(out, joint, split, keeps)
         _write_tangents(out, joint, split, tangents)
         gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
         if partial is not None:
@@ -153,6 +154,26 @@ def _write_saved(
         _write_donation(out, split, backward)
     if split.sizes:
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
+
+
+def _write_layouts(out: Source, joint: Joint, split: Split, keeps: bool) -> None:
+    """Writes copies of saved inputs that got other strides through ``.data`` since: autograd saves the caller's tensor itself.
+
+    Parameters are left out: there are many of them, and what replaces their data is usually laid out like it.
+    """
+    given = {s.name for s in joint.inputs if s.is_tensor and not s.static}
+    symbols = EffectWriter(out, joint, {})
+    symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
+    for node in split.saved[: -split.kept if keeps else None]:
+        value = node.meta["val"]
+        if node.op != "placeholder" or node.name not in given or is_wrapper(value) or not value.dim():
+            continue
+        if not all(type(n) is int or _expr(n).free_symbols <= symbols.symbols.keys() for n in (*value.shape, *value.stride())):
+            continue
+        sizes, strides = (tuple_text(symbols.size(_expr(n)) for n in numbers) for numbers in (value.shape, value.stride()))
+        out.enter(f"if {node.name}.stride() != {strides} or {node.name}.shape != {sizes}:")
+        out(f"{node.name} = {out.name('laid_out_as_saved', laid_out_as_saved)}({node.name}, {sizes}, {strides})")
+        out.leave()
 
 
 def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[torch.fx.Node]) -> None:

@@ -24,6 +24,13 @@ def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
 
 
+def laid_out_as_saved(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """A saved tensor whose ``data`` was replaced, in the layout that it was saved in."""
+    if tensor.shape != sizes:
+        raise RuntimeError(f"a tensor saved for backward had the sizes {sizes}; its data now has {tuple(tensor.shape)}")
+    return restride(tensor, strides)
+
+
 def lay_out(tangent: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """``tangent`` dense, its dimensions in memory in the order of ``like``, a fake; differentiable."""
     strides, stride = [0] * tangent.dim(), 1
