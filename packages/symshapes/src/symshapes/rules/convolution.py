@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .format import format_strides, has_channels_last_strides, is_fake, known_at_least, restrided, same_size
+from .format import format_strides, has_channels_last_strides, is_fake, known_at_least, require_one_dtype, restrided, same_size
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -68,6 +68,9 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
         if sizes is not None:
             strides = _strides(sizes, _prefers_channels_last(mode, x, weight))
             return mode.empty(sizes, strides, dtype=x.dtype, device=x.fake_device)
+    if not any(same_size(size, 0) for size in x.shape):  # kernels look at nothing of an empty batch
+        require_one_dtype(("input", x), ("weight", weight))
+        require_one_dtype(("input", x), ("bias", args[2]))
     out = mode.run_meta(func, args, kwargs)
     return restrided(mode, out, _strides(out.shape, _prefers_channels_last(mode, x, weight)))
 

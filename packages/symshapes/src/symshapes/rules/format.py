@@ -53,6 +53,24 @@ def require_equal(env: Any, x: Any, y: Any) -> bool:
     return env.expect_true(env.wrap(relation, bool).node)
 
 
+def require_one_dtype(one: tuple[str, Any], other: tuple[str, Any]) -> None:
+    """Raises RuntimeError, as kernels do and some meta kernels don't, for named operands of different dtypes.
+
+    What a graph holds is taken to succeed: an operator that eager mode refuses has to be refused here.
+    """
+    (name, a), (other_name, b) = one, other
+    if is_fake(a) and is_fake(b) and a.dtype is not b.dtype and "meta" not in (a.fake_device.type, b.fake_device.type):
+        raise RuntimeError(f"{name} and {other_name} must have the same dtype, but got {a.dtype} and {b.dtype}")
+
+
+def require_parameters_of(x: Any, *parameters: Any) -> None:
+    """Raises RuntimeError for parameters of a normalisation on the CPU that are neither like ``x`` nor float32 for half."""
+    if is_fake(x) and x.fake_device.type == "cpu":
+        for parameter in parameters:
+            if x.dtype.itemsize != 2 or not is_fake(parameter) or parameter.dtype is not torch.float32:
+                require_one_dtype(("input", x), ("parameter", parameter))
+
+
 def has_channels_last_strides(env: Any, x: Any) -> bool:
     """Whether eager would suggest a channels-last format for a tensor like ``x`` (rank 4 or 5)."""
     if x.dim() not in (4, 5):

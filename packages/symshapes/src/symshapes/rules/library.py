@@ -9,7 +9,7 @@ import torch
 from symshapes.errors import DataDependentError
 
 from .data_dependent import unbacked_size
-from .format import format_strides, has_channels_last_strides, is_dense, restrided, same_size
+from .format import format_strides, has_channels_last_strides, is_dense, require_parameters_of, restrided, same_size
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -138,6 +138,8 @@ def _plain_strides(mode: Any, x: Any, per_channel: tuple) -> Any:
 def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """In the format of the operand; in evaluation the CPU kernel saves no statistics (results 1 and 2)."""
     x, given = args[0], func is not aten._native_batch_norm_legit.no_stats
+    if not any(same_size(size, 0) for size in x.shape):  # the kernel looks at nothing of an empty batch
+        require_parameters_of(x, *args[1 : 5 if given else 3])
     training = args[5 if given else 3] and func is not aten._native_batch_norm_legit_no_training.default
     device, functional = x.fake_device, func is aten._native_batch_norm_legit_functional.default
     is_known = given and not kwargs and (training or (device.type == "cpu" and not functional))
@@ -155,6 +157,13 @@ def native_batch_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     if training:
         return results
     return results[0], *(mode.empty([0], dtype=s.dtype, device=x.fake_device) for s in results[1:3]), *results[3:]
+
+
+@RULES.register("native_group_norm")
+def native_group_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The meta kernel's results, of operands whose dtypes eager's takes."""
+    require_parameters_of(*args[:3])
+    return NotImplemented
 
 
 @RULES.register("native_batch_norm_backward")

@@ -1,4 +1,4 @@
-"""Matrix products: contiguous results, of groups with rows of whole 16 bytes; inner sizes must agree."""
+"""Matrix products: contiguous results, of groups with rows of whole 16 bytes; inner sizes and dtypes must agree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .format import is_fake, require_equal
+from .format import is_fake, require_equal, require_one_dtype
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -34,13 +34,24 @@ def _product(mode: Any, a: Any, b: Any) -> Any:
 @RULES.register("mm bmm")
 def product(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     rank = 2 if func is aten.mm.default else 3
+    if rank == 2:  # the meta kernel of others looks at dtypes
+        require_one_dtype(("m1", args[0]), ("m2", args[1]))
     return _product(mode, *args) if len(args) == 2 and _agree(mode, func, args, rank) else NotImplemented
+
+
+@RULES.register("mv")
+def matrix_and_vector(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The meta kernel gives the result, which it does for operands of two dtypes as well."""
+    require_one_dtype(("matrix", args[0]), ("vector", args[1]))
+    return NotImplemented
 
 
 @RULES.register("addmm")
 def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """``bias`` is a row or a full matrix here; other broadcasts go to the meta kernel."""
     bias, a, b = args[:3]
+    require_one_dtype(("self", bias), ("mat2", b))
+    require_one_dtype(("mat1", a), ("mat2", b))
     if len(args) != 3 or not _agree(mode, func, (a, b), 2) or bias.dtype is not a.dtype or bias.fake_device != a.fake_device:
         return NotImplemented
     sizes = (a.shape[0], b.shape[1])

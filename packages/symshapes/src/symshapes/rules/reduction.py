@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .format import is_fake, require_equal
+from .format import is_fake, require_equal, require_parameters_of
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -106,6 +106,7 @@ def native_layer_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
     """One dtype for all operands: output like the input, statistics over the outer dimensions."""
     x, normalized, weight, bias, _ = args
     rank = len(normalized)
+    require_parameters_of(x, weight, bias)
     if any(p is not None and p.dtype is not x.dtype for p in (weight, bias)) or not 1 <= rank <= x.dim():
         return NotImplemented
     if x.fake_device.type != "cpu" and x.dtype in (torch.float16, torch.bfloat16):

@@ -1,0 +1,66 @@
+"""An operator that refuses operands of several dtypes after writes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+from torch.nn import functional as F
+
+from .outcome import outcome
+
+
+def product(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = F.linear(x, torch.eye(4, dtype=torch.float64))
+    log.append("after")
+    return y
+
+
+def product_with_vector(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = x @ torch.ones(4, dtype=torch.float64)
+    log.append("after")
+    return y
+
+
+def convolution(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = F.conv1d(x[None, None, 0], torch.ones(1, 1, 2, dtype=torch.float64))
+    log.append("after")
+    return y
+
+
+def normalized(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = F.layer_norm(x, (4,), w.double())
+    log.append("after")
+    return y
+
+
+PROGRAMS = [product, product_with_vector, convolution, normalized]
+INPUTS = {
+    "plain": lambda leaf: torch.ones(2, 4),
+}
+
+
+def observe(call, make):
+    leaf, weight, log = torch.ones(2, 4, requires_grad=True), torch.full((4,), 2.0, requires_grad=True), []
+    x = make(leaf)
+    result = outcome(call, x, weight, log)
+    if x.requires_grad:
+        x.sum().backward()
+    return repr((result, log, x.detach(), x.requires_grad, leaf.grad, weight.grad))
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_effects_and_gradients_are_eagers(program, kind, backend):
+    expected = observe(program, INPUTS[kind])
+    compiled = torchstrata.compile(program, backend=backend)
+    assert [observe(compiled, INPUTS[kind]) for _ in range(2)] == [expected] * 2
