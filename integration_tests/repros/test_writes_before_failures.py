@@ -1,4 +1,4 @@
-"""An operator that refuses operands of several dtypes after writes."""
+"""An operator that refuses its data after writes to what carries gradients, or to operands of several dtypes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,24 @@ import torchstrata
 from torch.nn import functional as F
 
 from .outcome import outcome
+
+FAR = torch.tensor([7])
+
+
+def far_row(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = x[FAR]
+    log.append("after")
+    return y
+
+
+def weighted(x, w, log):
+    log.append("before")
+    x.mul_(w)
+    y = x[FAR]
+    log.append("after")
+    return y
 
 
 def product(x, w, log):
@@ -42,9 +60,18 @@ def normalized(x, w, log):
     return y
 
 
-PROGRAMS = [product, product_with_vector, convolution, normalized]
+def product_of_bools(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = (x > 0) @ (x > 0).T
+    log.append("after")
+    return y
+
+
+PROGRAMS = [far_row, weighted, product, product_with_vector, convolution, normalized, product_of_bools]
 INPUTS = {
     "plain": lambda leaf: torch.ones(2, 4),
+    "with history": lambda leaf: leaf * 2,
 }
 
 

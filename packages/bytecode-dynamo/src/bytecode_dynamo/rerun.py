@@ -49,12 +49,16 @@ MOST_KEPT = 8
 """How many tensors a graph may write to."""
 MOST_ELEMENTS = 4096
 """How large a tensor is whose contents are kept."""
-# Operators that look at their data, by name: indices out of range, singular matrices, probabilities; division of integers.
+# Operators that look at their data, by name: indices out of range, singular matrices, probabilities; or at its memory.
 _REFUSING = re.compile(
     "index|gather|scatter|take|put|embedding|nll|entropy|linalg|cholesky|inverse|solve|svd|eig|qr|lu_|bincount|one_hot|hist|"
     "multinomial|bernoulli$|repeat_interleave|assert|item|_local_scalar|quantile|ctc|unique|segment|sparse|bucketize|search"
 )
-_INTEGERS = re.compile("div|remainder|fmod|pow")
+# Of integers: divisions, by zero; and what has no kernel for bools, which meta kernels don't mind.
+_INTEGERS = re.compile("div|remainder|fmod|pow|mm$|dot$|mv$|conv|lerp|prelu|loss")
+# Kernels refuse operands of several dtypes that meta kernels take, except for most pointwise operators and these.
+_OF_ONE = re.compile("heaviside|lerp|polar|complex$|binary_cross_entropy$")
+_MIXING = re.compile("copy|^aten::(cat|stack|where|masked_fill)_?$")
 
 
 class ObservedMode(FakeTensorMode):
@@ -69,11 +73,12 @@ class ObservedMode(FakeTensorMode):
         kind = _kinds.get(func)
         if kind is None:
             kind = _kinds[func] = _kind(func)
-        notes, refuses, written = kind
+        notes, refuses, mixes, written = kind
         before = len(self.events)
         self.events += notes
         if refuses is None:
             refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
+        refuses = refuses or (not mixes and _differ(args, mixes))
         if not refuses and written and _may_overlap((*args, *kwargs.values())):
             self.events.append("refuse")
         for place, name in written:
@@ -92,12 +97,13 @@ class ObservedMode(FakeTensorMode):
                 self.events.append(tensor.untyped_storage()._cdata)
 
 
-_Kind = tuple[tuple[str, ...], bool | None, tuple[tuple[int, str], ...]]
+_Kind = tuple[tuple[str, ...], bool | None, bool | None, tuple[tuple[int, str], ...]]
 _kinds: dict[Any, _Kind] = {}
 
 
 def _kind(func: Any) -> _Kind:
-    """What to note of an operator, whether it may refuse its data (None: integers only), and what arguments it writes to."""
+    """What to note of an operator, whether it may refuse its data (None: integers only), whether it takes tensors of several
+    dtypes (None: parameters wider than the input), and what arguments it writes to."""
     schema = func._schema
     written = tuple(
         (place, arg.name)
@@ -108,7 +114,10 @@ def _kind(func: Any) -> _Kind:
     refuses: bool | None = custom or _REFUSING.search(schema.name) is not None
     if not refuses and _INTEGERS.search(schema.name):
         refuses = None
-    return ("random",) * (torch.Tag.nondeterministic_seeded in func.tags) + ("custom",) * custom, refuses, written
+    pointwise = torch.Tag.pointwise in func.tags and not _OF_ONE.search(schema.name)
+    mixes = None if "norm" in schema.name else pointwise or _MIXING.search(schema.name) is not None
+    notes = ("random",) * (torch.Tag.nondeterministic_seeded in func.tags) + ("custom",) * custom
+    return notes, refuses, mixes, written
 
 
 def _may_overlap(values: Sequence[Any]) -> bool:
@@ -116,6 +125,12 @@ def _may_overlap(values: Sequence[Any]) -> bool:
     tensors = {id(value): value for value in values if isinstance(value, FakeTensor)}.values()
     shared = len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
     return shared or any(type(step) is int and step == 0 for tensor in tensors for step in tensor.stride())
+
+
+def _differ(args: Sequence[Any], mixes: bool | None) -> bool:
+    """Whether dtypes differ in a way that kernels may refuse."""
+    dtypes = [arg.dtype for arg in args if isinstance(arg, FakeTensor)]
+    return len({*dtypes}) > 1 and (mixes is False or dtypes[0] not in (torch.bfloat16, torch.float16))
 
 
 def _is_floating(value: Any) -> bool:
@@ -212,23 +227,46 @@ class Rerun:
 class _Kept:
     """A tensor that the graph writes to."""
 
-    __slots__ = ("contents", "facts", "tensor", "version")
+    __slots__ = ("contents", "facts", "history", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor, contents: bool, visible: bool) -> None:
         self.tensor = tensor
         self.version = tensor._version if visible and not tensor.is_inference() else None
-        self.contents = tensor.detach().clone() if contents and tensor.numel() <= MOST_ELEMENTS else None
-        self.facts = _facts(tensor)
+        self.contents = None
+        if contents and tensor.numel() <= MOST_ELEMENTS:
+            with torch.set_grad_enabled(tensor.grad_fn is not None):
+                self.contents = tensor.clone()  # leads to what led to the tensor, which a write replaces
+        self.facts, self.history = _facts(tensor), (tensor.grad_fn, tensor.requires_grad)
 
     def can_be_undone(self) -> bool:
-        """Whether it was not written to, or only its contents changed and are known."""
+        """Whether it was not written to, or only its contents changed and are known, and perhaps what led to them."""
+        tensor = self.tensor
         if self.contents is None:
-            return self.version is not None and self.version == self.tensor._version
-        return _facts(self.tensor) == self.facts
+            return self.version is not None and self.version == tensor._version
+        return _facts(tensor) == self.facts and (self._has_history() or self._can_restore_history())
+
+    def restore(self) -> None:
+        """Undo what the graph wrote."""
+        if self.contents is None:
+            return
+        if self._has_history():
+            self.tensor.data.copy_(self.contents.detach())
+            return
+        self.tensor.detach_()
+        with torch.set_grad_enabled(self.contents.requires_grad):
+            self.tensor.copy_(self.contents)
+
+    def _has_history(self) -> bool:
+        return (self.tensor.grad_fn, self.tensor.requires_grad) == self.history
+
+    def _can_restore_history(self) -> bool:
+        """Not of views, which share it, nor where hooks wait for a gradient; nothing undoes ``requires_grad_``."""
+        tensor = self.tensor
+        return not (tensor.grad_fn is None or tensor._is_view() or tensor.retains_grad or tensor._backward_hooks)
 
 
 def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.grad_fn, tensor.shape, tensor.stride(), tensor.data_ptr(), tensor.requires_grad
+    return tensor.shape, tensor.stride(), tensor.data_ptr()
 
 
 def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
@@ -237,8 +275,7 @@ def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
         return False
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         for kept in tensors:
-            if kept.contents is not None:
-                kept.tensor.data.copy_(kept.contents)
+            kept.restore()
         for generator, state in states:
             generator.set_state(state)
     return True
