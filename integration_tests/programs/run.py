@@ -98,17 +98,10 @@ def steps(module: types.ModuleType, state: Any, run: Callable[..., Any], call: i
     versions = [x._version for x in args if isinstance(x, torch.Tensor)]
     result = outcome(lambda: run(*args))
     written = [x._version > v for x, v in zip((x for x in args if isinstance(x, torch.Tensor)), versions)]
-    if "numpy" in code_of(module):  # writes of NumPy don't count in eager mode, those of the graph in their place do
-        written = []
     error = outcome(lambda: module.disturb(state, call, *args))
     seen.append(described(module, state, args, [result, written, error, torch.is_grad_enabled()]))
     error = outcome(lambda: backward(result))
     seen.append(described(module, state, args, [result, error, torch.is_grad_enabled()]))
-
-
-def code_of(module: types.ModuleType) -> set[str]:
-    """The attributes that a program's function names."""
-    return set(module.State.forward.__code__.co_names)
 
 
 def described(module: types.ModuleType, state: Any, args: list[Any], results: list[Any]) -> Described:

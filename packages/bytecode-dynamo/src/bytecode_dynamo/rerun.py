@@ -52,7 +52,7 @@ MOST_ELEMENTS = 4096
 # Operators that look at their data, by name: indices out of range, singular matrices, probabilities; or at its memory.
 _REFUSING = re.compile(
     "index|gather|scatter|take|put|embedding|nll|entropy|linalg|cholesky|inverse|solve|svd|eig|qr|lu_|bincount|one_hot|hist|"
-    "multinomial|bernoulli$|repeat_interleave|assert|item|_local_scalar|quantile|ctc|unique|segment|sparse|bucketize|search"
+    "multinomial|bernoulli$|repeat_interleave|assert|item|_local_scalar|quantile|ctc|unique|segment|sparse|bucketize|search|as_strided$"
 )
 # Of integers: divisions, by zero; and what has no kernel for bools, which meta kernels don't mind.
 _INTEGERS = re.compile("div|remainder|fmod|pow|mm$|dot$|mv$|conv|lerp|prelu|loss")

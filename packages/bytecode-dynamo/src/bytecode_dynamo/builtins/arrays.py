@@ -60,18 +60,18 @@ def _array_rule(home: str, name: str, original: Any, fold: Any = None) -> Any:
 
 
 def to_numpy(ctx: Context, tensor: TensorVariable, force: VariableTracker | None = None) -> VariableTracker:
-    """``tensor.numpy()``: the same memory."""
+    """``tensor.numpy()``: the same memory, writes to which no version of a tensor counts."""
     fake = tensor.fake
     if (fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg()) or force is not None:
         raise GraphBreak("BD005", f"{tensor.describe()}.numpy(), which needs a plain tensor on the CPU without gradient")
-    return as_array(tensor)
+    return as_array(tensor.get_attr(ctx, "data"))
 
 
 def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
-    """``torch.from_numpy(array)``: the same memory."""
+    """``torch.from_numpy(array)``: the same memory, with a version of its own."""
     if not isinstance(array, ArrayVariable):
         raise GraphBreak("BD005", f"torch.from_numpy of {array.describe()}")
-    return ctx.torch_call("call_function", torch.ops.aten.alias.default, [array.tensor], {})
+    return array.tensor.get_attr(ctx, "data")
 
 
 def _converting(function: Any, otherwise: Any) -> Any:

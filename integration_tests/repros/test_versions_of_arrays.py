@@ -1,0 +1,63 @@
+"""NumPy writes to the memory of tensors, of which no version of a tensor tells."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+
+from .outcome import outcome
+
+
+def written_after_saving(x, log):
+    x = (x * 2).relu_()
+    array = x.detach().numpy()
+    array += 1
+    return x
+
+
+def written_as_given(x, log):
+    y = x * x
+    array = x.detach().numpy()
+    array += 1
+    return y
+
+
+def two_tensors_of_one_array(x, log):
+    array = x.detach().numpy()
+    one, other = torch.from_numpy(array), torch.from_numpy(array)
+    weight = torch.ones(3, requires_grad=True)
+    y = weight * one
+    other.add_(1)
+    y.sum().backward()
+    return weight.grad
+
+
+def refused_afterwards(x, log):
+    log.append("before")
+    array = x.detach().numpy()
+    array += 1
+    y = x.detach().as_strided((x.numel() + 1,), (1,))
+    log.append("after")
+    return y
+
+
+PROGRAMS = [written_after_saving, written_as_given, two_tensors_of_one_array, refused_afterwards]
+
+
+def observe(call):
+    x, log = torch.ones(3, requires_grad=True), []
+    version = x._version
+    result = outcome(call, x, log)
+    if isinstance(result, torch.Tensor) and result.requires_grad:
+        outcome(result.sum().backward)
+    values = result.detach() if isinstance(result, torch.Tensor) else result
+    return repr((values, log, x, x.grad, x._version == version))
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_writes_are_eagers(program, backend):
+    expected = observe(program)
+    compiled = torchstrata.compile(program, backend=backend)
+    assert [observe(compiled) for _ in range(2)] == [expected] * 2
