@@ -91,3 +91,16 @@ def test_effects_and_gradients_are_eagers(program, kind, backend):
     expected = observe(program, INPUTS[kind])
     compiled = torchstrata.compile(program, backend=backend)
     assert [observe(compiled, INPUTS[kind]) for _ in range(2)] == [expected] * 2
+
+
+def expanded(x, y):
+    x.add_(1)
+    y.mul_(2)
+
+
+def test_write_to_an_expanded_input_is_refused_after_others():
+    results = []
+    for call in (expanded, torchstrata.compile(expanded, backend="eager")):
+        x = torch.zeros(3)
+        results.append((outcome(call, x, torch.ones(1).expand(4)), x.tolist()))
+    assert results[0] == results[1] == (RuntimeError, [1.0, 1.0, 1.0])

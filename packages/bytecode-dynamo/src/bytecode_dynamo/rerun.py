@@ -250,7 +250,11 @@ class _Kept:
         if self.contents is None:
             return
         if self._has_history():
-            self.tensor.data.copy_(self.contents.detach())
+            into, contents = self.tensor.data, self.contents.detach()
+            for dim, step in enumerate(into.stride()):
+                if step == 0 and into.shape[dim] > 1:  # an expanded tensor: `copy_` refuses to write an element twice
+                    into, contents = into.narrow(dim, 0, 1), contents.narrow(dim, 0, 1)
+            into.copy_(contents)
             return
         self.tensor.detach_()
         with torch.set_grad_enabled(self.contents.requires_grad):
