@@ -75,7 +75,10 @@ def plan_effects(traced: TracedProgram, tracer: Tracer) -> tuple[EffectPlan, lis
     )
     retaining = tuple(i for i, o in enumerate(traced.outputs) if is_functional(o) and o.retains_grad)
     assertions = tuple(Assertion(planner.slot(value, tracked=False), *how) for value, how in tracer.assertions)
-    return EffectPlan(outputs, mutations, differentiable, retaining, assertions), planner.values
+    bases = (o.base if isinstance(o, View) else o for o in outputs)
+    returned = sorted({base.index for base in bases if isinstance(base, Slot)})
+    inference = tuple(i for i in returned if isinstance(v := planner.values[i], torch.Tensor) and v.is_inference())
+    return EffectPlan(outputs, mutations, differentiable, retaining, assertions, inference), planner.values
 
 
 class _Planner:
@@ -89,8 +92,8 @@ class _Planner:
         self.env = tracer.fake_mode.shape_env
         self._moved_in = Counter(storage_id(t.wrapper) for t in traced.tensors if t.is_placed and t.moved)
 
-    def node(self, wrapper: torch.Tensor) -> torch.fx.Node:
-        return self.tracer.node_of(current_value(wrapper))
+    def node(self, value: torch.Tensor) -> torch.fx.Node:
+        return self.tracer.node_of(current_value(value) if is_functional(value) else value)
 
     def slot(self, value: Any, *, tracked: bool = True) -> Slot:
         slot = self._slot_of.get(id(value))
@@ -194,6 +197,8 @@ class _Planner:
         candidates = [c for c in candidates if is_functional(c)]
         whole = [c for c in candidates if all(steps_between(self.node(c), self.node(m)) is not None for m in members)]
         whole.sort(key=lambda c: not c.requires_grad)
+        if not whole and all(m.is_inference() for m in members):  # whose views don't know their base
+            whole = [root.meta["val"]]
         if not whole:
             raise Unsupported("AG024", "outputs share memory with a value that is out of reach", node=root)
         return next((c for c in whole if all(m is c or _can_show(m, c) for m in members)), whole[0])

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, python_text
+from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, map_inner, python_text
 
 from .joint import Joint
 from .plan import Constant, Mutation, Output, SameAs, Slot, Target, View, ViewMode
@@ -188,6 +188,10 @@ class EffectWriter:
     def outputs(self) -> list[str]:
         """Writes the regenerated views; the text of each program output."""
         texts: list[str] = []
+        for slot in self.joint.plan.inference:
+            name = f"inference{slot}"
+            self.out(f"{name} = {self.out.name('as_inference', as_inference)}({self.values[slot]})")
+            self.values[slot] = name
         for i, output in enumerate(self.joint.plan.outputs):
             texts.append(self._output(i, output, texts))
         for i in self.joint.plan.retaining:
@@ -234,6 +238,14 @@ class EffectWriter:
             if step.item is not None:
                 text += f"[{step.item}]"
         return f"{text}.detach()" if view.mode is ViewMode.SEVERED else text
+
+
+def as_inference(value: torch.Tensor) -> torch.Tensor:
+    """An inference tensor with the memory of a tensor: what the program made under ``torch.inference_mode()``."""
+    if value.is_inference():
+        return value
+    with torch.inference_mode():
+        return map_inner(lambda inner: torch.empty(0, dtype=inner.dtype, device=inner.device).set_(inner), value)
 
 
 def write_inner(target: torch.Tensor, value: torch.Tensor) -> None:

@@ -161,6 +161,7 @@ class EffectPlan:
         differentiable: slots that autograd must see, in tangent order.
         retaining: the outputs that retain their gradient.
         assertions: what is looked at before anything is written.
+        inference: slots of outputs that the program made under ``torch.inference_mode()``.
     """
 
     outputs: tuple[Output, ...]
@@ -168,3 +169,4 @@ class EffectPlan:
     differentiable: tuple[int, ...]
     retaining: tuple[int, ...] = ()
     assertions: tuple[Assertion, ...] = ()
+    inference: tuple[int, ...] = ()

@@ -13,8 +13,9 @@ from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AppliedSource, ItemSource, Source
 
 from .base import ContainerVariable, KeyedVariable, MethodTable, VariableTracker
-from .constant import ConstantVariable, is_constant_value
+from .constant import ConstantVariable, SymbolicVariable, is_constant_value
 from .mapping import LASTING, wrap_key
+from .text import TextVariable
 from .userobject import wrap_opaque
 from .wrap import tracker_for
 
@@ -64,7 +65,8 @@ class SetVariable(KeyedVariable, ContainerVariable):
         items = [ctx.real(item) for item in self.members(ctx).values()]
         if len(items) > 1 and not self.key.exists:
             # The order of a set is an accident of hashes: ask a real one where that is possible.
-            by_value = {item.as_constant(ctx): item for item in items if isinstance(item, ConstantVariable)}
+            known = (ConstantVariable, SymbolicVariable, TextVariable)  # numbers that change are specialised
+            by_value = {item.as_constant(ctx): item for item in items if isinstance(item, known)}
             if len(by_value) == len(items):
                 return [by_value[value] for value in set(by_value)]
         return items

@@ -1,0 +1,55 @@
+"""What a graph makes under ``torch.inference_mode()`` are inference tensors, as in eager mode."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+
+
+@torch.inference_mode()
+def decorated(x):
+    return x * 2, x[1:], (x + 1)[:2], x.t()
+
+
+def inside(x):
+    with torch.inference_mode():
+        y = x * 2
+        views = y.view(-1), x.view(-1)
+    return y, *views, x + 1, y + 1
+
+
+def two_views(x):
+    with torch.inference_mode():
+        y = x + 1
+        return y[:1], y[1:], x.add_(1)
+
+
+def facts(tensor):
+    return tensor.is_inference(), tensor.requires_grad, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.tolist()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("f", [decorated, inside, two_views], ids=lambda f: f.__name__)
+def test_equal_to_eager(f, requires_grad, dynamic):
+    torchstrata.reset()
+    compiled = torchstrata.compile(f, dynamic=dynamic, fullgraph=True)
+    for _ in range(2):
+        x = torch.arange(9.0).view(3, 3) * 1
+        x = x.requires_grad_() if requires_grad and f is not two_views else x
+        found, expected = compiled(x.clone()), f(x.clone())
+        assert [facts(t) for t in found] == [facts(t) for t in expected]
+        shared = [
+            [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in side]
+            for side in (found, expected)
+            for a in side
+        ]
+        assert shared[: len(found)] == shared[len(found) :]
+    assert not torchstrata.counters["fallbacks"]
+
+
+def test_later_writes_raise():
+    y, *_ = torchstrata.compile(inside)(torch.ones(3, 3))
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+        y.add_(1)
