@@ -49,6 +49,23 @@ def test_generators_advance(name, result, requires_grad, fallback_random):
     assert not fallback_random or torch.equal(after[0], after[1])
 
 
+def test_draws_without_a_graph_of_their_device():
+    """A layer drop on a GPU asks the CPU's generator; a program without tensors is the like of it that every machine has."""
+
+    def function():
+        torch.rand(3)
+        torch.randint(5, (2,), dtype=torch.int32)
+        return 3
+
+    compiled = torchstrata.compile(function, fullgraph=True)
+    after = []
+    for call in (function, compiled, compiled):
+        torch.manual_seed(0)
+        call()
+        after.append(torch.rand(1))
+    assert after[0] == after[1] == after[2]
+
+
 @pytest.mark.parametrize("name", RAISES)
 @pytest.mark.parametrize("result", [lambda x: 3, lambda x: x + 1])
 @pytest.mark.parametrize("requires_grad", [False, True])

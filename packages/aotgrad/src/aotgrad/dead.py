@@ -5,7 +5,10 @@ What else an unused operation could raise (a matrix that is singular, a division
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
+from symshapes import FakeTensor
 
 from .constants import is_random
 from .desugar import has_wrappers
@@ -19,11 +22,23 @@ _CHECK_INDICES = frozenset({
 
 
 def find_effects(joint: Joint) -> None:
-    """Marks the dead nodes of the program whose effects are kept: they become results that nobody reads."""
+    """Marks the dead nodes of the program whose effects are kept: they become results that nobody reads.
+
+    Draws from the generator of another device than the graph's are the call's: a layer drop asks the CPU for a number that
+    no kernel reads, and a program of several devices is recorded by no CUDA graph.
+    """
     if has_wrappers(joint.gm.graph):
         return
     live: set[torch.fx.Node] = set()
     for node in reversed(joint.gm.graph.nodes):
+        if node.op == "output" or node in live:
+            live.update(node.all_input_nodes)
+    devices = {device_of(node) for node in live}
+    drawn = [n for n in joint.gm.graph.nodes if n not in live and _is_draw(n) and device_of(n) not in devices]
+    joint.plan = replace(joint.plan, drawn=tuple((n.target, n.args, dict(n.kwargs)) for n in drawn))
+    for node in reversed(joint.gm.graph.nodes):
+        if node in drawn:
+            continue
         if node.op == "output" or node in live:
             live.update(node.all_input_nodes)
         elif node.op == "call_function" and not node.meta.get("is_backward") and _has_effect(node):
@@ -36,6 +51,18 @@ def find_effects(joint: Joint) -> None:
 def effects_of(joint: Joint) -> list[torch.fx.Node]:
     """The nodes that ``find_effects`` has marked, as far as nothing reads them."""
     return [n for n in joint.gm.graph.nodes if n.meta.get("has_effect") and not n.users]
+
+
+def device_of(node: torch.fx.Node) -> torch.device | None:
+    """Where a node's first tensor is."""
+    value = node.meta.get("val")
+    first = next((v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, FakeTensor)), None)
+    return None if first is None else first.fake_device
+
+
+def _is_draw(node: torch.fx.Node) -> bool:
+    """Whether a node draws random numbers and takes no values."""
+    return is_random(node) and not node.all_input_nodes and not node.meta.get("is_backward")
 
 
 def _has_effect(node: torch.fx.Node) -> bool:

@@ -162,6 +162,7 @@ class EffectPlan:
         retaining: the outputs that retain their gradient.
         assertions: what is looked at before anything is written.
         inference: slots of outputs that the program made under ``torch.inference_mode()``.
+        drawn: random numbers that nobody reads, of a device that the graph does not use: (operator, args, kwargs).
     """
 
     outputs: tuple[Output, ...]
@@ -170,3 +171,4 @@ class EffectPlan:
     retaining: tuple[int, ...] = ()
     assertions: tuple[Assertion, ...] = ()
     inference: tuple[int, ...] = ()
+    drawn: tuple[tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], ...] = ()

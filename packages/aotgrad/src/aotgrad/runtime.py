@@ -279,6 +279,9 @@ def _done(joint: Joint, results: Sequence[torch.fx.Node], forward: Compiled) -> 
 
 def _finish_call(out: Source, run: Runtime, values: dict[int, str], done: frozenset[int]) -> None:
     writer = EffectWriter(out, run.joint, values, grad_enabled=run.grad_enabled or run.joint.has_backward)
+    for operator, args, kwargs in run.joint.plan.drawn:
+        texts = [*map(writer.size, args), *(f"{name}={writer.size(value)}" for name, value in kwargs.items())]
+        out(f"{out.name(str(operator), operator)}({', '.join(texts)})")
     for found in run.joint.plan.assertions:
         check = out.name("wait_for", wait_for) if found.waits else out.name("assert_async", torch._assert_async)
         message = "" if found.message is None else f", {found.message!r}"

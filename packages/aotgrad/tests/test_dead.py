@@ -1,0 +1,27 @@
+"""Dead draws of random numbers: in the graph, or made by the call where the graph computes on another device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from aotgrad.dead import effects_of, find_effects
+from aotgrad.joint import trace_joint
+from aotgrad.plan import InputSpec
+from symshapes import FakeTensorMode, ShapeEnv
+
+
+def layer_drop(x):
+    for _ in range(2):
+        torch.rand([])
+    return x.sin()
+
+
+@pytest.mark.parametrize(("device", "drawn", "kept"), [("cuda:0", 2, 0), ("cpu", 0, 2)])
+def test_draws_for_another_device(device, drawn, kept):
+    mode = FakeTensorMode(ShapeEnv())
+    x = mode.empty((4,), (1,), dtype=torch.float32, device=torch.device(device))
+    program = lambda inputs, tracer, constant: layer_drop(inputs[0])  # noqa: E731
+    joint = trace_joint(program, [InputSpec("x", x)], mode, grad_enabled=True)
+    find_effects(joint)
+    assert [operator for operator, _, _ in joint.plan.drawn] == [torch.ops.aten.rand.default] * drawn
+    assert len(effects_of(joint)) == kept
