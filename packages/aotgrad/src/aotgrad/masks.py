@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import torch
 
+from .cost import is_product
 from .seeded import LIBRARY, add_seed, drawing_from
+from .views import view_source
 
 aten = torch.ops.aten
 DEVICES = frozenset({"cuda"})
@@ -51,6 +53,17 @@ def draw_mask(node: torch.fx.Node, seed: torch.fx.Node, place: int) -> None:
     mask.meta |= {k: v for k, v in node.meta.items() if k == "position"}
     for user in list(node.users):
         user.replace_all_uses_with(kept if user.args[1] == 0 else mask)
+    kept.meta["read_by_product"] = _is_read_by_product(kept)
+
+
+def _is_read_by_product(node: torch.fx.Node) -> bool:
+    """Whether a matrix product of backward reads a value: to draw it again it would have to be written once more."""
+    return any(
+        _is_read_by_product(user)
+        if view_source(user, unsafe=True) is not None
+        else bool(user.meta.get("is_backward")) and is_product(user)
+        for user in node.users
+    )
 
 
 def draw_again(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
