@@ -13,7 +13,7 @@ from symshapes import FakeTensorMode, ShapeEnv
 def layer_drop(x):
     for _ in range(2):
         torch.rand([])
-    return x.sin()
+    return x.sin() * torch.tensor(2.0)  # a number on the CPU
 
 
 @pytest.mark.parametrize(("device", "drawn", "kept"), [("cuda:0", 2, 0), ("cpu", 0, 2)])

@@ -33,8 +33,7 @@ def find_effects(joint: Joint) -> None:
     for node in reversed(joint.gm.graph.nodes):
         if node.op == "output" or node in live:
             live.update(node.all_input_nodes)
-    devices = {device_of(node) for node in live}
-    drawn = [n for n in joint.gm.graph.nodes if n not in live and _is_draw(n) and device_of(n) not in devices]
+    drawn = _of_other_devices([n for n in joint.gm.graph.nodes if n not in live and _is_draw(n)], live)
     joint.plan = replace(joint.plan, drawn=tuple((n.target, n.args, dict(n.kwargs)) for n in drawn))
     for node in reversed(joint.gm.graph.nodes):
         if node in drawn:
@@ -51,6 +50,15 @@ def find_effects(joint: Joint) -> None:
 def effects_of(joint: Joint) -> list[torch.fx.Node]:
     """The nodes that ``find_effects`` has marked, as far as nothing reads them."""
     return [n for n in joint.gm.graph.nodes if n.meta.get("has_effect") and not n.users]
+
+
+def _of_other_devices(draws: list[torch.fx.Node], live: set[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Those of dead draws whose device the graph does not use; numbers on the CPU are no use of it in a graph of another one."""
+    used = {device_of(node) for node in live} - {None}
+    if any(device.type != "cpu" for device in used):  # type: ignore[union-attr]
+        used -= {torch.device("cpu")}
+    used |= {device_of(node) for node in live if is_random(node)}
+    return [n for n in draws if device_of(n) not in used]
 
 
 def device_of(node: torch.fx.Node) -> torch.device | None:
