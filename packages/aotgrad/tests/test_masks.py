@@ -12,11 +12,17 @@ def before_product(x, w):
     return F.dropout((x @ w).relu(), 0.25) @ w
 
 
+def before_cast(x, w):
+    return F.dropout((x @ w).relu(), 0.25).bfloat16() @ w.bfloat16()
+
+
 def before_sum(x, w):
     return F.dropout(x @ w, 0.25) + x
 
 
-@pytest.mark.parametrize(("f", "kept"), [(before_product, True), (before_sum, False)], ids=lambda f: getattr(f, "__name__", ""))
+@pytest.mark.parametrize(
+    ("f", "kept"), [(before_product, True), (before_cast, True), (before_sum, False)], ids=lambda f: getattr(f, "__name__", "")
+)
 def test_what_is_kept(f, kept, monkeypatch):
     monkeypatch.setattr(masks, "DEVICES", frozenset({"cpu"}))
     texts = {}
@@ -26,5 +32,5 @@ def test_what_is_kept(f, kept, monkeypatch):
     )
     call(x, w).sum().backward()
     saved, _, recomputed = texts["partition"].partition("recomputed")
-    assert ("where" in saved) is kept and "where" not in recomputed
+    assert ("where" in saved or "to_copy" in saved) is kept and "where" not in recomputed
     assert "seeded_mask" in texts["backward"]

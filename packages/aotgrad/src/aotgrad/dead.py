@@ -53,7 +53,7 @@ def effects_of(joint: Joint) -> list[torch.fx.Node]:
 
 
 def _of_other_devices(draws: list[torch.fx.Node], live: set[torch.fx.Node]) -> list[torch.fx.Node]:
-    """Those of dead draws whose device the graph does not use; numbers on the CPU are no use of it in a graph of another one."""
+    """Those of dead draws whose device the graph does not use. A graph of another device may hold numbers on the CPU."""
     used = {device_of(node) for node in live} - {None}
     if any(device.type != "cpu" for device in used):  # type: ignore[union-attr]
         used -= {torch.device("cpu")}

@@ -57,13 +57,12 @@ def draw_mask(node: torch.fx.Node, seed: torch.fx.Node, place: int) -> None:
 
 
 def _is_read_by_product(node: torch.fx.Node) -> bool:
-    """Whether a matrix product of backward reads a value: to draw it again it would have to be written once more."""
-    return any(
-        _is_read_by_product(user)
-        if view_source(user, unsafe=True) is not None
-        else bool(user.meta.get("is_backward")) and is_product(user)
-        for user in node.users
-    )
+    """Whether a matrix product of backward reads a value or a cast of it: drawn again, it would be written once more."""
+    for user in node.users:
+        is_same = user.target in (aten._to_copy.default, aten.clone.default) or view_source(user, unsafe=True) is not None
+        if _is_read_by_product(user) if is_same else user.meta.get("is_backward") and is_product(user):
+            return True
+    return False
 
 
 def draw_again(node: torch.fx.Node, drawn: torch.fx.Node, seed: torch.fx.Node) -> None:
