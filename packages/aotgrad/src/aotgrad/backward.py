@@ -94,7 +94,7 @@ def _write_partial(out: Source, joint: Joint, split: Split, partial: PartialBack
     """Writes the way that a call takes in which zeros may not take the place of the absent tangents."""
     names = [t.name for t in _tangents(joint)]
     mixes = harmful_mixes(split.backward, len(names))
-    out.enter(f"if given and {out.name('does_harm', does_harm)}(given, {mixes}):")
+    out.enter(f"if given and {out.name('does_harm', does_harm)}(given, {mixes}):" if not joint.nodes else "if given:")
     arguments = tuple_text(_backward_arguments(split, names, keeps))
     out(
         f"{', '.join(f'd{i}' for i in range(len(split.gradients)))}, = "

@@ -44,8 +44,11 @@ def history_of(outputs: Any) -> set[Any]:
     return history(o.grad_fn if isinstance(o, torch.Tensor) else o.node for o in several)
 
 
-def freed_together(edges: Sequence[torch.autograd.graph.GradientEdge]) -> tuple[int, ...]:
-    """For each edge a bit for each one for which backward passes a node that keeps values for both."""
+Edges = Sequence[torch.autograd.graph.GradientEdge]
+
+
+def _bits_behind(edges: Edges) -> dict[Any, int]:
+    """For each autograd node a bit for each edge from which backward passes it."""
     behind: dict[Any, int] = {}
     stack: list[tuple[Any, int]] = [(edge.node, 1 << bit) for bit, edge in enumerate(edges)]
     while stack:
@@ -53,8 +56,45 @@ def freed_together(edges: Sequence[torch.autograd.graph.GradientEdge]) -> tuple[
         if node is not None and (known := behind.get(node, 0)) | bits != known:
             behind[node] = known | bits
             stack.extend((following, known | bits) for following, _ in node.next_functions)
+    return behind
+
+
+def freed_together(edges: Edges) -> tuple[int, ...]:
+    """For each edge a bit for each one for which backward passes a node that keeps values for both."""
+    behind = _bits_behind(edges)
     masks = {bits for node, bits in behind.items() if _keeps_values(type(node))}
     return tuple(reduce(or_, (mask for mask in masks if mask >> bit & 1), 1 << bit) for bit in range(len(edges)))
+
+
+def separate_nodes(
+    edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]]
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """For each autograd node that a call needs, the edges that it stands for and the inputs that it leads to; none for one.
+
+    Backward of a result must not pass what inputs of others were computed from: it would be freed. Results that keep no value
+    together and lead to other inputs with a history get nodes of their own.
+
+    Args:
+        edges: of the results.
+        together: what ``freed_together`` says of them.
+        inputs: of each input the node that its gradient arrives at, and whether nothing was computed before it.
+    """
+    behind = _bits_behind(edges)
+    reached = [behind.get(node, 0) for node, _ in inputs]
+    apart: list[int] = []
+    for bits in together:
+        apart = [g for g in apart if not g & bits] + [reduce(or_, (g for g in apart if g & bits), bits)]
+    by_history: dict[tuple[int, ...], int] = {}
+    for group in apart:
+        histories = tuple(i for i, bits in enumerate(reached) if bits & group and not inputs[i][1])
+        by_history[histories] = by_history.get(histories, 0) | group
+    groups = sorted(by_history.values())
+    if len(groups) < 2 or any(node is None for node, _ in inputs):
+        return ()
+    return tuple(
+        (tuple(i for i in range(len(edges)) if g >> i & 1), tuple(i for i, bits in enumerate(reached) if bits & g))
+        for g in groups
+    )
 
 
 @cache

@@ -18,7 +18,7 @@ from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, functionalising, is_functional, size_hint, to_functional
-from .history import OuterPaths, freed_together
+from .history import OuterPaths, freed_together, separate_nodes
 from .names import apart
 from .origin import Origins
 from .placed import placed
@@ -45,6 +45,7 @@ class Joint:
         outer_paths: what the program's own differentiation might have passed through outside.
         addressed: indices of the inputs into whose storage the program counts offsets.
         freed_together: for each tangent a bit for each one that has no gradient to hand on any more once it was handed on.
+        nodes: see ``separate_nodes``; inputs by their places in ``gradients_of``.
         unbacked: symbols of the numbers that only the running program knows, in the order in which forward made them.
     """
 
@@ -58,6 +59,7 @@ class Joint:
     outer_paths: tuple[OuterPaths, ...] = ()
     addressed: frozenset[int] = frozenset()
     freed_together: tuple[int, ...] = ()
+    nodes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     unbacked: tuple[sympy.Symbol, ...] = ()
 
     @property
@@ -101,11 +103,14 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         found_for = dict(zip(wanted, gradients))
         wanted = in_turn(wanted, list(leaves), arrived)
         gradients = [found_for[i] for i in wanted]
-        together = freed_together([gradient_edge(values[slot]) for slot in plan.differentiable])
+        edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
+        together = freed_together(edges)
+        arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
+        nodes = separate_nodes(edges, together, [(arrive.get(i), inputs[i].is_leaf) for i in wanted])
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together, unbacked
+    found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together, nodes, unbacked
     return Joint(gm, tuple(inputs), len(values), plan, *found)
 
 

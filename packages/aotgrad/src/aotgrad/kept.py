@@ -80,6 +80,8 @@ def written_inputs(run: Runtime) -> list[int]:
 
 def dump(run: Runtime, call: Callable[..., Any], text: str) -> bytes | None:
     """The data of a compiled program, None where objects of this process belong to it."""
+    if run.joint.nodes:
+        return None
     found: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     ours = {"apply", "__builtins__", *MADE_ANEW}
     names = {k: v for k, v in found.items() if k not in ours and getattr(v, "__globals__", None) is not found}

@@ -19,6 +19,7 @@ from .joint import Joint
 from .offers import may_be_resized, only_written, save_kept, write_backs
 from .overlap import inner_of, share_elements, share_storage
 from .partial import PartialBackward
+from .parts import Shared, part_of_backward, part_of_forward
 from .plan import UNEXPECTED, InputSpec, Output, Target, View
 from .retained import in_parts
 from .split import Split
@@ -99,7 +100,7 @@ def build_training(
         pairs = [pair for pair in write_backs(joint, split.results) if pair[0] in done]
         unread = only_written(joint, pairs, split.results)
         carried = [text for text in carried if text not in {f"v{i}" for i in unread}]
-    keeps = split.kept > 0 and hasattr(forward, "keeping") and hasattr(backward, "taking")
+    keeps = split.kept > 0 and hasattr(forward, "keeping") and hasattr(backward, "taking") and not joint.nodes
     run.split, run.keeps = split, keeps
     if keeps:
         forward, backward, count = forward.keeping(), backward.taking(), count - split.kept  # type: ignore[attr-defined]
@@ -137,7 +138,10 @@ def build_training(
         run.double.kept = split.kept if keeps else 0
     _write_training_call(out, run, split, boxed, taken, carried, values, done)
     call, text = out.load("call")
-    as_function(call, joint.freed_together, around_backward)
+    if joint.nodes:
+        as_functions(call, joint, len(lead), around_backward)
+    else:
+        as_function(call, joint.freed_together, around_backward)
     return call, text
 
 
@@ -150,6 +154,15 @@ def as_function(call: Callable[..., Any], freed_together: Sequence[int], around_
     if around_backward is not None:
         function_backward = around_backward(function_backward)
     functions["apply"] = _function_apply(functions["function_forward"], function_backward)
+
+
+def as_functions(call: Callable[..., Any], joint: Joint, lead: int, around_backward: Callable[..., Any] | None) -> None:
+    """Makes an autograd function for each of the nodes that a call needs; each computes its part of backward."""
+    functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
+    for i, (results, inputs) in enumerate(joint.nodes):
+        places = [lead + k for k in inputs]
+        backward = part_of_backward(functions["function_backward"], results, places, len(joint.plan.differentiable))
+        functions[f"apply_{i}"] = _function_apply(part_of_forward, around_backward(backward) if around_backward else backward)
 
 
 def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,7 +187,10 @@ def _write_training_call(
         out(f"box = [{', '.join(boxed)}]")
         taken = ["box", *taken]
     returned = [f"y{i}" for i in run.joint.plan.differentiable]
-    out(f"{', '.join(returned)} = apply({', '.join(taken)})")
+    if run.joint.nodes:
+        _write_several_nodes(out, run, returned, taken, bool(boxed or carried))
+    else:
+        out(f"{', '.join(returned)} = apply({', '.join(taken)})")
     texts = {i: f"y{i}" for i in run.joint.plan.differentiable}
     if carried:
         out(f"{', '.join(f'b{i}' for i in range(len(carried)))}, = box")
@@ -184,6 +200,17 @@ def _write_training_call(
     _finish_call(out, run, texts, done)
     if not run.grad_enabled:
         out.leave()
+
+
+def _write_several_nodes(out: Source, run: Runtime, returned: list[str], taken: list[str], has_box: bool) -> None:
+    out(f"shared = {out.name('Shared', Shared)}()")
+    out.enter(f"with {out.name('no_grad', torch.no_grad)}():")
+    out(f"{', '.join(returned)} = function_forward(shared, {', '.join(taken)})")
+    out(f"shared.hold(({', '.join(returned)}))")
+    out.leave()
+    for i, (results, inputs) in enumerate(run.joint.nodes):
+        mine = "".join(f"{returned[k]}, " for k in results)
+        out(f"{mine}= apply_{i}([shared, {mine}], {', '.join(taken[has_box + k] for k in inputs)})")
 
 
 def _start(run: Runtime) -> Source:

@@ -1,0 +1,119 @@
+"""Results that have no history in common are differentiated apart: backward of one leaves what the others came from alone."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+import torchstrata
+from torch import nn
+
+
+def two(a, b):
+    return a.sin() * 2, b.exp()
+
+
+def with_shared_weight(a, b, w):
+    return (a @ w).relu(), (b @ w).exp()
+
+
+def saved_results(a, b):
+    return a.exp(), b.tanh(), a.sigmoid() + a.shape[0]
+
+
+def gradients(f, make, order, *more):
+    a, b = (torch.linspace(-1, 1, 16).view(4, 4).requires_grad_() for _ in range(2))
+    results = f(a * make, b * b, *more)
+    for i in order:
+        results[i].sum().backward()
+    return [t.grad for t in (a, b, *more)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0,), (1,)])
+@pytest.mark.parametrize("f", [two, with_shared_weight], ids=lambda f: f.__name__)
+def test_one_after_the_other(f, order):
+    compiled = torchstrata.compile(f, fullgraph=True)
+    for _ in range(2):
+        weights = [[torch.full((4, 4), 0.5, requires_grad=True)][: f is with_shared_weight] for _ in range(2)]
+        found, expected = gradients(compiled, 2, order, *weights[0]), gradients(f, 2, order, *weights[1])
+        torch.testing.assert_close(found, expected)
+    assert not torchstrata.counters["fallbacks"]
+
+
+def test_together_and_twice():
+    compiled = torchstrata.compile(saved_results, fullgraph=True)
+
+    def run(f):
+        a, b = (torch.linspace(-1, 1, 6).requires_grad_() for _ in range(2))
+        x, y, z = f(a * 3, b * 2)
+        (x.sum() + y.sum()).backward(retain_graph=True)
+        (y * z).sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            z.sum().backward()
+        return a.grad, b.grad
+
+    torch.testing.assert_close(run(compiled), run(saved_results))
+
+
+def test_gradients_of_gradients():
+    def run(f):
+        a, b = (torch.linspace(-1, 1, 6, dtype=torch.float64).requires_grad_() for _ in range(2))
+        x, y = f(a * 3, b * 2)
+        (g,) = torch.autograd.grad((x * x).sum(), a, create_graph=True)
+        (h,) = torch.autograd.grad((y * y).sum(), b, create_graph=True)
+        return torch.autograd.grad((g * g).sum() + (h * h).sum(), [a, b])
+
+    torch.testing.assert_close(run(torchstrata.compile(two, fullgraph=True)), run(two))
+
+
+def test_a_history_from_an_earlier_call():
+    def f(x, total):
+        return x * x, total + x.sum()
+
+    def run(f):
+        total, grads = torch.zeros(()), []
+        for _ in range(3):
+            x = torch.arange(3.0).requires_grad_()
+            y, total = f(x + 1, total)
+            y.sum().backward()
+            grads.append(x.grad)
+        total.backward()
+        return grads
+
+    torch.testing.assert_close(run(torchstrata.compile(f)), run(f))
+
+
+def test_histories_are_freed():
+    compiled = torchstrata.compile(saved_results, fullgraph=True)
+    a = torch.ones(3, requires_grad=True)
+    held = a * 2
+    alive = weakref.ref(held)
+    results = compiled(held, a * 3)
+    del held
+    results[0].sum().backward()
+    del results
+    gc.collect()
+    assert alive() is None
+
+
+def test_batch_statistics_beside():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, a, b):
+            return self.norm(a), b * 2
+
+    def run(wrap):
+        net = Net()
+        f = wrap(net)
+        a, b = torch.arange(12.0).view(3, 4).requires_grad_(), torch.ones(3, requires_grad=True)
+        x, y = f(a * 2, b.exp())
+        (x**3).sum().backward()
+        y.sum().backward()
+        return a.grad, b.grad, net.norm.weight.grad, net.norm.running_mean
+
+    torch.testing.assert_close(run(torchstrata.compile), run(lambda net: net))
