@@ -92,6 +92,8 @@ def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:
     """Eager fills a contiguous result, torch's kernel compares; on the CPU eager refuses what is no class."""
 
     def run(classes: Any, num_classes: Any = -1) -> Any:
+        if classes.dtype is not torch.int64:
+            raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
         if isinstance(num_classes, int) and num_classes == 0:
             raise RuntimeError("Class values must be smaller than num_classes.")
         if classes.device.type == "cpu" and num_classes > 0 and classes.dtype is torch.int64:

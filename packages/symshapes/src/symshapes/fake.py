@@ -17,6 +17,7 @@ from .env import ShapeEnv
 from .errors import FakeTensorError
 from .interrupts import check
 from .quiet import quiet
+from .refusals import check_operands
 from .registered import fake_kernel, run_registered
 from .rules import RULES
 from .rules.creation import is_factory, remember_result
@@ -279,6 +280,7 @@ class FakeTensorMode(TorchDispatchMode):
         out = self._compute(func, args, kwargs)
         if func in CHECKED:
             check_numbers(func, args, kwargs, out)
+        check_operands(func, args, kwargs)
         if key is not None and cache is not None and self.shape_env.is_recording:
             cache.store(key, out, args)
         if any(type(arg) is FakeTensor and arg._constant[0] is not None for arg in args):

@@ -1,0 +1,142 @@
+"""Operands that eager mode's kernels refuse and meta kernels accept, by the dtypes, or for want of elements.
+
+What a graph holds is taken to succeed: its dead operators go, and code may compute what a kernel refuses. So the kernel itself
+is asked, once per process for operands of the same kinds, by a call with real operands of at most one element. The answer "no"
+has to be about dtypes or emptiness: the same call must succeed with other dtypes, or with elements. All else is up to the
+meta kernel, which knows the sizes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_KEY = torch._C.DispatchKey
+_KeySet = torch._C.DispatchKeySet
+_ABOVE = _KeySet(_KEY.AutocastCPU)  # what a program may have switched on
+for _key in (_KEY.FuncTorchDynamicLayerFrontMode, _KEY.FuncTorchDynamicLayerBackMode, _KEY.Functionalize):
+    _ABOVE = _ABOVE | _KeySet(_key)
+_SYMBOLIC: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
+_TRIES = 2  # of calls of one kind whose answer was neither yes nor no, as other constants may get one
+
+Change = Callable[[torch.dtype], torch.dtype]
+_OTHER_DTYPES: tuple[Change, ...] = (
+    lambda dtype: torch.float32 if dtype.is_floating_point else dtype,
+    lambda dtype: torch.int64 if dtype in _INTEGERS else dtype,
+    lambda dtype: torch.float32 if dtype is not torch.int64 else dtype,
+    lambda dtype: torch.float32,
+    lambda dtype: torch.int64,
+)
+
+_asks: dict[Any, bool] = {}
+_answers: dict[Any, str | None] = {}
+_tries: dict[Any, int] = {}
+
+
+def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raises RuntimeError for a call of an ATen op on CPU fakes that eager mode's kernel refuses as said above."""
+    asks = _asks.get(func)
+    if asks is None:
+        asks = _asks[func] = _can_ask(func)
+    if not asks:
+        return
+    parts: list[Any] = [func]
+    if not (_append_kinds(parts, args) and _append_kinds(parts, tuple(kwargs.items()))):
+        return
+    key = tuple(parts)
+    if key not in _answers:
+        answer, is_final = _ask(func, args, kwargs)
+        _tries[key] = _tries.get(key, 0) + 1
+        if is_final or _tries[key] == _TRIES:
+            _answers[key] = answer
+    else:
+        answer = _answers[key]
+    if answer is not None:
+        raise RuntimeError(answer)
+
+
+def _can_ask(func: Any) -> bool:
+    """Whether a call has no effect but on its operands, and computes something: views refuse no dtype."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    if not any("Tensor" in str(argument.type) for argument in schema.arguments):
+        return False
+    if any("Generator" in str(argument.type) or argument.name == "device" for argument in schema.arguments):
+        return False
+    if not schema.is_mutable and any(result.alias_info is not None for result in schema.returns):
+        return False
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CPU") or torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeExplicitAutograd"
+    )
+
+
+def _append_kinds(parts: list[Any], value: Any) -> bool:
+    """Appends what the answer may depend on; False for operands that can't be asked for."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu" or value.layout is not torch.strided or value.is_quantized:
+            return False
+        parts += (value.dtype, *(_extent(size) for size in value.shape), "|")
+        return True
+    if isinstance(value, (list, tuple)):
+        parts.append(len(value))
+        return all(_append_kinds(parts, item) for item in value)
+    if type(value) in (int, float):
+        parts += (type(value), (value > 0) - (value < 0))
+    elif isinstance(value, (bool, str, torch.dtype)):
+        parts += (type(value), value)
+    else:
+        parts.append(type(value))
+    return True
+
+
+def _extent(size: Any) -> int:
+    """Of a dimension in the call with few elements: none only if it has none for certain."""
+    return 0 if type(size) is int and size == 0 else 1
+
+
+def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
+    """What eager mode raises, or None; and whether that is the answer for all calls of this kind."""
+
+    def attempt(fill: int, change: Change | None = None, elements: bool = False) -> str | None:
+        return _error_of(func, *(_small(given, fill, change, elements) for given in (args, kwargs)))
+
+    with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher(), torch._C.DisableTorchFunction():
+        # an index of 0 is in range, a divisor of 0 is not allowed
+        error = attempt(0) and attempt(1)
+        if error is None:
+            return None, True
+        accepts_others = any(attempt(fill, change) is None for change in _OTHER_DTYPES for fill in (0, 1))
+        if accepts_others or attempt(0, elements=True) is None or attempt(1, elements=True) is None:
+            return error, True
+    return None, False
+
+
+def _small(value: Any, fill: int, change: Change | None, elements: bool) -> Any:
+    """A real operand with at most one element, of the same dtype or another."""
+    if isinstance(value, torch.Tensor):
+        dtype = value.dtype if change is None else change(value.dtype)
+        number = fill if dtype in _INTEGERS else 1
+        return torch.full([1 if elements else _extent(s) for s in value.shape], number, dtype=dtype, device="cpu")
+    if isinstance(value, (list, tuple)):
+        return type(value)(_small(item, fill, change, elements) for item in value)
+    if isinstance(value, dict):
+        return {name: _small(item, fill, change, elements) for name, item in value.items()}
+    if isinstance(value, bool) and change is not None:
+        return int(value)
+    return _SYMBOLIC.get(type(value), value)
+
+
+def _error_of(func: Any, args: tuple, kwargs: dict[str, Any]) -> str | None:
+    below = torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_ABOVE)
+    with below[0], below[1], torch._C._PreserveDispatchKeyGuard(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            func(*args, **kwargs)
+        except Exception as error:
+            return str(error)
+    return None
