@@ -1,4 +1,4 @@
-"""Operators that eager mode refuses for the dtypes of their operands, or for want of elements, although nobody uses the result."""
+"""Operators that eager mode refuses for the dtypes of operands, or for want of elements, although nobody uses the result."""
 
 from __future__ import annotations
 
@@ -46,3 +46,16 @@ def test_unused_results_raise_as_in_eager_mode(name, backend):
     expected = observe(program, OPERATORS[name])
     assert "Error" in expected
     assert observe(torchstrata.compile(program, backend=backend), OPERATORS[name]) == expected
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+@pytest.mark.parametrize("expand", [lambda row, n: row.expand(n, 4), lambda row, n: row[:, None].expand(4, n)])
+def test_number_that_becomes_minus_one_is_no_size(expand, backend):
+    def expanded(row, n):
+        result = expand(row, n)
+        return row * 2, result.shape
+
+    compiled = torchstrata.compile(expanded, backend=backend)
+    row = torch.ones(4)
+    for n in (3, -1, 2, -2, 4):
+        assert str(outcome(compiled, row, n)) == str(outcome(expanded, row, n))

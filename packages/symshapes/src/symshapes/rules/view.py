@@ -192,12 +192,22 @@ def slice_(mode: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, 
     return sizes, strides, offset
 
 
+def _size_or_minus_one(env: Any, wanted: Any) -> Any:
+    """A size to expand to, with a guard that it is one; a negative number of the example call is a constant."""
+    if type(wanted) is int or known_at_least(env, wanted, 0):
+        return wanted
+    return wanted if env.expect_true(env.wrap(sympy.Ge(expr(wanted), 0), bool).node) else int(wanted)
+
+
 @_symbolic(aten.expand.default)
 def expand(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
     sizes, strides, offset = _geometry(x)
     extra = len(target) - len(sizes)
     if extra < 0:
         return None
+    target = [_size_or_minus_one(mode.shape_env, wanted) for wanted in target]
+    if any(type(wanted) is int and wanted < 0 for wanted in target[:extra]):
+        return None  # the meta kernel says what is wrong
     out_sizes, out_strides = list(target), [0] * extra
     for d, (size, stride) in enumerate(zip(sizes, strides)):
         wanted = target[extra + d]
