@@ -1,7 +1,7 @@
 """Operands that eager mode's kernels refuse and meta kernels accept, by the dtypes, or for want of elements.
 
 What a graph holds is taken to succeed: its dead operators go, and code may compute what a kernel refuses. So the kernel itself
-is asked, once per process for operands of the same kinds, by a call with real operands of at most one element. The answer "no"
+is asked, once per process for operands of the same kinds, by a call with small real operands. The answer "no"
 has to be about dtypes or emptiness: the same call must succeed with other dtypes, or with elements. All else is up to the
 meta kernel, which knows the sizes.
 """
@@ -21,6 +21,14 @@ for _key in (_KEY.FuncTorchDynamicLayerFrontMode, _KEY.FuncTorchDynamicLayerBack
     _ABOVE = _ABOVE | _KeySet(_key)
 _SYMBOLIC: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
+_ASKED = frozenset(
+    "index index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill index_reduce index_select gather scatter "
+    "scatter_add scatter_reduce take masked_fill masked_scatter where embedding nll_loss_forward mse_loss smooth_l1_loss "
+    "huber_loss binary_cross_entropy mm bmm addmm baddbmm addbmm mv addmv dot vdot addr max min amax amin argmax argmin aminmax "
+    "mode median nanmedian kthvalue topk sort var std var_mean std_mean mean sum prod any all cumsum cumprod cummax cummin "
+    "logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus gelu silu floor_divide complex _cdist_forward linalg_cross".split()
+)
+"""Operators of programs that are not pointwise, or not marked as such."""
 _TRIES = 2  # of calls of one kind whose answer was neither yes nor no, as other constants may get one
 
 Change = Callable[[torch.dtype], torch.dtype]
@@ -60,19 +68,17 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
 
 
 def _can_ask(func: Any) -> bool:
-    """Whether a call has no effect but on its operands, and computes something: views refuse no dtype."""
+    """Whether a call has no effect but on its operands, and whether its kernel checks the sizes it is given.
+
+    Kernels that autograd alone calls trust theirs: asked with other sizes they would read memory that isn't theirs.
+    """
     schema = getattr(func, "_schema", None)
-    if schema is None or func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags:
-        return False
-    if not any("Tensor" in str(argument.type) for argument in schema.arguments):
-        return False
-    if any("Generator" in str(argument.type) or argument.name == "device" for argument in schema.arguments):
+    if schema is None or func.namespace != "aten" or "backward" in schema.name:
         return False
     if not schema.is_mutable and any(result.alias_info is not None for result in schema.returns):
         return False
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CPU") or torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), "CompositeExplicitAutograd"
-    )
+    is_pointwise = torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags
+    return is_pointwise or schema.name.removeprefix("aten::").removesuffix("_") in _ASKED
 
 
 def _append_kinds(parts: list[Any], value: Any) -> bool:
@@ -95,8 +101,8 @@ def _append_kinds(parts: list[Any], value: Any) -> bool:
 
 
 def _extent(size: Any) -> int:
-    """Of a dimension in the call with few elements: none only if it has none for certain."""
-    return 0 if type(size) is int and size == 0 else 1
+    """Of a dimension of small operands: nothing only if it is empty for certain, else what a cross product takes."""
+    return 0 if type(size) is int and size == 0 else 3
 
 
 def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
@@ -117,11 +123,11 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
 
 
 def _small(value: Any, fill: int, change: Change | None, elements: bool) -> Any:
-    """A real operand with at most one element, of the same dtype or another."""
+    """A real operand with three elements in each dimension, of the same dtype or another."""
     if isinstance(value, torch.Tensor):
         dtype = value.dtype if change is None else change(value.dtype)
         number = fill if dtype in _INTEGERS else 1
-        return torch.full([1 if elements else _extent(s) for s in value.shape], number, dtype=dtype, device="cpu")
+        return torch.full([3 if elements else _extent(s) for s in value.shape], number, dtype=dtype, device="cpu")
     if isinstance(value, (list, tuple)):
         return type(value)(_small(item, fill, change, elements) for item in value)
     if isinstance(value, dict):
