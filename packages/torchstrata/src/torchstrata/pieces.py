@@ -47,7 +47,12 @@ def _looked_at(graph: GraphModule) -> Iterator[Node]:
     for node in graph.graph.nodes:
         if node.target is torch.autograd.grad:
             yield from node.all_input_nodes  # outputs among them do no harm
-        elif node.meta.get("host") and getattr(node.target, "__name__", node.target) in ("register_hook", "retain_grad"):
+    yield from _hooked(graph)
+
+
+def _hooked(graph: GraphModule) -> Iterator[Node]:
+    for node in graph.graph.nodes:
+        if node.meta.get("host") and getattr(node.target, "__name__", node.target) in ("register_hook", "retain_grad"):
             yield node.args[0]
 
 
@@ -113,10 +118,12 @@ class _Cut:
         """What was set, and to what before."""
         self.order = {node: place for place, node in enumerate(graph.graph.nodes)}
         self.first_writes: dict[Node, int] = {}
+        self.writes: set[Node] = set()
         for node in graph.graph.nodes:
             given = node.args[0] if node.args and node.op != "output" else None
             if isinstance(given, Node) and (node.target is operator.setitem or node.meta.get("val") is given.meta.get("val")):
                 self.first_writes.setdefault(given, self.order[node])
+                self.writes.add(node)
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
 
     def steps(self) -> list[_Step]:
@@ -124,10 +131,11 @@ class _Cut:
         found: list[_Step] = []
         piece: list[Node] = []
         hosted: set[Node] = set()
-        ends = set(_looked_at(self.graph))
+        ends, hooked = set(_looked_at(self.graph)), set(_hooked(self.graph))
         for node in self.graph.graph.nodes:
             host = self._is_hosted(node, hosted, bool(found))
-            if host or node.op == "output" or (piece and piece[-1] in ends):
+            ends_piece = host or node.op == "output" or (piece and piece[-1] in ends)
+            if ends_piece or (node in hooked and self._has_history_besides(piece, node)):
                 found += self._compiled(piece)
                 piece = []
             if host:
@@ -145,6 +153,16 @@ class _Cut:
             if node.op not in ("placeholder", "get_attr"):
                 step.dead.append(node)
         return found
+
+    def _has_history_besides(self, piece: list[Node], node: Node) -> bool:
+        """Whether a piece with ``node`` would have other results with a history. They have one node of autograd in common,
+        which calls a hook, with no gradient, also where backward comes from the others alone."""
+        inside = {*piece, node}
+        return any(
+            getattr(other.meta.get("val"), "requires_grad", False)
+            and (other in self.writes or any(self._reaches_out(user, inside) for user in other.users))
+            for other in piece
+        )
 
     def _is_hosted(self, node: Node, hosted: set[Node], later: bool) -> bool:
         """Whether the host makes a call: also one that takes something apart, or differentiates what earlier pieces made."""
