@@ -180,16 +180,37 @@ def separate_outputs(graph: torch.fx.Graph, indices: Iterable[int]) -> None:
             if root not in taken and root.op not in ("placeholder", "get_attr"):
                 taken.add(root)
                 continue
-            values[i] = copy = graph.call_function(aten.clone.default, (value,))
-            copy.meta.update(value.meta)
-            copy.meta["val"] = _fresh_like(value.meta["val"])
-            taken.add(copy)
+            values[i] = copy = _separate(graph, value, root)
+            taken.add(view_root(copy, unsafe=True))
     output.args = (tuple(values),)
 
 
-def _fresh_like(value: Any) -> torch.Tensor:
-    with mode_of(value):
-        return aten.clone.default(value)
+def _separate(graph: torch.fx.Graph, value: torch.fx.Node, root: torch.fx.Node) -> torch.fx.Node:
+    """A value in memory of its own; a clone of a view has other strides when the view shows a part, or repeats."""
+    copy = _clone(graph, value)
+    if _strides(copy) == _strides(value):
+        return copy
+    graph.erase_node(copy)
+    copies = {root: _clone(graph, root)}
+
+    def copied(node: torch.fx.Node) -> torch.fx.Node:
+        if node not in copies and (view_source(node, unsafe=True) is not None):
+            copies[node] = graph.node_copy(node, copied)
+        return copies.get(node, node)
+
+    return copied(value)
+
+
+def _clone(graph: torch.fx.Graph, value: torch.fx.Node) -> torch.fx.Node:
+    copy = graph.call_function(aten.clone.default, (value,))
+    copy.meta.update({name: fact for name, fact in value.meta.items() if name != "literal"})
+    with mode_of(value.meta["val"]):
+        copy.meta["val"] = aten.clone.default(value.meta["val"])
+    return copy
+
+
+def _strides(node: torch.fx.Node) -> list[Any]:
+    return [s if type(s) is int else expr_of(s) for s in node.meta["val"].stride()]
 
 
 def drop_unread_operands(graph: torch.fx.Graph) -> None:

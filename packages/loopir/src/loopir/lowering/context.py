@@ -187,6 +187,10 @@ class LoweringContext:
         """The tensor in memory with just these strides: with gaps where they have some, one element for all along strides 0."""
         if isinstance(tensor, Strided) and same_strides(tensor.shape, tensor.stride, stride):
             return tensor
+        return self.lay_out_anew(tensor, stride)
+
+    def lay_out_anew(self, tensor: Tensor, stride: Shape) -> Strided:
+        """The same, always in new memory."""
         shape = tuple(ONE if step == 0 else size for size, step in zip(tensor.shape, stride, strict=True))
         distinct = replace(tensor, shape=shape)
         if tensor.dtype in LOOP_DTYPES and self.facts.is_separate(shape, stride):

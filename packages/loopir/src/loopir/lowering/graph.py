@@ -279,7 +279,8 @@ class _GraphLowering:
         stride = self.ctx.shape(meta.stride()) if hasattr(meta, "stride") else contiguous_strides(value.shape)
         result = self._realize_output(value, stride)
         if result.buffer in self.ctx.graph.constants:  # which a caller that writes to its result must not change
-            result = self.ctx.copy(result, stride)
+            is_dense = self.ctx.is_dense(result.shape, stride)
+            result = self.ctx.copy(result, stride) if is_dense else self.ctx.lay_out_anew(result, stride)
         # Sizes 1 fit any stride; the caller gets the one that the graph says.
         stride = tuple(s if size == 1 else r for size, r, s in zip(result.shape, result.stride, stride, strict=True))
         return View(result.buffer, result.shape, stride, sympy.expand(result.offset + ZERO))
