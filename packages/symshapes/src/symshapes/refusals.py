@@ -21,13 +21,15 @@ for _key in (_KEY.FuncTorchDynamicLayerFrontMode, _KEY.FuncTorchDynamicLayerBack
     _ABOVE = _ABOVE | _KeySet(_key)
 _SYMBOLIC: dict[type, Any] = {torch.SymInt: 1, torch.SymFloat: 1.0, torch.SymBool: True}
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
-_ASKED = frozenset(
-    "index index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill index_reduce index_select gather scatter "
-    "scatter_add scatter_reduce take masked_fill masked_scatter where embedding nll_loss_forward mse_loss smooth_l1_loss "
-    "huber_loss binary_cross_entropy mm bmm addmm baddbmm addbmm mv addmv dot vdot addr max min amax amin argmax argmin aminmax "
-    "mode median nanmedian kthvalue topk sort var std var_mean std_mean mean sum prod any all cumsum cumprod cummax cummin "
-    "logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus gelu silu floor_divide complex _cdist_forward linalg_cross".split()
-)
+_NAMES = """
+index index_put _unsafe_index_put _index_put_impl index_add index_copy index_fill index_reduce index_select gather
+scatter scatter_add scatter_reduce take masked_fill masked_scatter where embedding nll_loss_forward mse_loss
+smooth_l1_loss huber_loss binary_cross_entropy mm bmm addmm baddbmm addbmm mv addmv dot vdot addr max min amax amin
+argmax argmin aminmax mode median nanmedian kthvalue topk sort var std var_mean std_mean mean sum prod any all cumsum
+cumprod cummax cummin logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus gelu silu
+floor_divide complex _cdist_forward linalg_cross
+"""
+_ASKED = frozenset(_NAMES.split())
 """Operators of programs that are not pointwise, or not marked as such."""
 _TRIES = 2  # of calls of one kind whose answer was neither yes nor no, as other constants may get one
 
