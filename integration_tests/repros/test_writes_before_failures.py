@@ -68,7 +68,34 @@ def product_of_bools(x, w, log):
     return y
 
 
-PROGRAMS = [far_row, weighted, product, product_with_vector, convolution, normalized, product_of_bools]
+def bool_subtracted(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = w - True
+    log.append("after")
+    return y
+
+
+def largest_of_none(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = w[:0].max()
+    log.append("after")
+    return y
+
+
+def softmax_of_integers(x, w, log):
+    log.append("before")
+    x.mul_(3)
+    y = torch.arange(3).softmax(0)
+    log.append("after")
+    return y
+
+
+PROGRAMS = [
+    far_row, weighted, product, product_with_vector, convolution, normalized, product_of_bools, bool_subtracted,
+    largest_of_none, softmax_of_integers,
+]  # fmt: skip
 INPUTS = {
     "plain": lambda leaf: torch.ones(2, 4),
     "with history": lambda leaf: leaf * 2,

@@ -73,12 +73,12 @@ class ObservedMode(FakeTensorMode):
         kind = _kinds.get(func)
         if kind is None:
             kind = _kinds[func] = _kind(func)
-        notes, refuses, mixes, written = kind
+        notes, refuses, mixes, counts, written = kind
         before = len(self.events)
         self.events += notes
         if refuses is None:
             refuses = not any(isinstance(arg, (float, FakeTensor)) and _is_floating(arg) for arg in args)
-        refuses = refuses or (not mixes and _differ(args, mixes))
+        refuses = refuses or (not mixes and _differ(args, mixes)) or (counts and any(map(_is_empty, args)))
         if not refuses and written and _may_overlap((*args, *kwargs.values())):
             self.events.append("refuse")
         for place, name in written:
@@ -97,13 +97,14 @@ class ObservedMode(FakeTensorMode):
                 self.events.append(tensor.untyped_storage()._cdata)
 
 
-_Kind = tuple[tuple[str, ...], bool | None, bool | None, tuple[tuple[int, str], ...]]
+_Kind = tuple[tuple[str, ...], bool | None, bool | None, bool, tuple[tuple[int, str], ...]]
 _kinds: dict[Any, _Kind] = {}
 
 
 def _kind(func: Any) -> _Kind:
     """What to note of an operator, whether it may refuse its data (None: integers only), whether it takes tensors of several
-    dtypes (None: parameters wider than the input), and what arguments it writes to."""
+    dtypes (None: parameters wider than the input), whether it may refuse tensors without elements, and what arguments
+    it writes to."""
     schema = func._schema
     written = tuple(
         (place, arg.name)
@@ -117,7 +118,13 @@ def _kind(func: Any) -> _Kind:
     pointwise = torch.Tag.pointwise in func.tags and not _OF_ONE.search(schema.name)
     mixes = None if "norm" in schema.name else pointwise or _MIXING.search(schema.name) is not None
     notes = ("random",) * (torch.Tag.nondeterministic_seeded in func.tags) + ("custom",) * custom
-    return notes, refuses, mixes, written
+    counts = not (pointwise or func.is_view)
+    return notes, refuses, mixes, counts, written
+
+
+def _is_empty(value: Any) -> bool:
+    """Meta kernels have extremes of no elements. (Where a size is symbolic, the kernel is for more.)"""
+    return isinstance(value, FakeTensor) and any(type(size) is int and not size for size in value.shape)
 
 
 def _may_overlap(values: Sequence[Any]) -> bool:

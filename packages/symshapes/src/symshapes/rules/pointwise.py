@@ -93,6 +93,18 @@ def in_place(count: int) -> Rule:
     return rule
 
 
+def subtraction(rule: Rule) -> Rule:
+    """A rule for subtractions, which kernels refuse of bools and meta kernels of two bool tensors only."""
+
+    def checked(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        is_meta = any(is_fake(x) and x.fake_device.type == "meta" for x in args[:2])
+        if not is_meta and any(x.dtype is torch.bool if isinstance(x, torch.Tensor) else type(x) is bool for x in args[:2]):
+            raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+        return rule(mode, func, args, kwargs)
+
+    return checked
+
+
 def _table(names: str, dtype: Dtype, count: int) -> None:
     for name in names.split():
         RULES.register(name)(elementwise(dtype, count, wraps=count == 2 and name != "pow.Tensor_Scalar"))
@@ -109,10 +121,10 @@ _table(
 _table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardtanh hardshrink softshrink", _only_float, 1)
 _table("logical_not isnan isinf", _bool, 1)
 _table("add.Tensor mul.Tensor maximum minimum", result_dtype, 2)
-_table("sub.Tensor remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
+_table("remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
 _table("gcd lcm", _only_integer, 2)
 _table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2)
-_table("sub.Scalar remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
+_table("remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
 _table("div.Tensor div.Scalar atan2 copysign.Tensor", _float, 2)
 _table("logaddexp logaddexp2", _only_float, 2)
 _table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
@@ -146,6 +158,9 @@ def clamp(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return elementwise(_only_numeric, len(operands))(mode, func, tuple(operands), {})
 
 
-RULES.register("add_.Tensor sub_.Tensor mul_.Tensor div_.Tensor add_.Scalar sub_.Scalar mul_.Scalar")(in_place(2))
+RULES.register("add_.Tensor mul_.Tensor div_.Tensor add_.Scalar mul_.Scalar")(in_place(2))
 RULES.register("relu_ sigmoid_ tanh_ exp_ sqrt_ neg_ zero_ silu_")(in_place(1))
 RULES.register("addcmul_ addcdiv_")(in_place(3))
+RULES.register("sub.Tensor sub.Scalar")(subtraction(elementwise(_only_numeric, 2, wraps=True)))
+RULES.register("sub_.Tensor sub_.Scalar")(subtraction(in_place(2)))
+RULES.register("rsub.Tensor rsub.Scalar")(subtraction(lambda mode, func, args, kwargs: NotImplemented))

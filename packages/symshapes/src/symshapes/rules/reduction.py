@@ -96,6 +96,8 @@ def extremum_with_position(mode: Any, func: Any, args: tuple, kwargs: dict[str, 
 @RULES.register("_softmax _log_softmax")
 def softmax(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, dim, half_to_float = args
+    if not (x.dtype.is_floating_point or x.dtype.is_complex) and x.fake_device.type != "meta":
+        raise NotImplementedError(f"softmax of {x.dtype}: meta kernels alone have it")
     if half_to_float or not x.dtype.is_floating_point or not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
         return NotImplemented
     return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
