@@ -15,6 +15,7 @@ from .bytecode import Code, Instruction
 from .effects import DELETED, MISSING, Identity, owner
 from .errors import GraphBreak, ObservedException
 from .graph_code import KEPT, RESULT
+from .leaf_gradients import keep_leaves
 from .size_code import load_expression
 from .source import LocalSource, Source, SourceEmitter
 from .variables.base import LazyVariable, VariableTracker
@@ -357,10 +358,9 @@ class Codegen:
         self._fill_attributes(key)
 
     def _fill_attributes(self, key: Identity) -> None:
-        name, function = self._built[key], rebuilding.setter_of(key.cls)
-        for attribute, held in self.ctx.effects.attributes(key).items():
-            if held is not DELETED:
-                self._pending.append(partial(self._store_attribute, name, attribute, held, function))
+        store = partial(self._store_attribute, self._built[key], function=rebuilding.setter_of(key.cls))
+        attributes = self.ctx.effects.attributes(key).items()
+        self._pending += [partial(store, attribute, held) for attribute, held in attributes if held is not DELETED]
 
     def _store_attribute(self, name: str, attribute: str, held: VariableTracker, function: Any = object.__setattr__) -> None:
         self.emitter.load_callee_const(function)
@@ -471,6 +471,7 @@ class Codegen:
 
     def write_cells(self) -> None:
         """Fill the cells of the frame itself, when all that may come from the arguments that they held is built."""
+        keep_leaves(self)
         made: dict[str, str | None] = {}
         while names := [name for name in self._cells if name not in made]:
             for name in names:

@@ -1,0 +1,60 @@
+"""Leaves that a program makes, gives a gradient and lets go of: a result's history holds them, and backward adds to it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+
+
+def leaf_of(x):
+    return x.detach().clone().requires_grad_()
+
+
+def after_backward(x, held):
+    leaf = leaf_of(x)
+    (leaf**2).sum().backward()
+    return leaf.grad, leaf + x
+
+
+def assigned(x, held):
+    leaf = leaf_of(x)
+    leaf.grad = held
+    return held, leaf * x
+
+
+def part_of_it(x, held):
+    leaf = leaf_of(x)
+    (leaf**2).sum().backward()
+    return leaf.grad[:1], leaf + x
+
+
+def two_leaves(x, held):
+    one, other = leaf_of(x), leaf_of(x)
+    (one * other).sum().backward()
+    return [one.grad, other.grad], one * 2 + other * 3
+
+
+def before_a_break(x, held):
+    leaf = leaf_of(x)
+    (leaf**2).sum().backward()
+    gradient, y = leaf.grad, leaf + x
+    del leaf
+    torchstrata.graph_break()
+    return gradient, y * 2
+
+
+PROGRAMS = [after_backward, assigned, part_of_it, two_leaves, before_a_break]
+
+
+def observe(call):
+    gradient, y = call(torch.ones(3), torch.ones(3))
+    y.sum().backward()
+    return repr(gradient)
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_gradients_grow_as_in_eager_mode(program, backend):
+    compiled = torchstrata.compile(program, backend=backend)
+    assert [observe(compiled) for _ in range(2)] == [observe(program)] * 2
