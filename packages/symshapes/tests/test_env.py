@@ -188,3 +188,9 @@ def test_a_symbolic_bool_as_a_number_is_a_number() -> None:
         node = getattr(number, "node", None)
         assert (type(number) if node is None else node.pytype) is wanted
         assert number == 1
+
+
+def test_a_bool_among_numbers_is_a_number() -> None:
+    node = ShapeEnv().create_symbol(8, "L['x'].size(0)").node
+    for method, wanted in (("add", 9), ("mul", 8), ("gt", True), ("eq", False), ("int_floordiv", 8)):
+        assert getattr(node, method)(node.wrap_bool(True)).hint == wanted

@@ -183,7 +183,10 @@ class SymNode:
         return self.shape_env.constant_node(n)
 
     wrap_float = wrap_int
-    wrap_bool = wrap_int
+
+    def wrap_bool(self, b: bool) -> SymNode:
+        """Among numbers a bool is one, as in Python: torch 2.11 hands it over as it is, later versions as an int."""
+        return self.shape_env.constant_node(b if self.pytype is bool else int(b))
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
@@ -267,7 +270,7 @@ class SymNode:
         return self.shape_env.constant_node(value)
 
     def is_integer(self) -> SymNode:
-        return self.wrap_bool(True) if self.pytype is int else self.floor().sym_float().eq(self)  # type: ignore[attr-defined]
+        return self.shape_env.constant_node(True) if self.pytype is int else self.floor().sym_float().eq(self)  # type: ignore[attr-defined]
 
     def sym_max(self, other: SymNode) -> SymNode:
         return self._larger(other) or self._max(other)  # type: ignore[attr-defined]
