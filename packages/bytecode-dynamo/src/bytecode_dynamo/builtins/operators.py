@@ -15,7 +15,7 @@ import torch
 from bytecode_dynamo.dynamic import fits
 from bytecode_dynamo.errors import GraphBreak, InvariantError
 from bytecode_dynamo.graph import size_operation
-from bytecode_dynamo.variables.array import ArrayVariable, call_array
+from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
 from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, KnownObjectVariable, NumberOfVariable
@@ -97,7 +97,7 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     in_place = base != symbol
     function, in_place_function, name = BINARY[base]
     left, right = (_plain_value(ctx, value, f"__{name}__", f"__r{name}__", f"__i{name}__") for value in (left, right))
-    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+    if is_folded(left, right):
         return ctx.fold(function, [left, right], {})
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         in_place = in_place and isinstance(left, ArrayVariable) and not left.scalar
@@ -301,7 +301,7 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     )
     if isinstance(left, NumberOfVariable) is not isinstance(right, NumberOfVariable):
         raise GraphBreak("BD007", f"{left.describe()} {symbol} {right.describe()}: one of them is not known")
-    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+    if is_folded(left, right):
         return ctx.fold(function, [left, right], {})
     if isinstance(left, ArrayVariable) or isinstance(right, ArrayVariable):
         return call_array(ctx, function, [left, right], {})

@@ -18,7 +18,7 @@ from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import AppliedSource, Source
 
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
-from .constant import ConstantVariable, SliceVariable
+from .constant import SCALAR, ConstantVariable, SliceVariable, SymbolicVariable
 from .function import FunctionVariable
 from .tensor import TensorVariable
 from .wrap import tracker_for
@@ -114,6 +114,14 @@ def as_array(tensor: VariableTracker, scalar: bool = False) -> VariableTracker:
     """The array of a tensor that the graph computes."""
     assert isinstance(tensor, TensorVariable)
     return ArrayVariable(Identity(numpy.ndarray), tensor, scalar)
+
+
+def is_folded(left: VariableTracker, right: VariableTracker) -> bool:
+    """Whether an operator is called while capturing: both numbers are known, or one is NumPy's, whose result is, too."""
+    known = [side.value for side in (left, right) if type(side) is ConstantVariable]
+    if len(known) != 1:
+        return len(known) == 2
+    return isinstance(known[0], SCALAR) and (isinstance(left, SymbolicVariable) or isinstance(right, SymbolicVariable))
 
 
 def to_torch_numpy(value: Any) -> Any:

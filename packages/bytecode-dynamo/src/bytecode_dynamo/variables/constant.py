@@ -40,12 +40,12 @@ BY_TEXT = (
 CONSTANT_TYPES = frozenset({*BY_VALUE, *BY_TEXT, *BY_IDENTITY, torch.device, types.CodeType})
 
 
-_SCALAR: Any = getattr(sys.modules.get("numpy"), "generic", enum.Enum)  # torch has imported it where it is there
+SCALAR: Any = getattr(sys.modules.get("numpy"), "generic", enum.Enum)  # torch has imported it where it is there
 
 
 def is_constant_value(value: object) -> bool:
     """Whether a value is represented by itself."""
-    return type(value) in CONSTANT_TYPES or isinstance(value, (enum.Enum, _SCALAR))
+    return type(value) in CONSTANT_TYPES or isinstance(value, (enum.Enum, SCALAR))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class ConstantVariable(VariableTracker):
 
     def as_proxy(self, ctx: Context) -> Any:
         value = self.value
-        if isinstance(value, _SCALAR) and not isinstance(value, enum.Enum):
+        if isinstance(value, SCALAR) and not isinstance(value, enum.Enum):
             value = value.item()
             if type(value) is bool or (isinstance(value, complex) and not isinstance(self.value, complex)):
                 raise GraphBreak("BD005", f"{self.describe()}, which torch reads as a float where it is an operand")
@@ -231,6 +231,8 @@ class FloatVariable(SymbolicVariable):
 
 def computed_number(ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
     """What a function of Python makes of a float that changes and other numbers: the same function, before the graph."""
+    if any(isinstance(operand, ConstantVariable) and isinstance(operand.value, SCALAR) for operand in operands):
+        return ctx.fold(function, operands, {})  # NumPy's number or bool
     origins = [_origin(ctx, operand) for operand in operands]
     origin = computed(function, [one for one in origins if one is not None])
     if origin is None or None in origins:
