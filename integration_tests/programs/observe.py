@@ -61,8 +61,11 @@ class Observer:
             case torch.Tensor():
                 self.tensor(path, value)
             case np.ndarray():
-                self.add(path, (str(value.dtype), value.shape, value.strides, value.flags.writeable))
-                self.memory(path, value)
+                # Strides of an array without elements lead nowhere, as its memory, which is its base's or none: NumPy itself
+                # has other ones for slices than for copies.
+                self.add(path, (str(value.dtype), value.shape, value.strides if value.size else None, value.flags.writeable))
+                if value.size:
+                    self.memory(path, value)
                 self.add(path, torch.from_numpy(value.copy()) if value.dtype != object else str(value))
             case list() | tuple() | collections.deque():
                 self.add(path, ("length", len(value)))

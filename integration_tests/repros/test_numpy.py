@@ -98,3 +98,21 @@ def test_reversed_array_is_a_view() -> None:
     other = torchstrata.compile(write_reversed, backend="eager")(actual)
     assert other.strides == write_reversed(expected).strides
     assert (expected == actual).all()
+
+
+WITH_ONE = {
+    "copy_of_transposed": lambda a: a.T.copy().T,
+    "copy_of_columns": lambda a: a[:, :2].copy(),
+    "row": lambda a: a[:1],
+    "columns": lambda a: a[:, 1:2],
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+@pytest.mark.parametrize("name", WITH_ONE)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_strides_are_numpys_where_a_dimension_has_one_element(rows, name, backend):
+    function, array = WITH_ONE[name], numpy.arange(rows * 4, dtype=numpy.float32).reshape(rows, 4)
+    found, expected = torchstrata.compile(function, backend=backend)(array), function(array)
+    assert (found.strides, found.tolist()) == (expected.strides, expected.tolist())
+    assert numpy.may_share_memory(found, array) == numpy.may_share_memory(expected, array)

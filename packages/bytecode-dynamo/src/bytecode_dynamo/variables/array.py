@@ -229,8 +229,9 @@ def _wrapped(ctx: Context, result: VariableTracker, expected: Any, name: str, ex
         if _dtype(result.fake) == expected.dtype and tuple(result.fake.shape) == expected.shape:
             strides = tuple(step // max(expected.itemsize, 1) for step in expected.strides)
             moved = [a for size, a, b in zip(expected.shape, result.fake.stride(), strides) if size > 1 and a != b]
-            if moved and 0 not in expected.shape and min(strides) >= 0:
-                result = ctx.torch_call("call_function", _copied, [result, ctx.create(expected.shape), ctx.create(strides)], {})
+            if 0 not in expected.shape and min(strides, default=0) >= 0 and tuple(result.fake.stride()) != strides:
+                layout = [result, ctx.create(expected.shape), ctx.create(strides)]
+                result = ctx.torch_call("call_function", _copied if moved else torch.as_strided, layout, {})
             if isinstance(expected, numpy.ndarray):
                 result = _in_memory(ctx, cast("TensorVariable", result), expected, name, examples)
             return as_array(result, isinstance(expected, numpy.generic))
