@@ -47,7 +47,7 @@ def fake_from_real(
     if is_result:
         with torch.enable_grad():
             if t._is_view() and t._base is not None and t._base.is_leaf and t._base.requires_grad:
-                fake = fake.requires_grad_().view_as(fake)  # eager refuses to write to it
+                fake = torch.ops.aten.alias(fake.requires_grad_())  # eager refuses to write to it; strides stay
             else:
                 fake = _Result.apply(mode.empty(()).requires_grad_(), fake)
     fake.source = source
