@@ -29,6 +29,7 @@ WRITES = {
     "itself of another shape": lambda x: x.mul_(x.view(1, 3, 4)[0]),
     "rows apart": lambda x: x[0].add_(x[1]),
     "columns apart": lambda x: x[:, ::2].add_(x[:, 1::2]),
+    "out of another size": lambda x: torch.add(x[:1], x[:1], out=x),
     "indices of another tensor": lambda x: x.index_add_(0, ZERO, x[1:2] * 2),
 }
 LAYOUTS = {"rows": lambda x: x.clone(), "columns": lambda x: x.t().contiguous().t(), "gaps": lambda x: torch.cat([x, x])[::2]}

@@ -128,8 +128,11 @@ class WriteRules(TorchFunctionMode):
         outs = [t for t in pytree.tree_leaves(kwargs["out"]) if is_functional(t)]
         before = [t.shape for t in outs]
         result = func(*args, **kwargs)
+        read = {storage_id(t) for t in pytree.tree_leaves(args) if is_functional(t) and all(t is not o for o in outs)}
         for t, shape in zip(outs, before):
             if t.shape != shape:
+                if storage_id(t) in read:
+                    self._refuse("AG029", "out= of another size shares memory with an operand")
                 self.moved.add(id(t))
                 self.filled.add(id(t))
             self.lines[id(t)] = self._user_line()
