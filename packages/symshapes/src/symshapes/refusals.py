@@ -103,8 +103,8 @@ def _append_kinds(parts: list[Any], value: Any) -> bool:
 
 
 def _extent(size: Any) -> int:
-    """Of a dimension of small operands: nothing only if it is empty for certain, else what a cross product takes."""
-    return 0 if type(size) is int and size == 0 else 3
+    """Of a dimension of small operands: 0 and 1 stay, for they broadcast; others are what a cross product takes."""
+    return size if type(size) is int and size < 2 else 3
 
 
 def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
@@ -125,7 +125,7 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
 
 
 def _small(value: Any, fill: int, change: Change | None, elements: bool) -> Any:
-    """A real operand with three elements in each dimension, of the same dtype or another."""
+    """A small real operand, of the same dtype or another; ``elements``: with some in each dimension."""
     if isinstance(value, torch.Tensor):
         dtype = value.dtype if change is None else change(value.dtype)
         number = fill if dtype in _INTEGERS else 1

@@ -83,8 +83,6 @@ def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
     """``x.data = value``: the tensor keeps its history and gets other contents, also in the fake."""
     if _is_data_of(value.node, x.node):
         return
-    if _layout(x.fake) != _layout(value.fake):  # what stands in the graph for the tensor is what it was when it was made
-        raise GraphBreak("BD020", f"assignment of another layout to 'data' of {x.describe()}")
     if not ctx.host_effects:
         raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: compilers do not see that memory is exchanged")
     ctx.graph.require_no_alias(x.fake)
@@ -106,10 +104,6 @@ def _check_gradient(ctx: Context, x: TensorVariable, value: VariableTracker) -> 
     elif value.is_none:
         return
     raise GraphBreak("BD020", f"assignment of {value.describe()} to the gradient of {x.describe()}")
-
-
-def _layout(fake: torch.Tensor) -> tuple[Any, ...]:
-    return fake.dtype, fake.device, tuple(fake.shape), fake.stride()
 
 
 def _exchange_data(held: torch.Tensor, value: torch.Tensor) -> None:
