@@ -149,5 +149,10 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             return graph.forward
 
     without_patterns = settings.with_options({"patterns": False})
-    torchstrata.plain = functools.partial(compile_captured, without_patterns)  # type: ignore[attr-defined]
+
+    def plain(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        with deferred():
+            return compile_captured(without_patterns, graph, example_inputs)
+
+    torchstrata.plain = plain  # type: ignore[attr-defined]
     return torchstrata
