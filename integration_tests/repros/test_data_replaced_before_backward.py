@@ -37,3 +37,54 @@ def test_gradients_of_the_values_there(layout, change, dynamic):
         return x.clamp(2, 20) * 2
 
     assert run(torchstrata.compile(function, dynamic=dynamic)) == run(function)
+
+
+EXCHANGES = {
+    "more": lambda y: torch.cat([y, y]),
+    "transposed": lambda y: y.data.t(),
+    "converted": lambda y: y.data.double(),
+}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("inner", [False, True])
+def test_data_of_another_layout_after_a_read(exchange, inner):
+    """The graph's input took the layout of what its data were exchanged for."""
+
+    def function(x):
+        y = (x * 3).contiguous() if inner else x
+        before = y.sum()
+        y.data = EXCHANGES[exchange](y)
+        between = y * 2
+        y.data = EXCHANGES[exchange](between)
+        return before, between, y + 1, y
+
+    def run(call):
+        x = torch.arange(6.0).reshape(2, 3)
+        return [call(x) for _ in range(2)], x
+
+    torch.testing.assert_close(run(torchstrata.compile(function, fullgraph=True)), run(function), atol=0, rtol=0)
+
+
+def test_layouts_between_pieces():
+    """A later piece took what had been written with another layout for what it was when it was made."""
+
+    def function(x):
+        y = x * 1
+        before = y.sum()
+        y.t_()
+        y.data = y.data + 1
+        transposed = y * 2
+        y.unsqueeze_(0)
+        outer = y + 1
+        y.data = y.data[:, :2]
+        y.squeeze_(0)
+        grown = torch.zeros(0, 4)
+        torch.cat([x, x], out=grown)
+        inner = y * 3
+        y.data = torch.ones(5)
+        return before, transposed, outer, inner, y + 1, y, grown.roll(1, 0)
+
+    x = torch.arange(12.0).reshape(3, 4)
+    for found, expected in zip(torchstrata.compile(function, fullgraph=True)(x), function(x)):
+        assert (found.stride(), found.tolist()) == (expected.stride(), expected.tolist())

@@ -172,3 +172,14 @@ def test_error_of_eager_mode_is_raised_and_not_remembered():
         with pytest.raises(ValueError, match="too large"):
             compiled(torch.ones(3))
     assert torch.equal(compiled(-torch.ones(3)), torch.zeros(3)) and torchstrata.counters["failed_graphs"] == 0
+
+
+def test_a_graph_that_eager_refuses_is_no_fallback():
+    def function(x):
+        return x.as_strided((1, 4), (4, 1)).add_(1)
+
+    compiled = torchstrata.compile(function)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            compiled(torch.empty(0, 4))
+    assert torchstrata.counters["fallbacks"] == 0

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 
 
 @contextmanager
-def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[list[int]]:
-    """Collects keys of ``leaves`` in the order in which backward comes to them."""
-    arrived: list[int] = []
+def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[dict[int, None]]:
+    """Collects keys of ``leaves`` in the order in which backward comes to them; the last one of several runs counts."""
+    arrived: dict[int, None] = {}
     hooks = []
+
+    def arrive(key: int) -> None:
+        arrived.pop(key, None)
+        arrived[key] = None
+
     for key, leaf in leaves.items():
-        # a hook that returns nothing changes nothing
-        hooks.append(leaf.register_hook(lambda _, key=key: arrived.append(key)))
+        hooks.append(leaf.register_hook(lambda _, key=key: arrive(key)))  # returns nothing: that changes nothing
     try:
         yield arrived
     finally:
@@ -23,7 +27,7 @@ def arrivals_at(leaves: dict[int, torch.Tensor]) -> Iterator[list[int]]:
             hook.remove()
 
 
-def in_turn(wanted: Sequence[int], leaves: Sequence[int], arrived: Sequence[int]) -> tuple[int, ...]:
+def in_turn(wanted: Sequence[int], leaves: Sequence[int], arrived: Iterable[int]) -> tuple[int, ...]:
     """``wanted`` in the order in which one autograd node has to hand gradients on for them to arrive as ``arrived`` says.
 
     Args:
@@ -31,7 +35,7 @@ def in_turn(wanted: Sequence[int], leaves: Sequence[int], arrived: Sequence[int]
         leaves: those of them that are leaves.
         arrived: the leaves that a gradient arrives at, in order.
     """
-    ordered = [*arrived, *(i for i in leaves if i not in set(arrived))]
+    ordered = [*dict.fromkeys([*arrived, *leaves])]
     others = [i for i in wanted if i not in set(leaves)]
     places = [*ordered, *others]
     for place, leaf in zip(_served(len(ordered), len(others)), ordered):

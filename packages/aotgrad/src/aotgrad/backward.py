@@ -50,9 +50,12 @@ def write_backward(
     tangents = _tangents(joint)
     names = [t.name for t in tangents]
     out.enter(f"def function_backward(ctx, {', '.join(names)}):")
-    if joint.backward_error:
-        out(f"raise RuntimeError({joint.backward_error!r})")
-    elif passes_tangents(joint):
+    for name, error in reversed([*zip(names, joint.backward_errors)]):  # as autograd begins with what was made last
+        if error:
+            out.enter(f"if {name} is not None:")
+            out(f"raise RuntimeError({error!r})")
+            out.leave()
+    if passes_tangents(joint):
         out(f"return {tuple_text([*lead, *map(str, gradient_nodes(joint))])}")
     else:
         write_batches(out, names)

@@ -124,7 +124,7 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
 def _partial_backward(joint: Joint, split: Split, options: Options) -> PartialBackward | None:
     """What computes gradients from some tangents, where zeros for the others can do harm."""
     count = len(joint.plan.differentiable)
-    if count < 2 or joint.backward_error or has_wrappers(joint.gm.graph):
+    if count < 2 or has_wrappers(joint.gm.graph):
         return None
     if not joint.nodes and not harmful_mixes(split.backward, count):
         return None

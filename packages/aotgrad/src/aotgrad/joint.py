@@ -41,7 +41,7 @@ class Joint:
         gradients_of: indices of the inputs that the trailing outputs are gradients of, in the order in which an autograd node
             hands them on.
         out_spec: pytree of the program's outputs.
-        backward_error: what backward raises, in eager, too; there are no gradients then.
+        backward_errors: for each tangent what backward from it raises, in eager, too, or nothing.
         outer_paths: what the program's own differentiation might have passed through outside.
         addressed: indices of the inputs into whose storage the program counts offsets.
         freed_together: for each tangent a bit for each one that has no gradient to hand on any more once it was handed on.
@@ -55,7 +55,7 @@ class Joint:
     plan: EffectPlan
     gradients_of: tuple[int, ...]
     out_spec: pytree.TreeSpec
-    backward_error: str = ""
+    backward_errors: tuple[str, ...] = ()
     outer_paths: tuple[OuterPaths, ...] = ()
     addressed: frozenset[int] = frozenset()
     freed_together: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
             raise Unsupported("AG025", "an output requires grad although no input does")
         leaves = {t.target.index: t.wrapper for t in traced.tensors if t.target.index in wanted and _is_at(t.wrapper, t.edge)}
         with arrivals_at(leaves) as arrived:
-            gradients, error = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], "")
+            gradients, errors = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
         found_for = dict(zip(wanted, gradients))
         wanted = in_turn(wanted, list(leaves), arrived)
         gradients = [found_for[i] for i in wanted]
@@ -110,7 +110,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    found = wanted, traced.out_spec, error, traced.outer_paths, traced.addressed, together, nodes, unbacked
+    found = wanted, traced.out_spec, errors, traced.outer_paths, traced.addressed, together, nodes, unbacked
     return Joint(gm, tuple(inputs), len(values), plan, *found)
 
 
@@ -201,8 +201,8 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
 
 def _run_backward(
     traced: TracedProgram, plan: EffectPlan, values: list[Any], wanted: tuple[int, ...], tracer: Tracer
-) -> tuple[list[torch.Tensor | None], str]:
-    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value; or eager's error."""
+) -> tuple[list[torch.Tensor | None], tuple[str, ...]]:
+    """Gradients of the wanted inputs, given one new tangent placeholder per differentiable value, and what each raises."""
     outs = [values[slot] for slot in plan.differentiable]
     tangents = []
     present = [current_value(out) for out in outs]  # before nodes are inserted elsewhere: this may record some
@@ -213,26 +213,33 @@ def _run_backward(
             tangents.append(to_functional(fake))
     edges = {t.target.index: t.edge for t in traced.tensors}
     tracer.in_backward = True
+
+    def differentiate(*ks: int) -> list[torch.Tensor | None]:
+        given = [outs[k] for k in ks], [edges[i] for i in wanted], [tangents[k] for k in ks]
+        return list(torch.autograd.grad(*given, retain_graph=True, allow_unused=True)) if ks else [None] * len(wanted)
+
     with torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
-        targets = [edges[i] for i in wanted]
         try:
-            return list(torch.autograd.grad(outs, targets, tangents, retain_graph=True, allow_unused=True)), ""
+            return differentiate(*range(len(outs))), ("",) * len(outs)
         except RuntimeError as error:
-            used_up = "through the graph a second time" in str(error) and _none_arrives(outs, targets, tangents)
-            if not used_up and "modified by an inplace operation" not in str(error):
+            if not _is_eagers(error):
                 raise
-            return [None] * len(wanted), str(error)
+        errors = tuple(_error_of(differentiate, k) for k in range(len(outs)))
+        return differentiate(*(k for k, error in enumerate(errors) if not error)), errors
 
 
-def _none_arrives(outs: list[Any], targets: list[Any], tangents: list[Any]) -> bool:
-    """Whether no output has a gradient left to hand on: the program itself has gone backward through all of them."""
-    for out, tangent in zip(outs, tangents):
-        try:
-            if any(g is not None for g in torch.autograd.grad([out], targets, [tangent], retain_graph=True, allow_unused=True)):
-                return False
-        except RuntimeError:
-            pass
-    return True
+def _is_eagers(error: RuntimeError) -> bool:
+    """Whether eager mode raises this in backward, too."""
+    said = "modified by an inplace operation", "through the graph a second time", "derivative for "
+    return any(text in str(error) for text in said)
+
+
+def _error_of(differentiate: Callable[[int], Any], k: int) -> str:
+    try:
+        differentiate(k)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:

@@ -144,9 +144,7 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
             takes_floats = any(isinstance(n.meta.get("val"), torch.SymFloat) for n in graph.graph.find_nodes(op="placeholder"))
             if fullgraph or settings.fallback == "error" or takes_floats:
                 raise  # captured again where the trouble may be with floats: a graph per value
-            counters.compiler["fallbacks"] += 1
-            warnings.warn(f"a graph runs eagerly: {error.summary}", FallbackWarning, stacklevel=2)
-            return graph.forward
+            return _eagerly(graph, f"a graph runs eagerly: {error.summary}")
 
     without_patterns = settings.with_options({"patterns": False})
 
@@ -156,3 +154,19 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
 
     torchstrata.plain = plain  # type: ignore[attr-defined]
     return torchstrata
+
+
+def _eagerly(graph: torch.fx.GraphModule, warning: str) -> Callable[..., Any]:
+    """The graph itself, counted as a fallback once it has run: where eager mode raises, too, nothing is lost."""
+    has_run = False
+
+    def run(*inputs: Any) -> Any:
+        nonlocal has_run
+        results = graph.forward(*inputs)
+        if not has_run:
+            has_run = True
+            counters.compiler["fallbacks"] += 1
+            warnings.warn(warning, FallbackWarning, stacklevel=2)
+        return results
+
+    return run

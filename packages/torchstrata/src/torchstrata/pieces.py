@@ -119,6 +119,10 @@ class _Cut:
         self.order = {node: place for place, node in enumerate(graph.graph.nodes)}
         self.first_writes: dict[Node, int] = {}
         self.writes: set[Node] = set()
+        self.roots: dict[Node, Node] = {}
+        """For what a write returns, the first node of that tensor."""
+        self.written: dict[Node, Any] = {}
+        """What a tensor, by its first node, is since the last write: that may have given it another layout."""
         for node in graph.graph.nodes:
             given = node.args[0] if node.args and node.op != "output" else None
             if isinstance(given, Node) and (node.target is operator.setitem or node.meta.get("val") is given.meta.get("val")):
@@ -137,11 +141,13 @@ class _Cut:
             ends_piece = host or node.op == "output" or (piece and piece[-1] in ends)
             if ends_piece or (node in hooked and self._has_history_besides(piece, node)):
                 found += self._compiled(piece)
+                self._write(piece)
                 piece = []
             if host:
                 hosted.add(node)
                 found.append(_Step(self._hosted(node), [list(node.args), dict(node.kwargs)], [node], True, []))
                 self._change_mode(node)
+                self._write([node])
             elif node.op not in ("placeholder", "get_attr", "output") and not _is_number(node):
                 piece.append(node)
         last: dict[Node, _Step] = {}
@@ -238,7 +244,7 @@ class _Cut:
         for node in inputs:
             self._check(node)
             copies[node] = piece.placeholder(node.name)
-            copies[node].meta = {"source": node.name, "static": False, **node.meta}
+            copies[node].meta = {"source": node.name, "static": False, **node.meta, "val": self._val(node)}
 
         def copy(node: Node) -> Node:
             if node not in copies:
@@ -251,8 +257,20 @@ class _Cut:
             self._check(node)
         piece.output(tuple(copies[node] for node in wanted)).meta["val"] = tuple(node.meta["val"] for node in wanted)
         written = {node for node, place in self.first_writes.items() if place < self.order[nodes[0]]}
-        examples = [node.meta["val"] if node in written else self.examples.get(node, node.meta["val"]) for node in inputs]
+        written |= {node for node in inputs if self.roots.get(node, node) in self.written}
+        examples = [self._val(node) if node in written else self.examples.get(node, node.meta["val"]) for node in inputs]
         return [_Step(self._function(GraphModule(self.graph, piece), examples), list(inputs), wanted, False, [])]
+
+    def _val(self, node: Node) -> Any:
+        return self.written.get(self.roots.get(node, node), node.meta["val"])
+
+    def _write(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+            given = node.kwargs.get("out", node.args[0] if name.endswith("_") and node.args else None)
+            if isinstance(given, Node) and isinstance(node.meta.get("val"), torch.Tensor):
+                self.roots[node] = self.roots.get(given, given)
+                self.written[self.roots[node]] = node.meta["val"]
 
     def _reaches_out(self, user: Node, inside: set[Node]) -> bool:
         return user not in inside and (not _is_number(user) or any(self._reaches_out(u, inside) for u in user.users))

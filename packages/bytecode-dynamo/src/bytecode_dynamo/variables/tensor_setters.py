@@ -87,12 +87,14 @@ def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
         raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: compilers do not see that memory is exchanged")
     ctx.graph.require_no_alias(x.fake)
     ctx.require_once(f"assignment to 'data' of {x.describe()}")
+    if _layout(x.fake) != _layout(value.fake):  # what was read before has the old one
+        ctx.graph.change_metadata(x.fake)
     try:
         with ctx.mode:
             x.fake.data = value.fake
     except RuntimeError as error:
         raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: {error}") from None
-    ctx.graph.add_host_call(SET_DATA, (x.node, value.node))
+    ctx.graph.add_host_call(SET_DATA, (x.node, value.node), val=x.fake)
 
 
 def _check_gradient(ctx: Context, x: TensorVariable, value: VariableTracker) -> None:
@@ -106,8 +108,13 @@ def _check_gradient(ctx: Context, x: TensorVariable, value: VariableTracker) -> 
     raise GraphBreak("BD020", f"assignment of {value.describe()} to the gradient of {x.describe()}")
 
 
-def _exchange_data(held: torch.Tensor, value: torch.Tensor) -> None:
+def _layout(fake: torch.Tensor) -> tuple[Any, ...]:
+    return fake.dtype, fake.device, tuple(fake.shape), fake.stride()
+
+
+def _exchange_data(held: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     held.data = value
+    return held
 
 
 SET_DATA = OpaqueCall(_exchange_data, "set_data_")
