@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import weakref
 
@@ -117,3 +118,31 @@ def test_batch_statistics_beside():
         return a.grad, b.grad, net.norm.weight.grad, net.norm.running_mean
 
     torch.testing.assert_close(run(torchstrata.compile), run(lambda net: net))
+
+
+def test_what_no_gradient_reaches_is_left_alone():
+    """Backward went on to what a tensor that is only read had been computed from, whose values were freed by then."""
+
+    def function(kept, x):
+        kept.append(x.sum())
+        sum(kept)
+        x.copy_(x)
+        return x
+
+    def run(call):
+        kept, gradients = collections.deque(maxlen=2), []
+        for rows in (2, 1, 3):
+            leaf = torch.ones(rows, 4, requires_grad=True)
+            call(kept, leaf * 2).sum().backward()
+            gradients.append(leaf.grad.tolist())
+        return gradients
+
+    assert run(torchstrata.compile(function, fullgraph=True)) == run(function)
+
+
+def test_inputs_without_a_gradient_are_no_inputs_of_the_node():
+    def function(x, read):
+        return x * 2, (read + 1).detach()
+
+    result, _ = torchstrata.compile(function)(torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 2)
+    assert len([node for node, _ in result.grad_fn.next_functions if node is not None]) == 1

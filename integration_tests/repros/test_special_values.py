@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -73,3 +75,18 @@ def test_remainders_of_denormals_are_exact(function):
     x, y = torch.tensor([1.0, -3.5, 1e-40, 30.0]), torch.tensor([1e-45, 3e-42, 3e-45, -1e-41])
     expected = torch.stack([function(a, b) for a, b in zip(x.double(), y.double())]).float()
     torch.testing.assert_close(torchstrata.compile(function)(x, y), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "median", "nanmedian"])
+@pytest.mark.parametrize("incoming", [1.0, math.inf, math.nan])
+@pytest.mark.parametrize("is_nan", [False, True])
+def test_gradients_of_extremes_are_0_elsewhere(name, incoming, is_nan):
+    """Shares that are not finite were multiplied by the mask: autograd's formula for CUDA, which was traced."""
+
+    def run(call):
+        x = torch.tensor([1.0, math.nan if is_nan else 3.0, 3.0, 2.0, 1.0]).requires_grad_()
+        call(x).backward(torch.tensor(incoming))
+        return x.grad
+
+    function = getattr(torch, name)
+    torch.testing.assert_close(run(torchstrata.compile(lambda x: function(x))), run(function), equal_nan=True)

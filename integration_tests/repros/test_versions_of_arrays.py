@@ -61,3 +61,30 @@ def test_writes_are_eagers(program, backend):
     expected = observe(program)
     compiled = torchstrata.compile(program, backend=backend)
     assert [observe(compiled) for _ in range(2)] == [expected] * 2
+
+
+VIEWS = {
+    "data": lambda x: x.data,
+    "detached": lambda x: x.detach(),
+    "data of a detached tensor": lambda x: x.detach().data,
+    "a part of data": lambda x: x.data[0],
+    "data, seen otherwise, detached": lambda x: x.data.view(-1).detach(),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("leaf_between", [False, True])
+def test_data_counts_for_itself(name, leaf_between):
+    """What was returned as ``.data`` counted writes together with what it is of."""
+
+    def function(x):
+        view = VIEWS[name](x)
+        return view, torch.ones(2).requires_grad_() if leaf_between else None
+
+    def run(call):
+        x = torch.arange(12.0).reshape(3, 4).requires_grad_() * 2
+        view, _ = call(x)
+        view.add_(1)
+        return x._version, view._version, view._is_view(), x.tolist()
+
+    assert run(torchstrata.compile(function, fullgraph=True)) == run(function)

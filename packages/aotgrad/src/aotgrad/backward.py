@@ -135,10 +135,9 @@ def _write_leaving_early(out: Source, joint: Joint, double: DoubleBackward | Non
         again = f"{out.name('double_backward', double)}(ctx, {tuple_text(names)})"
         out(f"return {tuple_text([*lead, '*' + again])}")
         out.leave()
-    if len(names) == 1:
-        out.enter(f"if {names[0]} is None:")
-        out(f"return {tuple_text([*lead, *['None'] * len(joint.gradients_of)])}")
-        out.leave()
+    out.enter(f"if {' is '.join([*names, 'None'])}:")
+    out(f"return {tuple_text([*lead, *['None'] * len(joint.gradients_of)])}")
+    out.leave()
 
 
 def _write_saved(

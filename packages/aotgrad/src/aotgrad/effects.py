@@ -185,7 +185,7 @@ class _Planner:
         for symbol in sorted({s for step in steps for s in _symbols_in((step.args, step.kwargs))}, key=str):
             if self.env.is_unbacked_symint(symbol) and symbol not in self._numbers:
                 self._numbers[symbol] = self.slot(self.env.wrap(symbol), tracked=False)
-        return View(base, steps, _view_mode(o, base_wrapper, self.node(o)))
+        return View(base, steps, _view_mode(o, base_wrapper, self.node(o)), _counts_apart(o, base_wrapper))
 
     def _base_of(self, members: list[torch.Tensor]) -> torch.Tensor | None:
         """The wrapper that shows the whole memory of several outputs: one of them, or what they are views of."""
@@ -241,6 +241,16 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
     if not (o._is_view() and o._base is owner and _comes_from(history, gradient_edge(base).node)):
         raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history", node=node)
     return ViewMode.RECORDED
+
+
+def _counts_apart(o: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether a write to the base does not count as one to ``o``."""
+    if o.is_inference() or base.is_inference():
+        return False
+    with torch.autograd._unsafe_preserve_version_counter(base):
+        before = o._version
+        torch._C._increment_version([base])  # type: ignore[attr-defined]
+        return o._version == before
 
 
 def _passes_function(node: Any, ancestor: Any) -> bool:

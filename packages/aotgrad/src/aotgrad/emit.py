@@ -227,7 +227,9 @@ class EffectWriter:
     def _view(self, view: View) -> str:
         base, steps = view.base, view.steps
         text = self.values[base.index] if isinstance(base, Slot) else self.target(base)
-        if view.mode is ViewMode.DETACHED:
+        if view.apart:
+            text = f"{text}.data"
+        elif view.mode is ViewMode.DETACHED:
             text = f"{text}.detach()"
         elif not steps and view.mode is not ViewMode.SEVERED:
             text = f"{text}.view_as({text})"
@@ -237,7 +239,7 @@ class EffectWriter:
             text = f"{function}({', '.join(arguments)})"
             if step.item is not None:
                 text += f"[{step.item}]"
-        return f"{text}.detach()" if view.mode is ViewMode.SEVERED else text
+        return f"{text}.detach()" if view.mode is ViewMode.SEVERED and (steps or not view.apart) else text
 
 
 def as_inference(value: torch.Tensor) -> torch.Tensor:

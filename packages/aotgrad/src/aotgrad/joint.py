@@ -101,7 +101,9 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         with arrivals_at(leaves) as arrived:
             gradients, errors = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
         found_for = dict(zip(wanted, gradients))
-        wanted = in_turn(wanted, list(leaves), arrived)
+        if not any(errors) and any(g is not None for g in gradients):  # autograd goes on to what is behind the others, too
+            wanted = tuple(i for i in wanted if found_for[i] is not None)
+        wanted = in_turn(wanted, [i for i in leaves if i in wanted], arrived)
         gradients = [found_for[i] for i in wanted]
         edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
         together = freed_together(edges)

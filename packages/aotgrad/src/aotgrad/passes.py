@@ -229,9 +229,33 @@ def drop_unread_operands(graph: torch.fx.Graph) -> None:
             node.meta["val"] = node.meta["val"][:3]
 
 
+def fill_shares(graph: torch.fx.Graph) -> None:
+    """The gradient of ``max()``, ``min()`` and ``median()`` is 0 where no extreme is, on the CPU also if a share is not finite.
+
+    What is traced is autograd's formula for CUDA, a product with the mask (FunctionsManual.cpp, evenly_distribute_backward).
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.mul.Tensor):
+        mask, share = node.args
+        if (
+            _is_call(mask, aten.logical_or.default)
+            and _is_call(share, aten.div.Tensor)
+            and node.meta["val"].device.type == "cpu"
+        ):
+            here, nan = mask.args
+            count = share.args[1]
+            found = _is_call(here, aten.eq.Tensor) and _is_call(nan, aten.logical_and.default)
+            if found and _is_call(count, aten.sum.default) and count.args[0] is mask:
+                node.target, node.args = aten.where.ScalarOther, (mask, share, 0)
+
+
+def _is_call(value: Any, target: Any) -> bool:
+    return isinstance(value, torch.fx.Node) and value.target is target
+
+
 def clean(gm: torch.fx.GraphModule, *, keep_random: bool = False) -> None:
     """What every joint graph goes through."""
     drop_unread_operands(gm.graph)
+    fill_shares(gm.graph)
     simplify(gm)
     remove_dead(gm.graph, keep_random=keep_random)
 

@@ -96,11 +96,12 @@ class ViewMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A real view of ``base``, made anew on every call."""
+    """A real view of ``base``, made anew on every call; ``apart``: of its ``.data``, which counts writes for itself."""
 
     base: Target | Slot
     steps: tuple[ViewStep, ...]
     mode: ViewMode = ViewMode.ANY
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

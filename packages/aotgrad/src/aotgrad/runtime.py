@@ -91,7 +91,7 @@ def build_training(
     out = _start(run)
     joint, plan = run.joint, run.joint.plan
     taken = [joint.inputs[i].name for i in joint.gradients_of]
-    boxed = [s.name for s in joint.inputs if not s.requires_grad]
+    boxed = [s.name for s in joint.inputs if s.name not in taken]
     values = _value_texts(joint, split.results, {})
     done = _done(joint, split.results, forward)
     carried = _carried(joint, split, values)

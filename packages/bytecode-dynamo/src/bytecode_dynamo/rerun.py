@@ -43,6 +43,7 @@ log = logging.getLogger("bytecode_dynamo")
 
 ASSUMED = "sizes that depend on data are not as assumed"
 _C: Any = torch._C
+_set_versions = _C._autograd._unsafe_set_version_counter
 # Dispatch modes and hooks on saved tensors (of a checkpoint, for one) see what the graph does, and would see it twice.
 _top_hooks = _C._autograd._top_saved_tensors_default_hooks
 MOST_KEPT = 8
@@ -234,11 +235,12 @@ class Rerun:
 class _Kept:
     """A tensor that the graph writes to."""
 
-    __slots__ = ("contents", "facts", "history", "tensor", "version")
+    __slots__ = ("contents", "facts", "history", "tensor", "version", "written_before")
 
     def __init__(self, tensor: torch.Tensor, contents: bool, visible: bool) -> None:
         self.tensor = tensor
-        self.version = tensor._version if visible and not tensor.is_inference() else None
+        self.written_before = 0 if tensor.is_inference() else tensor._version
+        self.version = self.written_before if visible and not tensor.is_inference() else None
         self.contents = None
         if contents and tensor.numel() <= MOST_ELEMENTS:
             with torch.set_grad_enabled(tensor.grad_fn is not None):
@@ -256,16 +258,21 @@ class _Kept:
         """Undo what the graph wrote."""
         if self.contents is None:
             return
+        self._restore_contents(self.contents)
+        if not self.tensor.is_inference():
+            _set_versions((self.tensor,), (self.written_before,))
+
+    def _restore_contents(self, contents: torch.Tensor) -> None:
         if self._has_history():
-            into, contents = self.tensor.data, self.contents.detach()
+            into, contents = self.tensor.data, contents.detach()
             for dim, step in enumerate(into.stride()):
                 if step == 0 and into.shape[dim] > 1:  # an expanded tensor: `copy_` refuses to write an element twice
                     into, contents = into.narrow(dim, 0, 1), contents.narrow(dim, 0, 1)
             into.copy_(contents)
             return
         self.tensor.detach_()
-        with torch.set_grad_enabled(self.contents.requires_grad):
-            self.tensor.copy_(self.contents)
+        with torch.set_grad_enabled(contents.requires_grad):
+            self.tensor.copy_(contents)
 
     def _has_history(self) -> bool:
         return (self.tensor.grad_fn, self.tensor.requires_grad) == self.history

@@ -253,6 +253,7 @@ def call(
     if name_of(target) in _RELAYOUTS or "out" in named:
         for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
             ctx.graph.change_metadata(fake)
+    views = [(t, t.shape) for t in pytree.tree_leaves(named.get("out")) if isinstance(t, torch.Tensor) and t._is_view()]
     try:
         result = evaluate(ctx, op, target, fakes, named)
     except GraphBreak as error:
@@ -261,6 +262,8 @@ def call(
         if error.id != "BD001" or target not in _INDEXED or not ctx.host_effects or isinstance(ctx.graph, NestedGraph):
             raise
         return _indexed_by_host(ctx, target, args, fakes)
+    if any(view.shape != shape for view, shape in views):
+        raise GraphBreak("BD020", f"{name_of(target)}() gives a view that is its out= another size")
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
         return ctx.create(result)
     if isinstance(target, torch.jit.ScriptFunction):

@@ -161,11 +161,11 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     moved = prims.permute(self, dims=order)
     rest = moved.shape[:-2]
     flat = prims.reshape(moved, shape=(*rest, rows * columns))
-    start = offset if offset >= 0 else -offset * columns
+    start = smaller(offset, rows * columns) if offset > 0 else smaller(-offset, rows) * columns
     steps = concrete(columns) + 1
     if isinstance(length, int) and length == 0:
         return full((*rest, 0), 0, self.dtype, self.device)
-    return prims.slice(flat, dim=len(rest), start=start, stop=start + (length - 1) * steps + 1, step=steps)
+    return prims.slice(flat, dim=len(rest), start=start, stop=start + larger((length - 1) * steps + 1, 0), step=steps)
 
 
 # Slices ----------------------------------------------------------------------------------------------------------------------

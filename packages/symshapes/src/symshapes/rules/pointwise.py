@@ -135,6 +135,15 @@ _table("native_dropout_backward", lambda operands: _agreeing(operands[:1]), 2)
 _table("tanh_backward sigmoid_backward threshold_backward gelu_backward silu_backward hardswish_backward", _agreeing, 2)
 
 
+@RULES.register("mse_loss_backward smooth_l1_loss_backward huber_loss_backward")
+def _slope_of_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Dense whatever the operands are; the meta kernels divide by the number of elements, which may be 0."""
+    _, x, target, *_ = args
+    if not all(map(is_fake, args[:3])) or _agreeing(args[:3]) is None or not same_sizes(x.shape, target.shape):
+        return NotImplemented
+    return mode.empty(x.shape, dtype=x.dtype, device=mode.common_device(func, args, {}))
+
+
 @RULES.register("where.self")
 def where(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     condition, a, b = args

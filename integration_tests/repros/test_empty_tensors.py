@@ -1,0 +1,41 @@
+"""Programs whose tensors have no elements, in some calls or in all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchstrata
+from torch.nn import functional as F
+
+LOSSES = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss, F.binary_cross_entropy_with_logits, F.soft_margin_loss]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("rows", [0, 3])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradients_of_losses(loss, rows, reduction):
+    """Meta kernels of losses divided by the number of elements, and gave gradients the strides of the operands."""
+
+    def function(x, target):
+        value = loss(x, target, reduction=reduction)
+        return value, *torch.autograd.grad(value, x, torch.ones_like(value))
+
+    given = torch.linspace(0, 1, 4 * rows).reshape(4, rows).t()
+    for found, expected in zip(
+        torchstrata.compile(function, fullgraph=True)(given.clone().requires_grad_(), given + 1),
+        function(given.clone().requires_grad_(), given + 1),
+    ):
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert not rows or found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("offset", [0, 2, 5, -2, -5])
+def test_diagonals_of_what_may_be_empty(offset):
+    def function(x, first):
+        return x[first:].diagonal(offset) * 2
+
+    x = torch.arange(12.0).reshape(3, 4)
+    for first in range(4):
+        torchstrata.reset()
+        found = torchstrata.compile(function, dynamic=True, fullgraph=True)(x, first)
+        assert found.tolist() == function(x, first).tolist()
