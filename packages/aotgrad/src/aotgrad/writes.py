@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
-from symshapes import is_wrapper
+from symshapes import expr_of, is_wrapper
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -59,6 +59,7 @@ class WriteRules(TorchFunctionMode):
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
         self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
+        self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, and what they were made from
         self._gapped = {storage_id(t.wrapper): t.wrapper for t in tensors if not t.is_placed and _has_gaps(t.before)}
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
 
@@ -141,10 +142,28 @@ class WriteRules(TorchFunctionMode):
     def _read(self, func: Any, target: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.Tensor.unfold and is_functional(target):
             return self._unfold(target, *args[1:], **kwargs)
+        if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
+            return self._as_strided(target, *args[1:], **kwargs)
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
         if id(target) in self._windows or func in _UNSAFE:
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
+        if func is torch.Tensor.detach or getattr(func, "__self__", None) is torch.Tensor.data:
+            self._detached[id(out)] = out, target
         return out
+
+    def _as_strided(self, target: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> torch.Tensor:
+        """Functionalisation writes through it only if what it is called on is no view: then it is called on the base."""
+        base: Any = target
+        while base._is_view() or id(base) in self._detached:
+            base = base._base if base._is_view() else self._detached[id(base)][1]
+        offset = storage_offset
+        if offset is None and expr_of(target.storage_offset()) != expr_of(base.storage_offset()):
+            offset = target.storage_offset()
+        moves = storage_offset is None and offset is not None and any(base is t.wrapper for t in self._tensors)
+        if base is target or id(base) in self.moved or not is_functional(base) or moves:  # memory of inputs begins anywhere
+            return target.as_strided(size, stride, storage_offset)
+        shown = base.as_strided(size, stride, offset)
+        return shown.detach() if base.requires_grad else shown
 
     def _note_filled(self, func: Any, target: torch.Tensor) -> None:
         """Of a tensor that was made smaller, memory behind it stays."""
@@ -288,6 +307,7 @@ _UNSAFE = frozenset([  # views that autograd and functionalisation take for copi
 ])  # fmt: skip
 _GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
 _IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
+_AS_STRIDED = (torch.as_strided, torch.Tensor.as_strided)
 _FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.normal_}
 
 
