@@ -194,3 +194,44 @@ def test_one_graph_or_an_error() -> None:
         f(torch.ones(3))
     held = noise(3)
     assert torch.equal(f(torch.ones(3)), torch.ones(3).sin() + held)
+
+
+FACTOR = 2
+
+
+def scaled(n: int) -> int:
+    return n * FACTOR
+
+
+def squared(n: int) -> int:
+    return n * n
+
+
+def table(n: int) -> torch.Tensor:
+    return torch.ones(n)
+
+
+@pytest.mark.parametrize("function", [scaled, squared, table])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_numbers_that_change(function, dynamic, monkeypatch):
+    """A body was evaluated for any number: with globals of today, counted nowhere, and with a new tensor for each call."""
+
+    def run(compiler):
+        cached = functools.lru_cache(maxsize=2)(function)
+        monkeypatch.setitem(globals(), "FACTOR", 2)
+
+        def f(x, i, j):
+            found = cached(j)
+            if isinstance(found, torch.Tensor):
+                found.add_(1)
+            return x * cached(i), found
+
+        call, seen = compiler(f), []
+        for i, j in ((2, 3), (2, 2), (4, 3), (3, 5), (3, 4)):
+            results = call(torch.ones(1), i, j)
+            seen.append(([r.tolist() if isinstance(r, torch.Tensor) else r for r in results], cached.cache_info()))
+            monkeypatch.setitem(globals(), "FACTOR", i + j)
+        return seen
+
+    compiled = run(functools.partial(torchstrata.compile, dynamic=dynamic, backend="eager"))
+    assert compiled == run(lambda f: f)

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import CodeType, FunctionType
@@ -155,9 +156,27 @@ class Guards:
     def __init__(self) -> None:
         self._records: list[GuardRecord] = []
         self._known: dict[Hashable, list[Any]] = {}
+        self._asked: list[GuardRecord] | None = None
+
+    @contextmanager
+    def asked(self) -> Iterator[list[GuardRecord]]:
+        """Lists what is read inside, also what was read before."""
+        outer, self._asked = self._asked, []
+        try:
+            yield self._asked
+        finally:
+            if outer is not None:
+                outer += self._asked
+            self._asked = outer
+
+    def note(self, source: Source, kind: GuardKind, expected: Any) -> None:
+        """Say that something was read that is guarded in another way."""
+        if self._asked is not None:
+            self._asked.append(GuardRecord(source, kind, expected))
 
     def require(self, source: Source, kind: GuardKind, expected: Any) -> None:
         """Add a guard unless the same one is there."""
+        self.note(source, kind, expected)
         if kind in (GuardKind.IDENTITY, GuardKind.TYPE_IS) and isinstance(source, ConstSource):
             return  # it is what it is
         if kind is GuardKind.FUNCTION_CODE and isinstance(expected, FunctionType):

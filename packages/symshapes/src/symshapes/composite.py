@@ -39,7 +39,7 @@ def install(mode_type: type) -> None:
         _override(packet.default, partial(_plain, packet.default), mode_type)
     for name in _TAKEN_APART:
         _override(getattr(aten, name).default, partial(_plain, getattr(aten, name).default), mode_type)
-    aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _plain(aten.one_hot.default, None))  # torch 2.11 has none
+    aten.one_hot.default.py_kernels.setdefault(_KEYS[1], _compared)  # torch 2.11 has none
     _override(aten.one_hot.default, _one_hot, mode_type)
     for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         _override(getattr(aten, name).default, _plain_dropout, mode_type)
@@ -86,6 +86,11 @@ def _plain(op: Any, previous: Any) -> Callable[..., Any]:
             return op(*args, **kwargs)
 
     return run
+
+
+def _compared(classes: Any, num_classes: Any = -1) -> Any:
+    count = classes.max().item() + 1 if isinstance(num_classes, int) and num_classes == -1 else num_classes
+    return classes.unsqueeze(-1).eq(torch.arange(count, dtype=classes.dtype, device=classes.device)).to(torch.int64)
 
 
 def _one_hot(previous: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ from bytecode_dynamo.cache_lookup import NOT_CACHED, CacheLookup, count_early, i
 from bytecode_dynamo.computed_source import ComputedSource
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException, Retry
-from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.guards import GuardKind, GuardRecord
+from bytecode_dynamo.source import AttrSource, ChainedSource, ConstSource, DefaultsSource, LocalSource, Source
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable, SymbolicVariable
@@ -47,7 +48,8 @@ class CachedFunctionVariable(VariableTracker):
     def call(self, ctx: Context, args: Args, kwargs: Kwargs) -> VariableTracker:
         assert self.source is not None
         lookup, given = CacheLookup(tuple(kwargs)), [*args, *kwargs.values()]
-        if any(_is_symbolic(ctx, arg) for arg in given) and self._is_independent(ctx, args, kwargs):
+        if any(_is_symbolic(ctx, arg) for arg in given) and self._is_function_of(ctx, args, kwargs):
+            ctx.deferred.add(ctx, _Recall(self, lookup.names, tuple(given)))
             return self.function.call(ctx, args, kwargs)  # for any number, so that no cache can be asked
         parts = [self._argument(ctx, ctx.real(arg)) for arg in given]
         values = tuple(value for value, _ in parts)
@@ -94,15 +96,24 @@ class CachedFunctionVariable(VariableTracker):
         done = ctx.graph.calls or ctx.modes.active(ctx) or ctx.modes.function_modes(ctx) or any(ctx.effects.changed())
         return not done and all(isinstance(call, _Recall) for call in ctx.deferred.calls(ctx))
 
-    def _is_independent(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool | None:
-        """Evaluate the function to see whether it neither does nor needs anything outside; None when nothing is cached."""
+    def _is_function_of(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool:
+        """Whether the result is one number or text for the same arguments: what the function reads outside may change, and then
+        the cache holds what it was computed from before."""
+        with ctx.guards.asked() as asked:
+            return bool(self._is_independent(ctx, args, kwargs, _PLAIN)) and not any(map(_may_change, asked))
+
+    def _is_independent(self, ctx: Context, args: Args, kwargs: Kwargs, results: Sequence[type] = ()) -> bool | None:
+        """Evaluate the function to see whether it neither does nor needs anything outside, and gives one of ``results``; None
+        when nothing is cached."""
         if self.value.cache_parameters()["maxsize"] == 0 or torch._C._are_functorch_transforms_active():
             return None
         if ctx.modes.active(ctx) or ctx.modes.function_modes(ctx) or any(ctx.effects.changed()):
             return False
         effects, graph, events = ctx.effects.mark(), ctx.graph.mark(), len(ctx.mode.events)
         try:
-            self.function.call(ctx, args, kwargs)
+            result = self.function.call(ctx, args, kwargs)
+            if results and result.python_type() not in results:
+                return False
             outside = any(not isinstance(key, Identity) or key.exists for key in ctx.effects.written_since(effects))
             acts = any(event != "refuse" for event in ctx.mode.events[events:])
             return not outside and not acts and ctx.graph.is_apart(graph)
@@ -136,6 +147,20 @@ class CachedFunctionVariable(VariableTracker):
         if name in ("cache_info", "cache_clear"):
             raise GraphBreak("BD014", f"{name} of a cached function")
         return self.function.get_attr(ctx, name)
+
+
+_PLAIN = (int, float, bool, str, type(None))
+_OF_CONTENTS = (GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.TENSOR)
+
+
+def _may_change(guard: GuardRecord) -> bool:
+    """Whether a guard is on contents from outside: not on an argument, a default, a function, a module or a class."""
+    source: Any = guard.source
+    while isinstance(source, ChainedSource) and not isinstance(source, DefaultsSource):
+        source = source.base
+    if isinstance(source, (LocalSource, DefaultsSource, ConstSource)):
+        return guard.kind is GuardKind.CLASS_ATTR and isinstance(guard.expected[1], (*_PLAIN, list, dict, set, torch.Tensor))
+    return guard.kind in _OF_CONTENTS
 
 
 def _is_symbolic(ctx: Context, arg: VariableTracker) -> bool:

@@ -281,6 +281,7 @@ def wrap_by_value(ctx: Context, value: Any, source: Source) -> VariableTracker:
         return wrap_by_identity(ctx, value, source) if isinstance(value, enum.Enum) else _wrap_extended(ctx, value, source)
     symbolic = ctx.dynamic.number(ctx, value, source)
     if symbolic is not None:
+        ctx.guards.note(source, GuardKind.EQUALS, value)
         if type(value) is float:
             return FloatVariable(symbolic, source=source, origin=source)
         return SymbolicVariable(symbolic, source=source)
