@@ -58,3 +58,25 @@ def observe(call):
 def test_gradients_grow_as_in_eager_mode(program, backend):
     compiled = torchstrata.compile(program, backend=backend)
     assert [observe(compiled) for _ in range(2)] == [observe(program)] * 2
+
+
+@pytest.mark.parametrize("wrapped", [torch.nn.Parameter, torch.Tensor.requires_grad_])
+@pytest.mark.parametrize("written_back", [False, True])
+def test_a_leaf_of_what_was_written(wrapped, written_back):
+    """Results that depend on no input, but on a leaf of the program's, came out without a history."""
+
+    def function(x):
+        x[0] = 1.0
+        leaf = wrapped(x.detach())
+        if written_back:
+            y = torch.zeros_like(leaf)
+            y.copy_(leaf * 2)
+            return leaf, y
+        return leaf, leaf * 2
+
+    def run(call):
+        leaf, result = call(torch.ones(3, 4, requires_grad=True) * 2)
+        result.sum().backward()
+        return result.requires_grad, result.is_leaf, leaf.grad.tolist()
+
+    assert run(torchstrata.compile(function)) == run(function)

@@ -161,7 +161,7 @@ class _Planner:
             return self._of_owner(o, owners[storage_id(o)])
         base = bases.get(storage_id(o))
         if base is None or base is o:
-            if o.requires_grad and _history(o) is None:
+            if o.requires_grad and own_history(o) is None:
                 raise Unsupported("AG025", "an output is a new leaf that requires grad", node=self.node(o))
             return self.slot(o)
         return self._view(o, self.slot(base), base)
@@ -176,7 +176,11 @@ class _Planner:
         return self._view(o, owners[-1].target, owners[-1].wrapper)
 
     def _view(self, o: torch.Tensor, base: Target | Slot, base_wrapper: torch.Tensor) -> View | Slot:
-        if o.requires_grad and base_wrapper.requires_grad and _passes_function(_history(o), gradient_edge(base_wrapper).node):
+        if (
+            o.requires_grad
+            and base_wrapper.requires_grad
+            and _passes_function(own_history(o), gradient_edge(base_wrapper).node)
+        ):
             return self.slot(o)  # views of the base would have other gradients
         steps = steps_between(self.node(base_wrapper), self.node(o))
         if steps is None:
@@ -210,7 +214,8 @@ def _symbols_in(value: Any) -> set[Any]:
     return value.free_symbols if isinstance(value, sympy.Basic) else set()
 
 
-def _history(wrapper: torch.Tensor) -> Any:
+def own_history(wrapper: torch.Tensor) -> Any:
+    """The autograd node of a tensor, if it has one."""
     try:
         return wrapper.grad_fn
     except RuntimeError:  # a view made under no_grad, written to since: eager has no history for it either
@@ -233,7 +238,7 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
         return ViewMode.ANY if o._base is owner and not base.requires_grad else ViewMode.DETACHED
     if not base.requires_grad:
         raise Unsupported("AG023", "an output requires grad although its base does not", node=node)
-    history = _history(o)
+    history = own_history(o)
     if history is None:
         if not o._is_view():
             raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)

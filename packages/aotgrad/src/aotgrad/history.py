@@ -38,6 +38,18 @@ def history(starts: Iterable[Any]) -> set[Any]:
     return found
 
 
+def leaves_behind(starts: Iterable[Any], known: Iterable[Any]) -> set[Any]:
+    """Nodes of leaves that gradients of ``starts`` accumulate in, other than behind the ``known`` nodes."""
+    found, seen, stack = set(), set(known), list(starts)
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found |= {node} if hasattr(node, "variable") else set()
+            stack.extend(following for following, _ in node.next_functions)
+    return found
+
+
 def history_of(outputs: Any) -> set[Any]:
     """The history of a tensor or gradient edge, or of a sequence of them."""
     several = [outputs] if isinstance(outputs, (torch.Tensor, torch.autograd.graph.GradientEdge)) else outputs

@@ -15,10 +15,10 @@ from torch.utils import _pytree as pytree
 from .arrivals import arrivals_at, in_turn
 from .attention import AttentionMasks
 from .checkpoint import checkpoints_as_regions
-from .effects import TracedProgram, TracedTensor, gradient_edge, plan_effects
+from .effects import TracedProgram, TracedTensor, gradient_edge, own_history, plan_effects
 from .errors import Unsupported
 from .functional import below_functionalisation, current_value, functionalising, is_functional, size_hint, to_functional
-from .history import OuterPaths, freed_together, separate_nodes
+from .history import OuterPaths, freed_together, leaves_behind, separate_nodes
 from .names import apart
 from .origin import Origins
 from .placed import placed
@@ -97,6 +97,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         wanted = tuple(i for i, spec in enumerate(inputs) if spec.requires_grad) if plan.differentiable else ()
         if plan.differentiable and not wanted:
             raise Unsupported("AG025", "an output requires grad although no input does")
+        _check_leaves(traced)
         leaves = {t.target.index: t.wrapper for t in traced.tensors if t.target.index in wanted and _is_at(t.wrapper, t.edge)}
         with arrivals_at(leaves) as arrived:
             gradients, errors = _run_backward(traced, plan, values, wanted, tracer) if wanted else ([], ())
@@ -114,6 +115,14 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
     found = wanted, traced.out_spec, errors, traced.outer_paths, traced.addressed, together, nodes, unbacked
     return Joint(gm, tuple(inputs), len(values), plan, *found)
+
+
+def _check_leaves(traced: TracedProgram) -> None:
+    """Raises Unsupported where gradients of a result accumulate in a leaf that the program has made."""
+    known = [t.edge.node for t in traced.tensors if t.edge is not None]
+    results = [t for t in (*traced.outputs, *(t.wrapper for t in traced.tensors)) if is_functional(t) and t.requires_grad]
+    if leaves_behind(map(own_history, results), known):
+        raise Unsupported("AG025", "an output depends on a new leaf that requires grad")
 
 
 def _is_at(leaf: torch.Tensor, edge: torch.autograd.graph.GradientEdge | None) -> bool:
