@@ -23,7 +23,8 @@ def test_doctor_shows_the_problem(monkeypatch, capsys, name, value) -> None:
 
 
 def test_doctor_shows_variables_that_nothing_reads(monkeypatch, capsys) -> None:
-    monkeypatch.delenv("STRATA_PROFILE", raising=False)
+    for name in ("STRATA_PROFILE", "STRATA_SHARE"):  # of the tests
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("STRATA_DUPM", "here")
     main(["doctor"])
     assert "STRATA_DUPM: nothing reads this" in capsys.readouterr().out

@@ -58,7 +58,7 @@ def overlaps_in_part(x, log):
     flat = x.view(-1)
     flat.add_(1)
     log.append(1)
-    return torch.add(flat[:3], 1, out=flat[1:4])
+    return torch.add(flat[:2], 1, out=flat[1:3])
 
 
 def set_items(x, log):
