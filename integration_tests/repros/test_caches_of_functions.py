@@ -235,3 +235,20 @@ def test_numbers_that_change(function, dynamic, monkeypatch):
 
     compiled = run(functools.partial(torchstrata.compile, dynamic=dynamic, backend="eager"))
     assert compiled == run(lambda f: f)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_contents_of_an_argument_are_not_in_the_key(dynamic):
+    """The key of a cache has an object by its identity: the result stays what it was when its contents change."""
+
+    class Scale:
+        factor = 2
+
+    def run(compiler):
+        cached, scale = functools.cache(lambda scale, sizes: scale.factor * sizes[0]), Scale()
+        call, seen = compiler(lambda x, n: x * cached(scale, (n, 1))), []
+        for n, scale.factor in ((2, 2), (3, 2), (4, 2), (5, 2), (3, 7), (2, 9)):
+            seen.append((call(torch.ones(1), n).item(), cached.cache_info()))
+        return seen
+
+    assert run(functools.partial(torchstrata.compile, dynamic=dynamic, backend="eager")) == run(lambda f: f)

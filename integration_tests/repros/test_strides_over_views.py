@@ -9,6 +9,7 @@ import torchstrata
 PROGRAMS = {
     "transposed": lambda x: x.t().as_strided((1, 4), (4, 1)).add_(1),
     "detached": lambda x: x.detach().as_strided((1, 4), (4, 1)).add_(1),
+    "detached by the function": lambda x: torch.detach(x).as_strided((1, 4), (4, 1)).add_(1),
     "data of data": lambda x: x.data[:1].data.as_strided((2, 2), (3, 1)).mul_(2),
     "at an offset": lambda x: x[1:].as_strided((2, 2), (2, 1), 3).add_(1),
     "of a value inside": lambda x: (lambda y: (y, y.view(-1)[2:].as_strided((2, 2), (2, 1)).mul_(3)))(x * 2),

@@ -147,7 +147,7 @@ class WriteRules(TorchFunctionMode):
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
         if id(target) in self._windows or func in _UNSAFE:
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
-        if func is torch.Tensor.detach or getattr(func, "__self__", None) is torch.Tensor.data:
+        if func in _DETACH or getattr(func, "__self__", None) is torch.Tensor.data:
             self._detached[id(out)] = out, target
         return out
 
@@ -307,6 +307,7 @@ _UNSAFE = frozenset([  # views that autograd and functionalisation take for copi
 ])  # fmt: skip
 _GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hook", "retain_grad"])
 _IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
+_DETACH = (torch.detach, torch.Tensor.detach)
 _AS_STRIDED = (torch.as_strided, torch.Tensor.as_strided)
 _FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.normal_}
 

@@ -117,4 +117,11 @@ def recall(names: tuple[str, ...], cached: Any, *arguments: Any) -> None:
 
 
 def _digest(names: tuple[str, ...], arguments: tuple[Any, ...]) -> Hashable:
-    return (names, *(value if type(value) in _PLAIN else id(value) for value in arguments))
+    return (names, *map(_by_identity, arguments))
+
+
+def _by_identity(value: Any) -> Hashable:
+    """A plain value, a tuple of such (which is made anew for each call), or what tells an object from others."""
+    if type(value) in _TUPLES:
+        return tuple(map(_by_identity, value))
+    return value if type(value) in _PLAIN else id(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from bytecode_dynamo.computed_source import ComputedSource
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak, ObservedException, Retry
 from bytecode_dynamo.guards import GuardKind, GuardRecord
-from bytecode_dynamo.source import AttrSource, ChainedSource, ConstSource, DefaultsSource, LocalSource, Source
+from bytecode_dynamo.source import AttrSource, ConstSource, DefaultsSource, Source
 
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable, SymbolicVariable
@@ -99,8 +99,10 @@ class CachedFunctionVariable(VariableTracker):
     def _is_function_of(self, ctx: Context, args: Args, kwargs: Kwargs) -> bool:
         """Whether the result is one number or text for the same arguments: what the function reads outside may change, and then
         the cache holds what it was computed from before."""
+        key = {place for arg in (*args, *kwargs.values()) for place in _places(ctx, arg)}
         with ctx.guards.asked() as asked:
-            return bool(self._is_independent(ctx, args, kwargs, _PLAIN)) and not any(map(_may_change, asked))
+            independent = self._is_independent(ctx, args, kwargs, _PLAIN)
+        return bool(independent) and not any(_may_change(guard, key) for guard in asked)
 
     def _is_independent(self, ctx: Context, args: Args, kwargs: Kwargs, results: Sequence[type] = ()) -> bool | None:
         """Evaluate the function to see whether it neither does nor needs anything outside, and gives one of ``results``; None
@@ -153,14 +155,22 @@ _PLAIN = (int, float, bool, str, type(None))
 _OF_CONTENTS = (GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.TENSOR)
 
 
-def _may_change(guard: GuardRecord) -> bool:
-    """Whether a guard is on contents from outside: not on an argument, a default, a function, a module or a class."""
-    source: Any = guard.source
-    while isinstance(source, ChainedSource) and not isinstance(source, DefaultsSource):
-        source = source.base
-    if isinstance(source, (LocalSource, DefaultsSource, ConstSource)):
-        return guard.kind is GuardKind.CLASS_ATTR and isinstance(guard.expected[1], (*_PLAIN, list, dict, set, torch.Tensor))
-    return guard.kind in _OF_CONTENTS
+def _may_change(guard: GuardRecord, key: set[Source]) -> bool:
+    """Whether a guard is on contents that are neither in the key of the call nor a default."""
+    if guard.kind is GuardKind.CLASS_ATTR:
+        return isinstance(guard.expected[1], (*_PLAIN, list, dict, set, torch.Tensor))
+    known = isinstance(guard.source, (ConstSource, DefaultsSource)) or guard.source in key
+    return guard.kind in _OF_CONTENTS and not known
+
+
+def _places(ctx: Context, arg: VariableTracker) -> Iterator[Source]:
+    """Where the parts of an argument come from that are parts of the key."""
+    arg = ctx.real(arg)
+    if arg.source is not None:
+        yield arg.source
+    if isinstance(arg, TupleVariable):
+        for item in arg.items:
+            yield from _places(ctx, item)
 
 
 def _is_symbolic(ctx: Context, arg: VariableTracker) -> bool:
