@@ -12,6 +12,8 @@ from pathlib import Path
 
 import nox
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode files every process compiles torch and SymPy again
+
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_venv = "yes"

@@ -90,13 +90,20 @@ def test_gradients_of_a_scaled_loss(value):
     torch.testing.assert_close(*results, equal_nan=True)
 
 
-@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
-def test_many_parameters(backend):
+MANY = {
+    "SGD": lambda: torch.optim.SGD([torch.full((2,), float(n), requires_grad=True) for n in range(350)], momentum=0.9),
+    "AdamW": lambda: torch.optim.AdamW([torch.full((2,), float(n), requires_grad=True) for n in range(300)], foreach=True),
+}
+KINDS = [("SGD", "eager"), ("SGD", "torchstrata"), pytest.param("AdamW", "torchstrata", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("name", "backend"), KINDS)
+def test_many_parameters(name, backend):
     """More arguments than ctypes passes, and than a call of CPython 3.11 can have: it crashed when it was specialised."""
     results = []
     for wrap in (lambda f: f, lambda f: torchstrata.compile(f, fullgraph=True, backend=backend)):
-        parameters = [torch.full((2,), float(n), requires_grad=True) for n in range(300)]
-        optimizer = torch.optim.AdamW(parameters, foreach=True)
+        optimizer = MANY[name]()
+        parameters = optimizer.param_groups[0]["params"]
         for p in parameters:
             p.grad = torch.ones_like(p)
         optimizer.step()

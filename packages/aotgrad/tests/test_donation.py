@@ -135,9 +135,8 @@ def test_small_values_and_outputs_are_not_donated():
         graphs.append(gm)
         return run_eager(gm, inputs)
 
-    call = aot_function(lambda x: (x.exp().sin(), x.exp()), forward_compiler=keep)
-    call(torch.randn(4, requires_grad=True))
-    call(torch.randn(256, 256, requires_grad=True))
+    aot_function(lambda x: x.exp().sin(), forward_compiler=keep)(torch.randn(4, requires_grad=True))
+    aot_function(lambda x: x.exp(), forward_compiler=keep)(torch.randn(256, 256, requires_grad=True))
     assert not any(n.meta.get("donated") for gm in graphs for n in gm.graph.nodes)
 
 

@@ -60,7 +60,7 @@ def write_backward(
     else:
         write_batches(out, names)
         _write_leaving_early(out, joint, double, names, lead)
-        _write_saved(out, split, backward, double, sentinels, keeps)
+        _write_saved(out, joint, split, backward, double, sentinels, keeps)
         _write_layouts(out, joint, split, keeps)
         _write_tangents(out, joint, split, tangents)
         gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
@@ -141,7 +141,7 @@ def _write_leaving_early(out: Source, joint: Joint, double: DoubleBackward | Non
 
 
 def _write_saved(
-    out: Source, split: Split, backward: Compiled, double: DoubleBackward | None, sentinels: int, keeps: bool
+    out: Source, joint: Joint, split: Split, backward: Compiled, double: DoubleBackward | None, sentinels: int, keeps: bool
 ) -> None:
     saved = [n.name for n in split.saved[: -split.kept if keeps else None]] + ["_"] * (sentinels - keeps) + ["*hooked"] * keeps
     if saved:
@@ -152,7 +152,7 @@ def _write_saved(
             out.leave()
     if keeps:
         out(f"kept = {out.name('take_kept', take_kept)}(ctx, hooked)")
-    else:
+    elif not joint.nodes:  # whose partial graphs overwrite nothing
         _write_donation(out, split, backward)
     if split.sizes:
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
@@ -173,7 +173,8 @@ def _write_layouts(out: Source, joint: Joint, split: Split, keeps: bool) -> None
         if not all(type(n) is int or _expr(n).free_symbols <= symbols.symbols.keys() for n in (*value.shape, *value.stride())):
             continue
         sizes, strides = (tuple_text(symbols.size(_expr(n)) for n in numbers) for numbers in (value.shape, value.stride()))
-        out.enter(f"if {node.name}.stride() != {strides} or {node.name}.shape != {sizes}:")
+        is_kept = f"{node.name} is not None and " if joint.nodes else ""
+        out.enter(f"if {is_kept}({node.name}.stride() != {strides} or {node.name}.shape != {sizes}):")
         out(f"{node.name} = {out.name('laid_out_as_saved', laid_out_as_saved)}({node.name}, {sizes}, {strides})")
         out.leave()
 

@@ -17,6 +17,7 @@ from .double import DoubleBackward
 from .errors import AotError, CompilerError, Unsupported
 from .joint import Joint
 from .names import apart
+from .nodes import merge_nodes
 from .offers import may_be_resized, only_written, write_backs
 from .partial import PartialBackward, harmful_mixes
 from .partition import Partitioner
@@ -153,6 +154,7 @@ def _partitioned(joint: Joint, options: Options) -> Split:
     may_repeat = [] if options.fallback_random else [n for n in joint.gm.graph.nodes if is_random(n)]
     seeded = seed_random(n for n in may_repeat if options.repeats_random or "recompute" in n.meta)
     view = JointView.of(joint)
+    merge_nodes(view)
     partition = options.partition(view)
     if options.unit_gradients and not options.repeats_random:
         view, partition = with_unit_gradients(view, partition)

@@ -117,7 +117,8 @@ class DoubleBackward:
         inputs: list[Any] = []
         for i, spec in enumerate(self._joint.inputs):
             if not self._is_kept(i, spec):
-                inputs.append(saved[self._saved_inputs[i]] if i in self._saved_inputs else _placeholder_for(spec))
+                found = saved[self._saved_inputs[i]] if i in self._saved_inputs else None
+                inputs.append(_placeholder_for(spec) if found is None else found)
                 continue
             inputs.append(next(kept))
             if self._has_version(i, spec) and inputs[-1]._version != next(kept) and i in read:

@@ -79,33 +79,25 @@ def freed_together(edges: Edges) -> tuple[int, ...]:
 
 
 def separate_nodes(
-    edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]]
+    edges: Edges, together: Sequence[int], inputs: Sequence[Any]
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """For each autograd node that a call needs, the edges that it stands for and the inputs that it leads to; none for one.
-
-    Backward of a result must not pass what inputs of others were computed from: it would be freed. Results that keep no value
-    together and lead to other inputs with a history get nodes of their own.
+    """Edges that have no value in common, each group with the inputs that it leads to; none where that is all one group.
 
     Args:
         edges: of the results.
         together: what ``freed_together`` says of them.
-        inputs: of each input the node that its gradient arrives at, and whether nothing was computed before it.
+        inputs: of each input the node that its gradient arrives at.
     """
     behind = _bits_behind(edges)
-    reached = [behind.get(node, 0) for node, _ in inputs]
-    apart: list[int] = []
+    reached = [behind.get(node, 0) for node in inputs]
+    groups: list[int] = []
     for bits in together:
-        apart = [g for g in apart if not g & bits] + [reduce(or_, (g for g in apart if g & bits), bits)]
-    by_history: dict[tuple[int, ...], int] = {}
-    for group in apart:
-        histories = tuple(i for i, bits in enumerate(reached) if bits & group and not inputs[i][1])
-        by_history[histories] = by_history.get(histories, 0) | group
-    groups = sorted(by_history.values())
-    if len(groups) < 2 or any(node is None for node, _ in inputs):
+        groups = [g for g in groups if not g & bits] + [reduce(or_, (g for g in groups if g & bits), bits)]
+    if len(groups) < 2 or None in inputs:
         return ()
     return tuple(
         (tuple(i for i in range(len(edges)) if g >> i & 1), tuple(i for i, bits in enumerate(reached) if bits & g))
-        for g in groups
+        for g in sorted(groups)
     )
 
 

@@ -45,7 +45,8 @@ class Joint:
         outer_paths: what the program's own differentiation might have passed through outside.
         addressed: indices of the inputs into whose storage the program counts offsets.
         freed_together: for each tangent a bit for each one that has no gradient to hand on any more once it was handed on.
-        nodes: see ``separate_nodes``; inputs by their places in ``gradients_of``.
+        nodes: for each autograd node that a call needs, its results and the inputs that they lead to, by their places in
+            ``plan.differentiable`` and ``gradients_of``; empty where one node is enough. See ``merge_nodes``.
         unbacked: symbols of the numbers that only the running program knows, in the order in which forward made them.
     """
 
@@ -109,7 +110,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
         together = freed_together(edges)
         arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
-        nodes = separate_nodes(edges, together, [(arrive.get(i), inputs[i].is_leaf) for i in wanted])
+        nodes = separate_nodes(edges, together, [arrive.get(i) for i in wanted])
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")

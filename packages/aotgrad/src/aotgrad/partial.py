@@ -106,6 +106,11 @@ class PartialBackward:
                 gradients[place] = gradient
         return gradients
 
+    def reads(self, given: int) -> set[str]:
+        """The names of the inputs that the gradients from some tangents are computed from."""
+        graph, _, _ = _cut_down(_copy(self._graph), self._count, given)
+        return {node.name for node in graph.find_nodes(op="placeholder") if node.users}
+
 
 def _copy(graph: torch.fx.Graph) -> PlainGraph:
     """A copy of a graph in which no input is donated: nobody has looked who else holds it."""

@@ -196,7 +196,8 @@ def _must_run_in_forward(
         if node.meta.get("is_backward") or node.op == "get_attr":
             continue
         is_dear = kind is Recompute.NEVER or (
-            not heavy and (kind is Recompute.HEAVY or node in replaced or node.meta.get("read_by_product", False))
+            not heavy
+            and (kind is Recompute.HEAVY or node in replaced or node in view.fixed or node.meta.get("read_by_product", False))
         )
         if is_dear or node.op == "placeholder" or depth[node] > max_chain:
             depth[node] = 0

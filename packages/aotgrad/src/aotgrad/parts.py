@@ -20,13 +20,22 @@ class Shared:
             self.to_save = tuple(t.detach() if id(t) in ids else t for t in self.to_save)
 
 
-def part_of_forward(ctx: Any, box: list[Any], *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The forward function of one node. ``box``: what is shared, then the results, which have been computed."""
-    shared, *results = box
-    for name in Shared.__slots__:
-        if hasattr(shared, name):
-            setattr(ctx, name, getattr(shared, name))
-    return tuple(results)
+def part_of_forward(read: Sequence[int]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The forward function of one node, which keeps those of the saved tensors that its backward reads.
+
+    Its box holds what is shared, then the results, which have been computed.
+    """
+
+    def function_forward(ctx: Any, box: list[Any], *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        shared, *results = box
+        for name in Shared.__slots__:
+            if hasattr(shared, name):
+                setattr(ctx, name, getattr(shared, name))
+        if hasattr(shared, "to_save"):
+            ctx.to_save = tuple(t if k in read else None for k, t in enumerate(shared.to_save))
+        return tuple(results)
+
+    return function_forward
 
 
 def part_of_backward(

@@ -115,7 +115,8 @@ def build_training(
     _drop_view_tracking(out, joint, split.results, values)
     texts = _node_texts(joint, split)
     saved = [texts[node] for node in split.saved]
-    sentinels = _sentinels(joint, split, values, saved)
+    watched = _sentinels(joint, split, values, saved)
+    sentinels = list(watched)
     if keeps:
         saved[-split.kept :] = []
         sentinels.append(f"*{out.name('save_kept', save_kept)}(ctx, kept)")
@@ -139,7 +140,8 @@ def build_training(
     _write_training_call(out, run, split, boxed, taken, carried, values, done)
     call, text = out.load("call")
     if joint.nodes:
-        as_functions(call, joint, len(lead), around_backward)
+        roots = [*split.saved, *watched.values()]
+        as_functions(call, joint, len(lead), _read_by_nodes(run, roots), around_backward)
     else:
         as_function(call, joint.freed_together, around_backward)
     return call, text
@@ -156,13 +158,31 @@ def as_function(call: Callable[..., Any], freed_together: Sequence[int], around_
     functions["apply"] = _function_apply(functions["function_forward"], function_backward)
 
 
-def as_functions(call: Callable[..., Any], joint: Joint, lead: int, around_backward: Callable[..., Any] | None) -> None:
-    """Makes an autograd function for each of the nodes that a call needs; each computes its part of backward."""
+def as_functions(
+    call: Callable[..., Any], joint: Joint, lead: int, read: Sequence[Sequence[int]],
+    around_backward: Callable[..., Any] | None,
+) -> None:  # fmt: skip
+    """Makes an autograd function for each of the nodes that a call needs; each computes its part of backward.
+
+    ``read``: for each node the places of the saved tensors that its backward reads.
+    """
     functions: dict[str, Any] = call.__globals__  # type: ignore[attr-defined]
     for i, (results, inputs) in enumerate(joint.nodes):
         places = [lead + k for k in inputs]
         backward = part_of_backward(functions["function_backward"], results, places, len(joint.plan.differentiable))
-        functions[f"apply_{i}"] = _function_apply(part_of_forward, around_backward(backward) if around_backward else backward)
+        backward = around_backward(backward) if around_backward else backward
+        functions[f"apply_{i}"] = _function_apply(part_of_forward(read[i]), backward)
+
+
+def _read_by_nodes(run: Runtime, roots: Sequence[torch.fx.Node]) -> list[list[int]]:
+    """For each autograd node the places of what it keeps; ``roots``: the saved nodes that the saved tensors belong to.
+
+    A backward that is computed as a whole, with zeros for the results of other nodes, reads everything.
+    """
+    if run.partial is None:
+        return [[*range(len(roots))] for _ in run.joint.nodes]
+    names = [run.partial.reads(sum(1 << k for k in results)) for results, _ in run.joint.nodes]
+    return [[place for place, root in enumerate(roots) if root.name in read] for read in names]
 
 
 def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -374,14 +394,16 @@ def _carried(joint: Joint, split: Split, values: dict[int, str]) -> list[str]:
     return list(dict.fromkeys(carried))
 
 
-def _sentinels(joint: Joint, split: Split, values: dict[int, str], saved: list[str]) -> list[str]:
+def _sentinels(joint: Joint, split: Split, values: dict[int, str], saved: list[str]) -> dict[str, torch.fx.Node]:
     """Outputs that share memory with a saved value: keeping them lets autograd notice when the caller writes to them."""
     roots = {n for n in split.saved if n.op != "placeholder"}
-    found = []
+    found: dict[str, torch.fx.Node] = {}
     for i, node in enumerate(_value_nodes(joint)):
-        if isinstance(node, torch.fx.Node) and node not in roots and view_root(node, unsafe=True) in roots:
-            found.append(values[i])
-    return [text for text in dict.fromkeys(found) if text not in saved]
+        if isinstance(node, torch.fx.Node) and node not in roots and values[i] not in saved:
+            root = view_root(node, unsafe=True)
+            if root in roots:
+                found[values[i]] = root
+    return found
 
 
 def _drop_view_tracking(out: Source, joint: Joint, results: Sequence[torch.fx.Node], values: dict[int, str]) -> None:

@@ -34,9 +34,12 @@ class JointView:
         written: placeholders that the epilogue overwrites.
         static: placeholders that callers seldom write to: parameters, buffers, leaves that require grad.
         read_in_eager: memory that eager's backward reads.
+        changeable: inputs that the caller may write to unnoticed, through ``.data``, before backward. Eager has saved what it
+            computed from them; a parameter is left out: much is computed again from those, and none is changed like that.
         exposed: nodes whose memory the caller gets to hold.
         substitutes: for some nodes a cheaper way to compute them again in backward.
         interior: values inside a checkpoint, which must be computed again (P1).
+        fixed: values that must not be computed again, for backward would see what has become of their operands.
     """
 
     joint: Joint
@@ -50,6 +53,8 @@ class JointView:
     substitutes: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     interior: set[torch.fx.Node] = field(default_factory=set)
     read_in_eager: dict[torch.fx.Node, None] = field(default_factory=dict)
+    changeable: set[torch.fx.Node] = field(default_factory=set)
+    fixed: set[torch.fx.Node] = field(default_factory=set)
 
     @staticmethod
     def of(joint: Joint) -> JointView:
@@ -68,14 +73,25 @@ class JointView:
         exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
         interior = interior_of_checkpoints(graph, values)
         view = JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, interior=interior)
-        view.read_in_eager.update(dict.fromkeys(_read_by_backward(view)))
+        view.read_in_eager.update(dict.fromkeys(read_by_backward(view)))
+        view.changeable = {p for p, spec in zip(placeholders, joint.inputs) if spec.is_tensor and not spec.static}
+        view.fixed = {n for n in needed if view.is_made_from(n, view.changeable)}
         return view
+
+    def is_made_from(self, node: torch.fx.Node, memory: set[torch.fx.Node]) -> bool:
+        """Whether forward reads some of the memory to make a value."""
+        if node in self.from_tangent or node.meta.get("is_backward") or view_source(node, unsafe=True) is not None:
+            return False
+        return any(view_root(a, unsafe=True) in memory for a in node.all_input_nodes if not self.is_size(a))
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""
         if has_wrappers(self.joint.gm.graph):
             return
-        self.substitutes = add_substitutes(self.joint.gm.graph, self.exposed)
+        if self.joint.nodes:  # each of which may read another part of the memory
+            return
+        found = add_substitutes(self.joint.gm.graph, self.exposed)
+        self.substitutes = {n: s for n, s in found.items() if self.fixed.isdisjoint([n, *n.all_input_nodes])}
         self.needed |= ancestors(s for node, s in self.substitutes.items() if node in self.needed)
 
     def inputs_again(self, node: torch.fx.Node) -> list[torch.fx.Node]:
@@ -100,9 +116,14 @@ class JointView:
         return view_source(node, unsafe=True) is None
 
 
-def _read_by_backward(view: JointView) -> list[torch.fx.Node]:
-    """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints to the owner."""
+def read_by_backward(view: JointView, reached: set[torch.fx.Node] | None = None) -> list[torch.fx.Node]:
+    """Memory that eager's backward reads: what its nodes use, traced through views and checkpoints to the owner.
+
+    ``reached``: of the nodes that depend on a tangent those that take part; all by default.
+    """
     in_backward = {n for n in view.needed if n in view.from_tangent or n.meta.get("is_backward")}
+    if reached is not None:
+        in_backward = (in_backward & ancestors(in_backward & reached)) - (view.from_tangent - reached)
     found: dict[torch.fx.Node, None] = {}
     stack = [a for n in in_backward for a in n.all_input_nodes if a not in in_backward]
     stack += [g for g in view.gradients if isinstance(g, torch.fx.Node) and g not in in_backward]

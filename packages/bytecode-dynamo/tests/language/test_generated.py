@@ -9,7 +9,7 @@ from bytecode_dynamo.testing.strategies import arguments, programs
 from hypothesis import given, settings
 
 SHARE = float(os.environ.get("STRATA_SHARE", "1"))
-EXAMPLES = int(20_000 * SHARE) if os.environ.get("STRATA_PROFILE") == "thorough" else 500
+EXAMPLES = int(20_000 * SHARE) if os.environ.get("STRATA_PROFILE") == "thorough" else 250
 
 
 @settings(max_examples=EXAMPLES)

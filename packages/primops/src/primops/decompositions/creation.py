@@ -129,8 +129,8 @@ def full_like(self: Tensor, fill_value: Scalar, **options: Any) -> Tensor:
 @rules.register("fill.Scalar", "fill.Tensor")
 def fill(self: Tensor, value: Any) -> Tensor:
     """One number everywhere."""
-    if isinstance(value, (int, float, torch.SymInt)):
-        return full(self.shape, value, self.dtype, self.device)
+    if is_number(value):
+        return new_full(self, self.shape, value)
     return prims.broadcast_in_dim(to_dtype(value, self.dtype), shape=tuple(self.shape), dims=())
 
 
