@@ -18,8 +18,7 @@ from integration_tests.models import hf, vision
 
 # Models that are quick to capture stand for their family in the default suite.
 QUICK = {
-    "bert", "albert", "gpt2", "opt", "t5", "bart", "llama", "mistral", "vit", "clip", "whisper", "mixtral", "swin",
-    "timm-vit_base_patch16_224", "timm-efficientnet_b0", "torchvision-resnet18", "torchvision-squeezenet1_1",
+    "bert", "gpt2", "t5", "llama", "vit", "clip", "mixtral", "swin", "timm-efficientnet_b0", "torchvision-resnet18",
 }  # fmt: skip
 ENTRIES = {entry.name: entry for entry in (*hf.NAMED, *hf.EXTRA, *vision.NAMED, *vision.EXTRA)}
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ENTRIES]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from loopir import ArtifactStore
@@ -19,6 +21,7 @@ remainder repeat reshape roll rsqrt scatter_add sigmoid sin softmax sort split s
 where
 """
 NAMES = COMMON.split()
+SAMPLES = 2 if os.environ.get("STRATA_PROFILE") == "thorough" else 1
 
 
 @pytest.fixture(scope="module")
@@ -33,5 +36,5 @@ def test_names_are_in_the_database() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_operator_equals_eager(name: str, store: ArtifactStore) -> None:
     for op in operators([name]):
-        outcome = check_operator(op, torch.float32, "cpp", store, count=2)
+        outcome = check_operator(op, torch.float32, "cpp", store, count=SAMPLES)
         assert outcome.status in ("pass", "extern"), outcome.reason

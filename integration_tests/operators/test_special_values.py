@@ -1,4 +1,4 @@
-"""The operator database at special values, forward and gradient, compiled; float64 too in the thorough profile."""
+"""A third of the operator database at special values, compiled, with gradients; all of it in the thorough profile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from loopir import ArtifactStore
 
 from integration_tests.operators import special
 
-DTYPES = (torch.float32, torch.float64) if os.environ.get("STRATA_PROFILE") == "thorough" else (torch.float32,)
+THOROUGH = os.environ.get("STRATA_PROFILE") == "thorough"
+DTYPES = (torch.float32, torch.float64) if THOROUGH else (torch.float32,)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -19,4 +20,5 @@ DTYPES = (torch.float32, torch.float64) if os.environ.get("STRATA_PROFILE") == "
 def test_operators_at_special_values(group: str, dtype: torch.dtype, tmp_path) -> None:
     ops = special.group(group)
     assert len(ops) >= 24
+    ops = ops[:: 1 if THOROUGH else 3]
     assert special.differences(ops, dtype, group in ("unary", "binary"), ArtifactStore(tmp_path)) == []

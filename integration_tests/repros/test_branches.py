@@ -53,7 +53,7 @@ def sizes_inside(x):
     return torch.cond(x.sum() > 0, lambda a: torch.cat([a, a]) * rows, lambda a: a.repeat(2, 1) / a.size(0), (x,)).view(-1)
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("function", [simple, sizes_inside, nested, several, written, partly_without_gradients])
 def test_branches(function, dynamic):
     compiled = torchstrata.compile(function, fullgraph=True, dynamic=dynamic)
@@ -110,7 +110,7 @@ def test_modules_chosen_by_data():
         torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 def test_loops(dynamic):
     def grown(x, w):
         steps, y = while_loop(lambda i, a: a.sum() < 100, lambda i, a: (i + 1, a @ w + 1), (torch.tensor(0), x))
@@ -122,7 +122,7 @@ def test_loops(dynamic):
         torch.testing.assert_close(compiled(*arguments), grown(*arguments))
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_loop_over_the_rows_that_there_are(dynamic):
     def summed(x):
         start = torch.tensor(0), torch.zeros(())

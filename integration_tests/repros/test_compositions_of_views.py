@@ -20,7 +20,7 @@ def windows(x, n):
 
 
 @pytest.mark.parametrize("function", [alternating, windows])
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 def test_long_chains(function, dynamic):
     torchstrata.reset()
     compiled = torchstrata.compile(function, fullgraph=True, dynamic=dynamic)

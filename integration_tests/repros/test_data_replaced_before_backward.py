@@ -88,3 +88,33 @@ def test_layouts_between_pieces():
     x = torch.arange(12.0).reshape(3, 4)
     for found, expected in zip(torchstrata.compile(function, fullgraph=True)(x), function(x)):
         assert (found.stride(), found.tolist()) == (expected.stride(), expected.tolist())
+
+
+def replaced(x):
+    x.data = x.data + 1
+
+
+PROGRAMS = {
+    "a sum saved beside": lambda x: x * x.sum(),
+    "an extreme": lambda x: torch.cat([x, x])[::2].max() - x.min(),
+    "a norm": lambda x: x.square().sum().sqrt(),
+    "the result in its own derivative": lambda x: x / (x.abs() + 1),
+    "computed alike in both directions": lambda x: x.sin() * x.cos(),
+}
+
+
+@pytest.mark.parametrize("write", [replaced, lambda x: x.data.add_(1)], ids=["replaced", "written"])
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("is_leaf", [True, False])
+def test_what_eager_saved_is_not_computed_again(name, is_leaf, write):
+    """Backward computed some values again from the new data where eager mode had saved them, beside others."""
+
+    def run(call):
+        leaf = torch.linspace(-1, 2, 12).reshape(3, 4).requires_grad_()
+        x = leaf if is_leaf else leaf * 2
+        result = call(x)
+        write(x)
+        result.sum().backward()
+        return leaf.grad
+
+    torch.testing.assert_close(run(torchstrata.compile(PROGRAMS[name])), run(PROGRAMS[name]))

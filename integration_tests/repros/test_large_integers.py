@@ -34,7 +34,7 @@ def _reset():
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", ["torchstrata", "eager"])
 def test_integers_that_change(name, dynamic, backend):
     compiled, x = torchstrata.compile(CALLS[name], dynamic=dynamic, backend=backend), torch.tensor([1.0, 2.0])
@@ -46,7 +46,7 @@ def test_integers_that_change(name, dynamic, backend):
             torch.testing.assert_close(result, expected, msg=str(n))
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 def test_products_of_two(dynamic):
     def program(x, a, b):
         return x + (a * b) % 97, a * b

@@ -369,3 +369,14 @@ def test_classes_of_numbers_as_dtypes(backend):
 def test_values_that_are_no_class(indices, count, dynamic):
     with pytest.raises(RuntimeError, match="Class values|number of classes"):
         torchstrata.compile(F.one_hot, dynamic=dynamic)(torch.tensor(indices, dtype=torch.int64), count)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_float_of_a_changing_integer_fills(dynamic):
+    def function(x, n):
+        x.fill_(float(n))
+        return x * n
+
+    compiled = torchstrata.compile(function, dynamic=dynamic)
+    for n in (0, 1, 4):
+        torch.testing.assert_close(compiled(torch.ones(3), n), function(torch.ones(3), n))

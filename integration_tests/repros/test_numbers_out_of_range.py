@@ -53,8 +53,12 @@ def _reset():
     torchstrata.reset()
 
 
+DTYPES = [torch.uint8, torch.int64, torch.float16]
+DTYPES += [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.int8, torch.int32, torch.float32)]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CALLS)
 def test_constants_out_of_range(name, dtype):
     x = torch.tensor([0, 1, 5], dtype=dtype)

@@ -22,7 +22,9 @@ def test_a_recurrent_network_trains(kind):
         torch.testing.assert_close(a.grad, b.grad)
 
 
-@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize(
+    "kind", [torch.nn.GRU, *(pytest.param(k, marks=pytest.mark.slow) for k in (torch.nn.LSTM, torch.nn.RNN))]
+)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("form", ["rows", "batch_first", "packed"])
 def test_dropout_between_layers_is_eagers(kind, bidirectional, form):

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torchstrata
 from torch import nn
 
@@ -146,3 +147,38 @@ def test_inputs_without_a_gradient_are_no_inputs_of_the_node():
 
     result, _ = torchstrata.compile(function)(torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 2)
     assert len([node for node, _ in result.grad_fn.next_functions if node is not None]) == 1
+
+
+def test_a_write_to_what_another_result_needs():
+    """All results were one autograd node, whose backward found an input changed that only another result's had to read."""
+
+    def function(x):
+        return torch.relu(x), F.group_norm(x, 2), x.sum()
+
+    def run(call):
+        leaf = torch.tensor([[1.0, -1, 2, -2], [3, 1, -1, 0.5]], requires_grad=True)
+        first, second, third = call(leaf)
+        with torch.no_grad():
+            leaf.mul_(2)
+        third.backward()
+        first.sum().backward()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            second.sum().backward()
+        return leaf.grad
+
+    torch.testing.assert_close(run(torchstrata.compile(function)), run(function))
+
+
+def test_a_leaf_that_two_results_read():
+    def function(x, others):
+        return sum(others), (x * x)[1:]
+
+    def run(call):
+        x, y = (torch.ones(3, 4, requires_grad=True) for _ in range(2))
+        result, _ = call(x, [y, y * 2])
+        with torch.no_grad():
+            x[:1] = 0
+        result.sum().backward()
+        return y.grad
+
+    torch.testing.assert_close(run(torchstrata.compile(function)), run(function))

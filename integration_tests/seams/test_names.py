@@ -19,7 +19,7 @@ from loopir.program import Allocate, ExternCall, Program
 from loopir.testing import EvaluatorCodeGenerator
 
 SHARE = float(os.environ.get("STRATA_SHARE", "1"))
-EXAMPLES = int(10_000 * SHARE) if os.environ.get("STRATA_PROFILE") == "thorough" else 200
+EXAMPLES = int(10_000 * SHARE) if os.environ.get("STRATA_PROFILE") == "thorough" else 80
 NUMBERS = ["e", "g", "random.random()", "random.uniform(1, 2)", "x.sum().item()", "t.max().item()", "x.shape[0] / 3", "n * e"]
 NUMBERS += ["random.randint(1, 4)", "t.long().sum().item()", "y.numel()", "n"]
 STATEMENTS = ["x = x * {number}", "y = y + {number}", "x = x + {number} * {number}", "t = t * {number}", "x, y = y, x"]

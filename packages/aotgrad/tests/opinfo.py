@@ -27,7 +27,12 @@ if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is
     stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
     sys.modules["expecttest"] = stand_in
 
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
+
+# it looks for a unittest among all callers, anew for each operator's samples
+common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 
 LARGEST = 5_000  # elements of a sample
 EMPTY = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}

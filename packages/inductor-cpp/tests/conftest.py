@@ -90,7 +90,12 @@ def store(tmp_path_factory) -> ArtifactStore:
     return ArtifactStore(tmp_path_factory.mktemp("store") / "artifacts")
 
 
-@pytest.fixture(scope="session", params=(*available_isas(), "neon", pytest.param("neon-extended", marks=pytest.mark.slow)))
+BETWEEN = available_isas()[1:-1]  # the best that there is and plain C++ stand for them in the default suite
+ISAS = [isa for isa in (*available_isas(), "neon") if isa not in BETWEEN]
+ISAS += [pytest.param(isa, marks=pytest.mark.slow) for isa in (*BETWEEN, "neon-extended")]
+
+
+@pytest.fixture(scope="session", params=ISAS)
 def any_isa(request, tmp_path_factory) -> CppCodeGenerator:
     """A generator for each instruction set that this processor has or an emulator can do."""
     if request.param in EMULATED:

@@ -16,7 +16,7 @@ from loopir.testing.differential import check_kernels, random_kernels
 from loopir.testing.strategies import kernels
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_random_kernels_equal_evaluator(store, seed):
     failures = check_kernels(random_kernels(250, seed), CppCodeGenerator(), store)
     assert not failures, f"{len(failures)} differ\n" + "\n".join(failures[:4])

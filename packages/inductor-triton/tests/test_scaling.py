@@ -35,7 +35,7 @@ BLOCKS = 2000
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("factor", [1.0, 0.37])
+@pytest.mark.parametrize("factor", [0.37, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_scaled_in_place_and_elsewhere(factor: float, dtype: str):
     pytest.importorskip("triton")
     from inductor_triton.interpret import interpreted

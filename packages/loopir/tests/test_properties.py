@@ -32,13 +32,13 @@ def test_kernels_verify_and_evaluate(kernel, size):
     evaluate_kernel(kernel, tensors, [size for _ in kernel.sizes])
 
 
-@settings(max_examples=int(40_000 * SHARE) if THOROUGH else 350)
+@settings(max_examples=int(40_000 * SHARE) if THOROUGH else 200)
 @given(tensor_programs())
 def test_programs_equal_eager_fused_or_not(program):
     check_static(program)
 
 
-@settings(max_examples=int(10_000 * SHARE) if THOROUGH else 150)
+@settings(max_examples=int(10_000 * SHARE) if THOROUGH else 80)
 @given(tensor_programs(sizes=(2, 3, 6)))
 def test_programs_with_symbolic_sizes_equal_eager(program):
     check_symbolic(program)

@@ -83,6 +83,8 @@ def database() -> list[Any]:
         stand_in = types.ModuleType("expecttest")
         stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
         sys.modules["expecttest"] = stand_in
+    for name in ("common_utils", "opinfo.core"):  # it looks for a unittest among all callers, anew for each operator's samples
+        importlib.import_module(f"torch.testing._internal.{name}").extract_test_fn = lambda: None
     return importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
 
 

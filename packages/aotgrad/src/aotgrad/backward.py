@@ -63,29 +63,38 @@ def write_backward(
         _write_saved(out, joint, split, backward, double, sentinels, keeps)
         _write_layouts(out, joint, split, keeps)
         _write_tangents(out, joint, split, tangents)
-        gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
         if partial is not None:
             _write_partial(out, joint, split, partial, lead, keeps)
-        call = _backward_call(out, split, backward, names, gradients, keeps)
-        call_compiled(out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown")
-        texts = _gradient_texts(joint, split)
-        if len(names) > 1:
-            out.enter("if given:")
-            behind = tuple(_tangents_behind(joint))
-            wrapped = reduce(or_, (1 << i for i, t in enumerate(tangents) if is_wrapper(t.meta["val"])), 0)
-            found = zip(behind, gradient_nodes(joint), joint.gradients_of)
-            for bits in sorted({bits for bits, g, i in found if bits & wrapped and _changes_class(joint, g, i)}):
-                out.enter(
-                    f"if given & {bits} and not given & {bits & wrapped}:"
-                )  # zeros in the place of tangents would decide what the gradient is
-                out(f"raise RuntimeError({_MIXED!r})")
-                out.leave()
-            masked = f"{out.name('mask', mask_absent)}({behind}, given, {tuple_text(texts)})"
-            out(f"return {tuple_text(lead)} + {masked}")
-            out.leave()
-        out(f"return {tuple_text([*lead, *texts])}")
+        if partial is None or not joint.nodes:
+            _write_whole(out, joint, split, backward, names, lead, keeps)
     out.leave()
     out()
+
+
+def _write_whole(
+    out: Source, joint: Joint, split: Split, backward: Compiled, names: list[str], lead: list[str], keeps: bool
+) -> None:
+    """Writes the call of the backward graph, with zeros for absent tangents."""
+    gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
+    tangents = _tangents(joint)
+    call = _backward_call(out, split, backward, names, gradients, keeps)
+    call_compiled(out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown")
+    texts = _gradient_texts(joint, split)
+    if len(names) > 1:
+        out.enter("if given:")
+        behind = tuple(_tangents_behind(joint))
+        wrapped = reduce(or_, (1 << i for i, t in enumerate(tangents) if is_wrapper(t.meta["val"])), 0)
+        found = zip(behind, gradient_nodes(joint), joint.gradients_of)
+        for bits in sorted({bits for bits, g, i in found if bits & wrapped and _changes_class(joint, g, i)}):
+            out.enter(
+                f"if given & {bits} and not given & {bits & wrapped}:"
+            )  # zeros in the place of tangents would decide what the gradient is
+            out(f"raise RuntimeError({_MIXED!r})")
+            out.leave()
+        masked = f"{out.name('mask', mask_absent)}({behind}, given, {tuple_text(texts)})"
+        out(f"return {tuple_text(lead)} + {masked}")
+        out.leave()
+    out(f"return {tuple_text([*lead, *texts])}")
 
 
 def _gradient_texts(joint: Joint, split: Split) -> list[str]:
@@ -96,8 +105,9 @@ def _gradient_texts(joint: Joint, split: Split) -> list[str]:
 def _write_partial(out: Source, joint: Joint, split: Split, partial: PartialBackward, lead: list[str], keeps: bool) -> None:
     """Writes the way that a call takes in which zeros may not take the place of the absent tangents."""
     names = [t.name for t in _tangents(joint)]
-    mixes = harmful_mixes(split.backward, len(names))
-    out.enter(f"if given and {out.name('does_harm', does_harm)}(given, {mixes}):" if not joint.nodes else "if given:")
+    if not joint.nodes:  # none of which has all tangents
+        mixes = harmful_mixes(split.backward, len(names))
+        out.enter(f"if given and {out.name('does_harm', does_harm)}(given, {mixes}):")
     arguments = tuple_text(_backward_arguments(split, names, keeps))
     out(
         f"{', '.join(f'd{i}' for i in range(len(split.gradients)))}, = "
@@ -106,7 +116,8 @@ def _write_partial(out: Source, joint: Joint, split: Split, partial: PartialBack
     behind = tuple(_tangents_behind(joint))
     masked = f"{out.name('mask', mask_absent)}({behind}, given, {tuple_text(_gradient_texts(joint, split))})"
     out(f"return {tuple_text(lead)} + {masked}")
-    out.leave()
+    if not joint.nodes:
+        out.leave()
 
 
 def _backward_arguments(split: Split, tangents: list[str], keeps: bool) -> list[str]:

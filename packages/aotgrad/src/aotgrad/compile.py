@@ -113,7 +113,8 @@ def compile_joint(joint: Joint, run: Runtime, recipe: Recipe, options: Options) 
         _say_what_is_written(joint, split.forward, split.results, split.saved)
         partial = _partial_backward(joint, split, options)  # before a compiler may change the graph
         forward = _compile(options.forward_compiler, split.forward, "forward", options, bool(split.results))
-        backward = _compile(options.backward_compiler, split.backward, "backward", options, bool(split.gradients))
+        is_whole = partial is None or not joint.nodes  # else each autograd node has a backward of its own
+        backward = _compile(options.backward_compiler, split.backward, "backward", options, is_whole and bool(split.gradients))
         if not passes_tangents(joint):
             run.double = _double_backward(joint, recipe, split, options)
             run.partial = partial

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .split import JointView, ancestors, read_by_backward
+from .views import view_root, view_source
 
 
 def merge_nodes(view: JointView) -> None:
@@ -27,7 +28,7 @@ def merge_nodes(view: JointView) -> None:
         of_results, of_inputs = merged.setdefault((histories, read), (set(), set()))
         of_results.update(results)
         of_inputs.update(inputs)
-        view.fixed |= {n for n in ancestors(reached & view.needed) if view.is_made_from(n, held - read)}
+        view.fixed |= {n for n in ancestors(reached & view.needed) if view.is_forward(n) and _reads(n, held - read)}
     joint.nodes = tuple((tuple(sorted(r)), tuple(sorted(i))) for r, i in merged.values()) if len(merged) > 1 else ()
 
 
@@ -38,3 +39,7 @@ def _reached(view: JointView, tangents: list[torch.fx.Node]) -> set[torch.fx.Nod
         if node.op == "call_function" and any(a in found for a in node.all_input_nodes):
             found.add(node)
     return found
+
+
+def _reads(node: torch.fx.Node, memory: set[torch.fx.Node]) -> bool:
+    return view_source(node, unsafe=True) is None and any(view_root(a, unsafe=True) in memory for a in node.all_input_nodes)

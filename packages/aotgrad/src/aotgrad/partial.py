@@ -133,15 +133,13 @@ def _cut_down(graph: PlainGraph, count: int, given: int) -> tuple[PlainGraph, li
         absent = [a for a in node.all_input_nodes if is_absent(a)]
         if not absent or not behind[node] & given:
             continue
-        summand = _only_summand(node, absent)
-        if summand is not None:
-            node.replace_all_uses_with(summand)
-            continue
-        for operand in absent:
-            with graph.inserting_before(node):
-                zeros = graph.call_function(aten.zeros_like.default, (operand,))
-            zeros.meta = dict(operand.meta)
-            node.replace_input_with(operand, zeros)
+        with graph.inserting_before(node):
+            summand = _only_summand(graph, node, absent)
+            if summand is not None:
+                node.replace_all_uses_with(summand)
+                continue
+            for operand in absent:
+                node.replace_input_with(operand, _zeros_like(graph, operand))
     output = graph.output_node()
     gradients: Any = output.args[0]
     places = [i for i, g in enumerate(gradients) if not is_absent(g)]
@@ -150,13 +148,32 @@ def _cut_down(graph: PlainGraph, count: int, given: int) -> tuple[PlainGraph, li
     return graph, places, len(gradients)
 
 
-def _only_summand(node: torch.fx.Node, absent: Sequence[torch.fx.Node]) -> torch.fx.Node | None:
-    """The operand to which nothing is added where the other one is absent."""
+def _zeros_like(graph: PlainGraph, operand: torch.fx.Node) -> torch.fx.Node:
+    """Zeros, which do not depend on the operand where its sizes are known."""
+    value = operand.meta["val"]
+    if value.is_contiguous() and all(type(n) is int for n in value.shape):
+        options = {"dtype": value.dtype, "device": value.device}
+        zeros = graph.call_function(aten.full.default, ([*value.shape], 0), options)
+    else:
+        zeros = graph.call_function(aten.zeros_like.default, (operand,))
+    zeros.meta = dict(operand.meta)
+    return zeros
+
+
+def _only_summand(graph: PlainGraph, node: torch.fx.Node, absent: Sequence[torch.fx.Node]) -> torch.fx.Node | None:
+    """The operand to which nothing is added where the other one is absent, laid out as the sum."""
     if node.target not in _SUMS or node.kwargs.get("alpha", 1) != 1 or len(node.args) != 2:
         return None
     left, right = node.args
     rest = right if left in absent else left
     if not isinstance(rest, torch.fx.Node) or rest in absent or (rest is right and node.target is not aten.add.Tensor):
         return None
-    is_same = layout_key(rest.meta["val"])[:-1] == layout_key(node.meta["val"])[:-1]
-    return rest if is_same else None
+    value, expected = rest.meta["val"], node.meta["val"]
+    if layout_key(value)[:-1] == layout_key(expected)[:-1]:
+        return rest
+    without_strides = slice(len(layout_key(expected)) - expected.dim() - 1)
+    if layout_key(value)[without_strides] != layout_key(expected)[without_strides] or not expected.is_contiguous():
+        return None
+    copy = graph.call_function(aten.clone.default, (rest,), {"memory_format": torch.contiguous_format})
+    copy.meta = dict(node.meta)
+    return copy

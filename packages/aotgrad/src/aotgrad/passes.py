@@ -129,14 +129,26 @@ def _is_neutral(node: torch.fx.Node) -> bool:
 
 
 def _earlier(node: torch.fx.Node, seen: dict[Hashable, torch.fx.Node]) -> torch.fx.Node | None:
-    """An earlier node with the same target and arguments, and no other symbol for what depends on data."""
+    """An earlier node with the same target and arguments, and no other symbol for what depends on data.
+
+    What backward computes from an input of the caller's is not what forward computes from it: ``.data`` hides writes between.
+    """
     if is_random(node) or (isinstance(node.target, torch._ops.OpOverload) and node.target.namespace not in _PURE):
         return None
+    is_late = bool(node.meta.get("is_backward")) and reads_inputs(node)
     try:
-        found = seen.setdefault(_key((node.target, node.args, node.kwargs)), node)
+        found = seen.setdefault(_key((node.target, node.args, node.kwargs, is_late)), node)
     except TypeError:  # an unhashable constant
         return None
     return found if found is node or size_symbols(found) == size_symbols(node) else None
+
+
+def reads_inputs(node: torch.fx.Node) -> bool:
+    """Whether a value is computed from an input that is no parameter: not a view of it, but from its elements."""
+    if view_source(node, unsafe=True) is not None:
+        return False
+    roots = (view_root(a, unsafe=True) for a in node.all_input_nodes if isinstance(a.meta["val"], torch.Tensor))
+    return any(root.op == "placeholder" and not root.meta.get("static") for root in roots)
 
 
 def _key(value: Any) -> Hashable:

@@ -14,7 +14,7 @@ from .dead import effects_of
 from .desugar import has_wrappers
 from .donation import donated_among, own_among
 from .joint import Joint
-from .passes import is_collective, is_random, size_symbols
+from .passes import is_collective, is_random, reads_inputs, size_symbols
 from .rematerialise import add_substitutes
 from .views import view_root, view_source
 
@@ -34,12 +34,11 @@ class JointView:
         written: placeholders that the epilogue overwrites.
         static: placeholders that callers seldom write to: parameters, buffers, leaves that require grad.
         read_in_eager: memory that eager's backward reads.
-        changeable: inputs that the caller may write to unnoticed, through ``.data``, before backward. Eager has saved what it
-            computed from them; a parameter is left out: much is computed again from those, and none is changed like that.
         exposed: nodes whose memory the caller gets to hold.
         substitutes: for some nodes a cheaper way to compute them again in backward.
         interior: values inside a checkpoint, which must be computed again (P1).
-        fixed: values that must not be computed again, for backward would see what has become of their operands.
+        fixed: forward values that must not be computed again: callers may write to their operands unnoticed, through ``.data``,
+            where eager has saved the value. Parameters are left out: much is computed again from them, and none is changed so.
     """
 
     joint: Joint
@@ -53,7 +52,6 @@ class JointView:
     substitutes: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
     interior: set[torch.fx.Node] = field(default_factory=set)
     read_in_eager: dict[torch.fx.Node, None] = field(default_factory=dict)
-    changeable: set[torch.fx.Node] = field(default_factory=set)
     fixed: set[torch.fx.Node] = field(default_factory=set)
 
     @staticmethod
@@ -74,15 +72,12 @@ class JointView:
         interior = interior_of_checkpoints(graph, values)
         view = JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, interior=interior)
         view.read_in_eager.update(dict.fromkeys(read_by_backward(view)))
-        view.changeable = {p for p, spec in zip(placeholders, joint.inputs) if spec.is_tensor and not spec.static}
-        view.fixed = {n for n in needed if view.is_made_from(n, view.changeable)}
+        view.fixed = {n for n in needed if view.is_forward(n) and reads_inputs(n)}
         return view
 
-    def is_made_from(self, node: torch.fx.Node, memory: set[torch.fx.Node]) -> bool:
-        """Whether forward reads some of the memory to make a value."""
-        if node in self.from_tangent or node.meta.get("is_backward") or view_source(node, unsafe=True) is not None:
-            return False
-        return any(view_root(a, unsafe=True) in memory for a in node.all_input_nodes if not self.is_size(a))
+    def is_forward(self, node: torch.fx.Node) -> bool:
+        """Whether the program computes a value, rather than its derivative."""
+        return node.op == "call_function" and node not in self.from_tangent and not node.meta.get("is_backward")
 
     def add_substitutes(self) -> None:
         """Lets backward compute normalisations again from their statistics."""

@@ -27,6 +27,8 @@ class WriteRules(TorchFunctionMode):
       reshape copies. ``moved`` has the ids of tensors whose strides the program changed itself.
     - Windows that leave out elements of what they are taken from, or share them, are not written to, nor what
       ``unsafe_split`` gives.
+    - A write to a part of an expanded tensor goes to what was expanded: functionalisation would add the difference, which
+      rounds, and of infinity is NaN.
     - Versions count each tensor that a foreach op writes to.
     - A custom op that writes to its operands runs in its functional form.
     - Gradients, and hooks on them, belong to the caller's tensors: those of inputs stay alone.
@@ -59,6 +61,7 @@ class WriteRules(TorchFunctionMode):
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
         self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
+        self._expanded: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, with views, and what was expanded
         self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, and what they were made from
         self._gapped = {storage_id(t.wrapper): t.wrapper for t in tensors if not t.is_placed and _has_gaps(t.before)}
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
@@ -142,14 +145,44 @@ class WriteRules(TorchFunctionMode):
     def _read(self, func: Any, target: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.Tensor.unfold and is_functional(target):
             return self._unfold(target, *args[1:], **kwargs)
+        if func in _EXPAND and is_functional(target):
+            return self._expand(target, func(*args, **kwargs))
         if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
             return self._as_strided(target, *args[1:], **kwargs)
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
         if id(target) in self._windows or func in _UNSAFE:
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
+        if id(target) in self._expanded:
+            views = (t for t in pytree.tree_leaves(out) if is_functional(t) and storage_id(t) == storage_id(target))
+            self._expanded |= {id(t): (t, self._expanded[id(target)][1]) for t in views}
         if func in _DETACH or getattr(func, "__self__", None) is torch.Tensor.data:
             self._detached[id(out)] = out, target
         return out
+
+    def _expand(self, target: torch.Tensor, expanded: torch.Tensor) -> torch.Tensor:
+        """A view that shows every element once is one that writes can go through."""
+        more = expanded.dim() - target.dim()
+        if [*map(expr_of, expanded.shape)] == [1] * more + [*map(expr_of, target.shape)]:
+            return target.view(expanded.shape)
+        self._expanded[id(expanded)] = expanded, target
+        return expanded
+
+    def _one_of_each(self, t: torch.Tensor, name: str) -> torch.Tensor:
+        """The elements of a tensor, each once: of a part of what is expanded, in what was expanded."""
+        if id(t) in self._expanded:
+            source = self._expanded[id(t)][1]
+            is_recorded = (t.requires_grad or source.requires_grad) and torch.is_grad_enabled()
+            if is_recorded or (self._gapped and storage_id(source) in self._gapped):
+                self._refuse("AG029", f"{name} writes to a part of what is expanded, which requires grad or has gaps in memory")
+            sizes = [1 if type(stride) is int and stride == 0 else size for size, stride in zip(t.shape, t.stride())]
+            if expr_of(t.storage_offset()) == expr_of(source.storage_offset()):
+                return self._as_strided(source, sizes, t.stride())
+            self.addressed |= {i.target.index for i in self._tensors if storage_id(i.wrapper) == storage_id(source)}
+            return self._as_strided(source, sizes, t.stride(), t.storage_offset())
+        for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
+            if type(stride) is int and stride == 0 and size != 0:
+                t = t.narrow(d, 0, 1)
+        return t
 
     def _as_strided(self, target: torch.Tensor, size: Any, stride: Any, storage_offset: Any = None) -> torch.Tensor:
         """Functionalisation writes through it only if what it is called on is no view: then it is called on the base."""
@@ -214,7 +247,10 @@ class WriteRules(TorchFunctionMode):
         if _overlaps_itself(target):
             if func not in _IDEMPOTENT or (target.requires_grad and torch.is_grad_enabled()):
                 self._refuse("AG029", f"{name} writes to a tensor whose elements share memory")
-            func(_one_of_each(target), *args[1:], **kwargs)
+            func(self._one_of_each(target, name), *args[1:], **kwargs)
+            return target
+        if id(target) in self._expanded:
+            func(self._one_of_each(target, name), *args[1:], **kwargs)
             return target
         self._check_overlap(name, target, (args[1:], kwargs))
         # who asks for a storage makes a view, which can't be resized: of a view that is known
@@ -309,15 +345,8 @@ _GRADIENT_STATE = frozenset(["register_hook", "register_post_accumulate_grad_hoo
 _IDEMPOTENT = frozenset([torch.Tensor.fill_, torch.Tensor.zero_])  # eager writes one value to an element many times
 _DETACH = (torch.detach, torch.Tensor.detach)
 _AS_STRIDED = (torch.as_strided, torch.Tensor.as_strided)
+_EXPAND = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
 _FILLS = _IDEMPOTENT | {torch.Tensor.copy_, torch.Tensor.uniform_, torch.Tensor.normal_}
-
-
-def _one_of_each(t: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor, each once."""
-    for d, (size, stride) in enumerate(zip(t.shape, t.stride())):
-        if type(stride) is int and stride == 0 and size != 0:
-            t = t.narrow(d, 0, 1)
-    return t
 
 
 def _overlaps_itself(t: torch.Tensor) -> bool:

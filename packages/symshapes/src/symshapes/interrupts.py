@@ -55,6 +55,9 @@ class _State:
             yield
 
 
+_NUMBERS = tuple(int(number) for number in signal.valid_signals())
+
+
 class _Signals:
     """The handlers of the program, and the signals that came meanwhile. Of the main thread: only it runs handlers."""
 
@@ -68,7 +71,7 @@ class _Signals:
         self.pending.append((number, frame))
 
     def replace(self) -> None:
-        for number in signal.valid_signals():
+        for number in _NUMBERS:
             handler: Any = signal.getsignal(number)
             if callable(handler) and handler != self.note and not isinstance(handler, signal.Handlers):
                 self.handlers[number] = handler

@@ -122,15 +122,17 @@ def _graph_backend(backend: str | Backend | None, settings: Config, fullgraph: b
         if not callable(backend):
             raise UsageError(f"backend must be a name or a callable, not {type(backend).__name__}")
         return backend
-    if backend not in list_backends():
-        known = ", ".join(list_backends())
-        raise UsageError(
-            f"no backend is called {backend!r}; known: {known}. Or pass a callable (gm, example_inputs) -> callable"
-        )
+    if backend in _BACKENDS:
+        return _BACKENDS[backend]
     try:
-        return _BACKENDS.get(backend) or bytecode_dynamo.lookup_backend(backend)
+        return bytecode_dynamo.lookup_backend(backend)
     except bytecode_dynamo.UserError as error:
-        raise UsageError(str(error)) from error
+        known = list_backends()
+        if backend in known:
+            raise UsageError(str(error)) from error
+        raise UsageError(
+            f"no backend is called {backend!r}; known: {', '.join(known)}. Or pass a callable (gm, example_inputs) -> callable"
+        ) from None
 
 
 def _stack(settings: Config, fullgraph: bool) -> Backend:
