@@ -13,6 +13,11 @@ import torchstrata
 from torch import nn
 
 
+@pytest.fixture(autouse=True)
+def _fresh():
+    torchstrata.reset()
+
+
 def two(a, b):
     return a.sin() * 2, b.exp()
 
@@ -182,3 +187,42 @@ def test_a_leaf_that_two_results_read():
         return y.grad
 
     torch.testing.assert_close(run(torchstrata.compile(function)), run(function))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "torchstrata"])
+def test_gradients_that_share_memory(backend):
+    """As in eager mode, gradients of what was put together are parts of one tensor."""
+
+    def shares(function, call):
+        leaves = [torch.ones(3, 4, requires_grad=True) for _ in range(2)]
+        result = call(function)(leaves)
+        result.backward(torch.arange(float(result.numel())).reshape(result.shape))
+        first, second = (leaf.grad for leaf in leaves)
+        one_storage = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+        return one_storage, first.data_ptr() == second.data_ptr(), first.tolist(), second.tolist()
+
+    together = (torch.cat, lambda leaves: torch.stack(leaves).sum(0), sum, lambda leaves: torch.stack(leaves).transpose(0, 1))
+    for function in together:
+        expected = shares(function, lambda f: f)
+        assert shares(function, lambda f: torchstrata.compile(f, backend=backend, fullgraph=True)) == expected
+
+
+def test_a_hook_of_another_result():
+    """A hook was called, without a gradient, since the results were of one node."""
+    called = []
+
+    def function(x, given):
+        del given["a"]  # which is not there at first
+        total, other = x.sum(), x * 2
+        other.register_hook(lambda gradient: called.append(gradient))
+        return total
+
+    compiled = torchstrata.compile(function)
+    for given in ({}, {"a": 1}):
+        x = torch.ones(3, 4, requires_grad=True)
+        if given:
+            compiled(x, given).backward()
+        else:
+            with pytest.raises(KeyError):
+                compiled(x, given)
+    assert called == []

@@ -112,3 +112,19 @@ def test_many_parameters(name, backend):
             step()
         results.append(torch.stack([p.detach() for p in parameters]))
     torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_part_of_an_input_is_written_with_a_history():
+    """A graph with calls that the host makes took the input for one that begins to require gradients."""
+
+    def function(x, v, k):
+        y = torch.full_like(x, 2) * v[k[0]]
+        x.narrow(0, 0, 1).copy_(y[:1])
+        return x.sum()
+
+    gradients = []
+    for call in (function, torchstrata.compile(function)):
+        v = torch.arange(4.0, requires_grad=True)
+        call(torch.ones(3, 4), v, torch.tensor([2, 1])).backward()
+        gradients.append(v.grad)
+    torch.testing.assert_close(*gradients)

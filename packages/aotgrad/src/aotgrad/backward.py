@@ -18,6 +18,7 @@ from .errors import ContractError
 from .joint import Joint
 from .offers import keeps_graph, take_kept
 from .partial import PartialBackward, does_harm, harmful_mixes
+from .shown import gradient_nodes, gradients_shown, tangents_of, write_views
 from .split import Split
 from .tangent import KeptZeros, laid_out_as_saved, like_wrapper, restride
 
@@ -47,7 +48,7 @@ def write_backward(
         sentinels: how many saved tensors are there to be checked only.
         keeps: whether the compiled graphs keep what only backward sees (B7); the last sentinel stands for it then.
     """
-    tangents = _tangents(joint)
+    tangents = tangents_of(joint)
     names = [t.name for t in tangents]
     out.enter(f"def function_backward(ctx, {', '.join(names)}):")
     for name, error in reversed([*zip(names, joint.backward_errors)]):  # as autograd begins with what was made last
@@ -56,13 +57,17 @@ def write_backward(
             out(f"raise RuntimeError({error!r})")
             out.leave()
     if passes_tangents(joint):
-        out(f"return {tuple_text([*lead, *map(str, gradient_nodes(joint))])}")
+        if split.sizes:
+            out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
+        _write_shown(out, joint, split)
+        out(f"return {tuple_text([*lead, *_gradient_texts(joint, split)])}")
     else:
         write_batches(out, names)
         _write_leaving_early(out, joint, double, names, lead)
         _write_saved(out, joint, split, backward, double, sentinels, keeps)
         _write_layouts(out, joint, split, keeps)
         _write_tangents(out, joint, split, tangents)
+        _write_shown(out, joint, split)
         if partial is not None:
             _write_partial(out, joint, split, partial, lead, keeps)
         if partial is None or not joint.nodes:
@@ -76,7 +81,7 @@ def _write_whole(
 ) -> None:
     """Writes the call of the backward graph, with zeros for absent tangents."""
     gradients = [g for g in gradient_nodes(joint) if isinstance(g, torch.fx.Node)]
-    tangents = _tangents(joint)
+    tangents = tangents_of(joint)
     call = _backward_call(out, split, backward, names, gradients, keeps)
     call_compiled(out, "backward", call, [f"d{i}" for i in range(len(split.gradients))], autocast="unknown")
     texts = _gradient_texts(joint, split)
@@ -99,12 +104,25 @@ def _write_whole(
 
 def _gradient_texts(joint: Joint, split: Split) -> list[str]:
     position = {g: f"d{i}" for i, g in enumerate(split.gradients)}
-    return [position.get(g, str(g)) for g in gradient_nodes(joint)]
+    position |= {g: f"shown_{g.name}" for g in gradients_shown(joint)}
+    texts = [position.get(g, str(g)) for g in gradient_nodes(joint)]
+    for k in joint.shared_gradients:
+        texts[k] = f"None if {texts[k]} is None else {texts[k]}.view_as({texts[k]})"
+    return texts
+
+
+def _write_shown(out: Source, joint: Joint, split: Split) -> None:
+    """Writes the gradients that are views of tangents."""
+    symbols = EffectWriter(out, joint, {})
+    symbols.symbols = {n.meta["val"].node.expr: n.name for n in split.sizes}
+    shown = gradients_shown(joint)
+    for gradient in dict.fromkeys(g for g in gradient_nodes(joint) if g in shown):
+        write_views(symbols, gradient)
 
 
 def _write_partial(out: Source, joint: Joint, split: Split, partial: PartialBackward, lead: list[str], keeps: bool) -> None:
     """Writes the way that a call takes in which zeros may not take the place of the absent tangents."""
-    names = [t.name for t in _tangents(joint)]
+    names = [t.name for t in tangents_of(joint)]
     if not joint.nodes:  # none of which has all tangents
         mixes = harmful_mixes(split.backward, len(names))
         out.enter(f"if given and {out.name('does_harm', does_harm)}(given, {mixes}):")
@@ -216,9 +234,9 @@ def _write_tangents(out: Source, joint: Joint, split: Split, tangents: Sequence[
 
 
 def passes_tangents(joint: Joint) -> bool:
-    """Whether each gradient is a tangent as it comes, or absent: backward computes nothing."""
-    tangents = _tangents(joint)
-    return all(g is None or g in tangents for g in gradient_nodes(joint))
+    """Whether each gradient is a tangent, a view of one, or absent: backward computes nothing."""
+    passed = {None, *tangents_of(joint), *gradients_shown(joint)}
+    return all(g in passed for g in gradient_nodes(joint))
 
 
 def _fill_absent(out: Source, tangents: Sequence[torch.fx.Node], symbols: EffectWriter) -> None:
@@ -253,7 +271,7 @@ def wrapped_zeros(like: Any, sizes: Sequence[int]) -> torch.Tensor:
 
 def _tangents_behind(joint: Joint) -> Iterator[int]:
     """For each gradient a bit for each tangent that it depends on."""
-    tangents = _tangents(joint)
+    tangents = tangents_of(joint)
     behind = {t: 1 << i for i, t in enumerate(tangents)}
     for node in joint.gm.graph.nodes:
         if node not in behind:
@@ -315,15 +333,6 @@ def call_compiled(out: Source, what: str, call: str, results: list[str], *, auto
     out.enter("except (TypeError, ValueError):")
     out(f"raise {out.name('wrong_arity', wrong_arity)}({what!r}, {len(results)}, results) from None")
     out.leave()
-
-
-def _tangents(joint: Joint) -> list[torch.fx.Node]:
-    return joint.gm.graph.find_nodes(op="placeholder")[len(joint.inputs) :]  # type: ignore[return-value]
-
-
-def gradient_nodes(joint: Joint) -> tuple[Any, ...]:
-    """The gradients among a joint graph's outputs."""
-    return joint.gm.graph.output_node().args[0][joint.num_values :]  # type: ignore[index, return-value]
 
 
 def _expr(size: Any) -> Any:

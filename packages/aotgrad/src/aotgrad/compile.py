@@ -28,10 +28,11 @@ from .recipe import Recipe
 from .runtime import Runtime, build_inference, build_training
 from .seeded import restore_random, seed_random
 from .show import graph_text
+from .shown import gradient_nodes
 from .split import JointView, Split, extract_forward, split_joint
 from .unit import with_unit_gradients
 from .verify import check_functional
-from .views import view_root
+from .views import view_root, view_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Options:
 def optimise_joint(joint: Joint, options: Options) -> None:
     """Cleans the joint graph, runs the user's passes, and gives outputs memory of their own."""
     _refuse_sparse_arithmetic(joint)
+    views = [k for k, g in enumerate(gradient_nodes(joint)) if isinstance(g, torch.fx.Node) and view_source(g) is not None]
     find_effects(joint)
     clean(joint.gm, keep_random=options.fallback_random)
     patterns = [] if has_wrappers(joint.gm.graph) else [*PATTERNS.values()]
@@ -68,6 +70,8 @@ def optimise_joint(joint: Joint, options: Options) -> None:
     for rewrite in options.passes:
         joint.gm = rewrite(joint.gm) or joint.gm
     separate_outputs(joint.gm.graph, _owned_slots(joint))
+    passed = gradient_nodes(joint)
+    joint.shared_gradients = tuple(k for k in views if isinstance(passed[k], torch.fx.Node) and passed[k].op == "placeholder")
     for node in joint.gm.graph.nodes:
         node._rename(apart(node.name))
     options.report("joint", lambda: graph_text(joint.gm))

@@ -45,6 +45,7 @@ class Joint:
         outer_paths: what the program's own differentiation might have passed through outside.
         addressed: indices of the inputs into whose storage the program counts offsets.
         freed_together: for each tangent a bit for each one that has no gradient to hand on any more once it was handed on.
+        shared_gradients: places of gradients that are tangents, seen through a view that shows them as they are.
         nodes: for each autograd node that a call needs, its results and the inputs that they lead to, by their places in
             ``plan.differentiable`` and ``gradients_of``; empty where one node is enough. See ``merge_nodes``.
         unbacked: symbols of the numbers that only the running program knows, in the order in which forward made them.
@@ -60,6 +61,7 @@ class Joint:
     outer_paths: tuple[OuterPaths, ...] = ()
     addressed: frozenset[int] = frozenset()
     freed_together: tuple[int, ...] = ()
+    shared_gradients: tuple[int, ...] = ()
     nodes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
     unbacked: tuple[sympy.Symbol, ...] = ()
 
@@ -114,7 +116,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
-    found = wanted, traced.out_spec, errors, traced.outer_paths, traced.addressed, together, nodes, unbacked
+    found = wanted, traced.out_spec, errors, traced.outer_paths, traced.addressed, together, (), nodes, unbacked
     return Joint(gm, tuple(inputs), len(values), plan, *found)
 
 

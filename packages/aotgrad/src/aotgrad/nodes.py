@@ -9,13 +9,15 @@ import torch
 from .split import JointView, ancestors, read_by_backward
 from .views import view_root, view_source
 
+MOST_APART = 8
+"""Autograd nodes of a call: each has a backward graph of its own, which is compiled when it is first called."""
+
 
 def merge_nodes(view: JointView) -> None:
-    """Leaves those of ``joint.nodes`` apart that a program can tell apart.
+    """Leaves the results of ``joint.nodes`` apart, but for many, of which those stay apart whose backward reads other things.
 
     Backward of a result must not pass what inputs of others were computed from: it would be freed. Nor may it find that a
-    tensor was written to that only the backward of others reads. One node stands for all results that lead to the same inputs
-    with a history, and whose backward reads the same memory that the caller holds.
+    tensor was written to that only the backward of others reads.
     """
     joint = view.joint
     placeholders = view.joint.gm.graph.find_nodes(op="placeholder")
@@ -25,7 +27,8 @@ def merge_nodes(view: JointView) -> None:
         histories = tuple(k for k in inputs if not joint.inputs[joint.gradients_of[k]].is_leaf)
         reached = _reached(view, [placeholders[len(joint.inputs) + k] for k in results])
         read = frozenset(held.intersection(read_by_backward(view, reached)))
-        of_results, of_inputs = merged.setdefault((histories, read), (set(), set()))
+        key = results if len(joint.nodes) <= MOST_APART else (histories, read)
+        of_results, of_inputs = merged.setdefault(key, (set(), set()))
         of_results.update(results)
         of_inputs.update(inputs)
         view.fixed |= {n for n in ancestors(reached & view.needed) if view.is_forward(n) and _reads(n, held - read)}

@@ -16,6 +16,7 @@ from .donation import donated_among, own_among
 from .joint import Joint
 from .passes import is_collective, is_random, reads_inputs, size_symbols
 from .rematerialise import add_substitutes
+from .shown import gradients_shown
 from .views import view_root, view_source
 
 aten = torch.ops.aten
@@ -28,7 +29,7 @@ class JointView:
     Attributes:
         joint: the graph.
         values: nodes (or constants) of the forward values.
-        gradients: nodes of the gradients.
+        gradients: nodes of the gradients that are computed.
         from_tangent: nodes that depend on a tangent; these run in backward.
         needed: ancestors of a gradient, the gradients included.
         written: placeholders that the epilogue overwrites.
@@ -66,10 +67,12 @@ class JointView:
         for node in graph.nodes:
             if node.op == "call_function" and any(a in from_tangent for a in node.all_input_nodes):
                 from_tangent.add(node)
-        needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node))
+        shown = gradients_shown(joint)
+        needed = ancestors(g for g in gradients if isinstance(g, torch.fx.Node) and g not in shown)
         static = {p for p, spec in zip(placeholders, joint.inputs) if spec.static or (spec.requires_grad and spec.is_leaf)}
         exposed = {view_root(v, unsafe=True) for v in values if isinstance(v, torch.fx.Node)}
         interior = interior_of_checkpoints(graph, values)
+        gradients = tuple(g for g in gradients if g not in shown)
         view = JointView(joint, values, gradients, from_tangent, needed, written, static, exposed, interior=interior)
         view.read_in_eager.update(dict.fromkeys(read_by_backward(view)))
         view.fixed = {n for n in needed if view.is_forward(n) and reads_inputs(n)}

@@ -61,6 +61,13 @@ def _is_leaf(node: Node) -> bool:
     return node.op in ("call_function", "call_method") and isinstance(val, torch.Tensor) and val.requires_grad and val.is_leaf
 
 
+def _storage(node: Node) -> int:
+    """Identity of the storage that a node's value shows; 0 for other values."""
+    val = node.meta.get("val")
+    is_strided = isinstance(val, torch.Tensor) and val.layout is torch.strided
+    return val.untyped_storage()._cdata if is_strided else 0
+
+
 @dataclass(slots=True)
 class _Step:
     """A call: of a compiled piece, or of what the host runs. ``dead``: values that no later step reads."""
@@ -123,11 +130,15 @@ class _Cut:
         """For what a write returns, the first node of that tensor."""
         self.written: dict[Node, Any] = {}
         """What a tensor, by its first node, is since the last write: that may have given it another layout."""
+        sharing: dict[int, list[Node]] = {}
         for node in graph.graph.nodes:
             given = node.args[0] if node.args and node.op != "output" else None
             if isinstance(given, Node) and (node.target is operator.setitem or node.meta.get("val") is given.meta.get("val")):
-                self.first_writes.setdefault(given, self.order[node])
+                for written in (given, *sharing.get(_storage(given), ())):
+                    self.first_writes.setdefault(written, self.order[node])
                 self.writes.add(node)
+            if storage := _storage(node):
+                sharing.setdefault(storage, []).append(node)
         self.symbols = [node for node in self.inputs if isinstance(node.meta["val"], torch.SymInt)]
 
     def steps(self) -> list[_Step]:
