@@ -115,8 +115,7 @@ def build_training(
     _drop_view_tracking(out, joint, split.results, values)
     texts = _node_texts(joint, split)
     saved = [texts[node] for node in split.saved]
-    watched = _sentinels(joint, split, values, saved)
-    sentinels = list(watched)
+    sentinels = [*(watched := _sentinels(joint, split, values, saved))]
     if keeps:
         saved[-split.kept :] = []
         sentinels.append(f"*{out.name('save_kept', save_kept)}(ctx, kept)")

@@ -64,8 +64,7 @@ def _is_leaf(node: Node) -> bool:
 def _storage(node: Node) -> int:
     """Identity of the storage that a node's value shows; 0 for other values."""
     val = node.meta.get("val")
-    is_strided = isinstance(val, torch.Tensor) and val.layout is torch.strided
-    return val.untyped_storage()._cdata if is_strided else 0
+    return val.untyped_storage()._cdata if isinstance(val, torch.Tensor) and val.layout is torch.strided else 0
 
 
 @dataclass(slots=True)
