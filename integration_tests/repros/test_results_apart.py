@@ -226,3 +226,18 @@ def test_a_hook_of_another_result():
             with pytest.raises(KeyError):
                 compiled(x, given)
     assert called == []
+
+
+@pytest.mark.parametrize("result", [0, 1])
+def test_gradients_of_gradients_of_one_leaf(result):
+    """The second derivative was that of zeros where a result's own backward does not read the input."""
+
+    def function(x):
+        return x.sin() * x, x.exp() * 2
+
+    def run(f):
+        x = torch.linspace(-1, 1, 6, dtype=torch.float64).requires_grad_()
+        (g,) = torch.autograd.grad(f(x)[result].sum(), x, create_graph=True)
+        return torch.autograd.grad((g * g).sum(), x)
+
+    torch.testing.assert_close(run(torchstrata.compile(function)), run(function))

@@ -58,7 +58,8 @@ class DoubleBackward:
         self._own_inputs = sum("position" not in p.meta for p in placeholders)  # the others stand for values of the trace
         place = {p: i for i, p in enumerate(placeholders)}
         copies = {n for n, i in place.items() if n in split.copied and joint.inputs[i].requires_grad}  # no history
-        self._saved_inputs = {place[n]: i for i, n in enumerate(split.saved) if n in place and n not in copies}
+        saved = {} if joint.nodes else {place[n]: i for i, n in enumerate(split.saved) if n in place and n not in copies}
+        self._saved_inputs = saved  # where there are several nodes, each saves what its own backward reads
         origin = {n: ("input", i) for n, i in place.items()} | {n: ("saved", i) for i, n in enumerate(split.saved)}
         self._values = {n.meta["position"]: (n, where) for n, where in origin.items() if "position" in n.meta}
         seeded = ((n, n.args[0]) for n in joint.gm.graph.nodes if is_seeded(n))
@@ -117,8 +118,7 @@ class DoubleBackward:
         inputs: list[Any] = []
         for i, spec in enumerate(self._joint.inputs):
             if not self._is_kept(i, spec):
-                found = saved[self._saved_inputs[i]] if i in self._saved_inputs else None
-                inputs.append(_placeholder_for(spec) if found is None else found)
+                inputs.append(saved[self._saved_inputs[i]] if i in self._saved_inputs else _placeholder_for(spec))
                 continue
             inputs.append(next(kept))
             if self._has_version(i, spec) and inputs[-1]._version != next(kept) and i in read:

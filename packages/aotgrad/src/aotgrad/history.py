@@ -59,15 +59,16 @@ def history_of(outputs: Any) -> set[Any]:
 Edges = Sequence[torch.autograd.graph.GradientEdge]
 
 
-def _bits_behind(edges: Edges) -> dict[Any, int]:
-    """For each autograd node a bit for each edge from which backward passes it."""
+def _bits_behind(edges: Edges, last: Iterable[Any] = ()) -> dict[Any, int]:
+    """For each autograd node a bit for each edge from which backward passes it; it goes no further than the ``last`` nodes."""
+    last = set(last)
     behind: dict[Any, int] = {}
     stack: list[tuple[Any, int]] = [(edge.node, 1 << bit) for bit, edge in enumerate(edges)]
     while stack:
         node, bits = stack.pop()
         if node is not None and (known := behind.get(node, 0)) | bits != known:
             behind[node] = known | bits
-            stack.extend((following, known | bits) for following, _ in node.next_functions)
+            stack.extend((following, known | bits) for following, _ in node.next_functions if node not in last)
     return behind
 
 
@@ -79,21 +80,31 @@ def freed_together(edges: Edges) -> tuple[int, ...]:
 
 
 def separate_nodes(
-    edges: Edges, together: Sequence[int], inputs: Sequence[Any]
+    edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]]
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
     """Edges that have no value in common, each group with the inputs that it leads to; none where that is all one group.
+
+    Where backward of several passes one node, which adds their gradients up, they stay one group if that leads nowhere else.
 
     Args:
         edges: of the results.
         together: what ``freed_together`` says of them.
-        inputs: of each input the node that its gradient arrives at.
+        inputs: of each input the node that its gradient arrives at, and whether nothing was computed before it.
     """
-    behind = _bits_behind(edges)
-    reached = [behind.get(node, 0) for node in inputs]
+    ends = {node for node, _ in inputs}
+    behind = _bits_behind(edges, ends)
+    reached = [behind.get(node, 0) for node, _ in inputs]
     groups: list[int] = []
     for bits in together:
         groups = [g for g in groups if not g & bits] + [reduce(or_, (g for g in groups if g & bits), bits)]
-    if len(groups) < 2 or None in inputs:
+    for shared in {bits for node, bits in behind.items() if node not in ends}:
+        by_history: dict[tuple[Any, ...], int] = {}
+        for group in groups:
+            histories = tuple(i for i, bits in enumerate(reached) if bits & group and not inputs[i][1])
+            key = (histories, ()) if group & shared else (histories, group)
+            by_history[key] = by_history.get(key, 0) | group
+        groups = [*by_history.values()]
+    if len(groups) < 2 or None in ends:
         return ()
     return tuple(
         (tuple(i for i in range(len(edges)) if g >> i & 1), tuple(i for i, bits in enumerate(reached) if bits & g))

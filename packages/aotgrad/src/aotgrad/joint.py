@@ -112,7 +112,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
         together = freed_together(edges)
         arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
-        nodes = separate_nodes(edges, together, [arrive.get(i) for i in wanted])
+        nodes = separate_nodes(edges, together, [(arrive.get(i), inputs[i].is_leaf) for i in wanted])
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
