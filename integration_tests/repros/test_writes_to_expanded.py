@@ -18,7 +18,19 @@ def masks(x):
     x.expand_as(x).masked_fill_(x > 0, -math.inf)
 
 
+def among_others(x):
+    torch.broadcast_tensors(x, torch.ones(3, 4))[0][0] = 2
+    return x * 1
+
+
+def twice(x):
+    x[:1].expand(5, 4).expand(5, 4)[2].fill_(2)
+    return x * 1
+
+
 PROGRAMS = {
+    "tensors": among_others,
+    "expanded twice": twice,
     "nothing to expand": of_one_row,
     "a mask": masks,
     "a leading dimension": lambda x: x.expand(1, 3, 4)[0, 0].add_(2),

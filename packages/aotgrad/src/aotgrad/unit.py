@@ -13,6 +13,7 @@ from symshapes import is_wrapper
 from .cost import Recompute, is_product, recompute_class, size_in_bytes
 from .joint import Joint
 from .partition import Partition, report
+from .shown import tangents_of
 from .split import JointView
 
 aten = torch.ops.aten
@@ -33,7 +34,7 @@ def with_unit_gradients(view: JointView, partition: Partition) -> tuple[JointVie
 
 
 def _pays(view: JointView, gradients: list[torch.fx.Node], saved_bytes: int) -> bool:
-    tangents = [t for t in _tangents(view.joint) if t in view.needed]
+    tangents = [t for t in tangents_of(view.joint) if t in view.needed]
     if len(tangents) != 1 or view.interior or not _is_loss(tangents[0].meta["val"]):
         return False
     if any(is_wrapper(g.meta["val"]) for g in gradients):
@@ -50,16 +51,12 @@ def _is_loss(value: torch.Tensor) -> bool:
     return value.dim() == 0 and value.dtype in DTYPES
 
 
-def _tangents(joint: Joint) -> list[torch.fx.Node]:
-    return list(joint.gm.graph.find_nodes(op="placeholder"))[len(joint.inputs) :]
-
-
 def _scale(joint: Joint, view: JointView, gradients: list[torch.fx.Node]) -> None:
     """Computes the gradients from a tangent of 1, and multiplies them by the tangent."""
     graph = joint.gm.graph
-    (tangent,) = (t for t in _tangents(joint) if t in view.needed)
+    (tangent,) = (t for t in tangents_of(joint) if t in view.needed)
     value = tangent.meta["val"]
-    with graph.inserting_after(_tangents(joint)[-1]):
+    with graph.inserting_after(tangents_of(joint)[-1]):
         one = graph.call_function(aten.full.default, ([], 1), {"dtype": value.dtype, "device": value.device})
     one.meta = {"val": value, "is_backward": True}
     tangent.replace_all_uses_with(one)

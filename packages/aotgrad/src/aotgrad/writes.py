@@ -147,6 +147,8 @@ class WriteRules(TorchFunctionMode):
             return self._unfold(target, *args[1:], **kwargs)
         if func in _EXPAND and is_functional(target):
             return self._expand(target, func(*args, **kwargs))
+        if func is torch.broadcast_tensors and all(map(is_functional, args)):
+            return [*map(self._expand, args, func(*args))]
         if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
             return self._as_strided(target, *args[1:], **kwargs)
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
@@ -163,7 +165,10 @@ class WriteRules(TorchFunctionMode):
         """A view that shows every element once is one that writes can go through."""
         more = expanded.dim() - target.dim()
         if [*map(expr_of, expanded.shape)] == [1] * more + [*map(expr_of, target.shape)]:
-            return target.view(expanded.shape)
+            expanded = target.view(expanded.shape)
+            if id(target) in self._expanded:
+                self._expanded[id(expanded)] = expanded, self._expanded[id(target)][1]
+            return expanded
         self._expanded[id(expanded)] = expanded, target
         return expanded
 
