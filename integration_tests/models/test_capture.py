@@ -18,12 +18,12 @@ from integration_tests.models import hf, vision
 
 # Models that are quick to capture stand for their family in the default suite.
 QUICK = {
-    "bert", "gpt2", "t5", "llama", "vit", "clip", "mixtral", "swin", "timm-efficientnet_b0", "torchvision-resnet18",
+    "bert", "gpt2", "t5", "llama", "vit", "clip", "mixtral", "swin", "torchvision-resnet18",
 }  # fmt: skip
 ENTRIES = {entry.name: entry for entry in (*hf.NAMED, *hf.EXTRA, *vision.NAMED, *vision.EXTRA)}
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ENTRIES]
-# One makes a tensor of a size and slices with it, one a list of positions, one halves the length until nothing is left.
-SPECIALISED = {"deberta", "funnel", "mamba"}
+# One makes a list of positions, one halves the length until nothing is left.
+SPECIALISED = {"funnel", "mamba"}
 DATA_DEPENDENT = {"longformer"}  # asks whether any token has global attention
 LAYERS_DROPPED = {"wav2vec2", "hubert"}  # in training a random number decides of each layer whether it is skipped
 SIZES = ((2, 12), (3, 16), (4, 20))

@@ -13,14 +13,15 @@ from integration_tests.rule import assert_by_rule, relative_errors, to_double, t
 
 IDS = [entry.name for entry in ZOO]
 BATCHES = (4, 6)
-# In bfloat16 and of symbolic sizes two models stand for the others, whose kernels take long to compile.
-QUICK = ("unet", "gpt")
+# In bfloat16 and of symbolic sizes one model stands for the others, whose kernels take long to compile.
+QUICK = {("unet", "bf16"), ("gpt", "dynamic")}
 CASES = [
     pytest.param(entry, dtype, dynamic, id=f"{entry.name}-{dtype_id}-{sizes}", marks=marks)
     for entry in ZOO
     for dtype_id, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16))
     for sizes, dynamic in (("static", None), ("dynamic", True))
-    for marks in [pytest.mark.slow if (dtype is torch.bfloat16) + bool(dynamic) + (entry.name not in QUICK) > 1 else ()]
+    for others in [{(entry.name, dtype_id), (entry.name, sizes)} - {(entry.name, "f32"), (entry.name, "static")}]
+    for marks in [() if others <= QUICK else pytest.mark.slow]
 ]
 
 

@@ -19,7 +19,7 @@ def windows(x, n):
     return x
 
 
-@pytest.mark.parametrize("function", [alternating, windows])
+@pytest.mark.parametrize("function", [alternating, pytest.param(windows, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 def test_long_chains(function, dynamic):
     torchstrata.reset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torchstrata
+from torch._higher_order_ops.associative_scan import associative_scan
 from torch.nn import functional as F
 
 LOSSES = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss, F.binary_cross_entropy_with_logits, F.soft_margin_loss]
@@ -39,3 +40,17 @@ def test_diagonals_of_what_may_be_empty(offset):
         torchstrata.reset()
         found = torchstrata.compile(function, dynamic=True, fullgraph=True)(x, first)
         assert found.tolist() == function(x, first).tolist()
+
+
+def test_a_scan_whose_last_batch_is_empty():
+    """Mamba's associative scan of 16 steps: one operand of a product has no elements, the other one a symbolic size of 0."""
+
+    def scan(a, b):
+        return associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b), dim=1, combine_mode="generic")
+
+    torchstrata.reset()
+    compiled = torchstrata.compile(scan, fullgraph=True, backend="aot_eager")
+    for rows, steps in ((2, 12), (3, 16), (4, 20), (5, 16)):
+        a, b = torch.rand(2, rows, steps, 3).unbind()
+        torch.testing.assert_close(compiled(a, b), scan(a, b))
+    assert not torchstrata.counters["fallbacks"]

@@ -143,3 +143,28 @@ def test_numbers_that_change():
         x = torch.randn(9, 9)
         torch.testing.assert_close(compiled(x, n), parts(x, n))
     assert torchstrata.counters["graphs"] == 2
+
+
+def test_positions_in_tensors_made_of_sizes():
+    """Deberta's relative positions: the bounds of a slice are tensors, each made of a size."""
+
+    def around_the_middle(x, table):
+        span = torch.tensor(min(x.size(0), 8))
+        return (x[: span // 2] + table[8 - span : span + 8].sum(), table[-(span * 2 - 3) :, 1:], table[:span] * span)
+
+    table = torch.randn(16, 3)
+    assert_one_graph(around_the_middle, [(torch.randn(n, 3), table) for n in (4, 6, 8, 11, 2)], graphs=2)
+
+
+def test_bounds_in_tensors_that_are_written():
+    def after_a_write(x):
+        bound = torch.tensor(x.size(0))
+        before = x[: bound - 1]
+        bound.fill_(1)
+        return before, x[:bound]
+
+    compiled = torchstrata.compile(after_a_write)
+    for n in (4, 6, 5):
+        x = torch.randn(n, 3)
+        for found, expected in zip(compiled(x), after_a_write(x)):
+            torch.testing.assert_close(found, expected)

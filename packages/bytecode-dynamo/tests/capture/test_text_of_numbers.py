@@ -22,12 +22,24 @@ def asserted(x):
     torch._assert(n > 1, "Wrong size! Expected %d" % n)
     torch._assert(n > 1, "Wrong size! Expected {}".format(n))
     torch._assert(n > 1, "Wrong size! Expected " + str(n))
+    torch._assert(n > 1, f"Wrong size! Expected {x.shape} or {tuple(x.shape)!r}")
+    torch._assert(n > 1, "Wrong size! Expected %s" % (x.shape[:1],))
     return x * n
 
 
 def returned(x):
     n = x.shape[0]
-    return x + 1, f"{n!r:>5} of {n}", "%s %d %5.2f" % (n, n, n), "{} {:>4}".format(n, n), str(n), repr(n), f"{n / 2:.1f}"
+    return (
+        x + 1,
+        f"{n!r:>5} of {n}",
+        "%s %d %5.2f" % (n, n, n),
+        "{} {:>4}".format(n, n),
+        str(n),
+        repr(n),
+        f"{n / 2:.1f}",
+        str(x.shape),
+        f"{(n, 2)!r}",
+    )
 
 
 def read(x):

@@ -104,7 +104,7 @@ def _append(parts: list[Any], a: Any) -> None:
 
 
 def _append_tensor(parts: list[Any], a: Any) -> None:
-    if getattr(a, "fake_mode", None) is None or a.constant is not None:
+    if getattr(a, "fake_mode", None) is None or a.constant is not None or a.numbers:
         raise _NoKey
     parts += (a.dtype, a.fake_device, a.is_conj(), a.is_neg()) if a.dtype.is_complex else (a.dtype, a.fake_device)
     for s in a.shape:
@@ -123,7 +123,7 @@ _SYMBOLIC = frozenset((torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def _is_plain(out: Any) -> bool:
-    return getattr(out, "fake_mode", None) is not None and out.constant is None
+    return getattr(out, "fake_mode", None) is not None and out.constant is None and not out.numbers
 
 
 def _aliases(out: FakeTensor, args: tuple) -> bool:

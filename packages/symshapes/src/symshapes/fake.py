@@ -130,6 +130,14 @@ class FakeTensor(torch.Tensor):
         value, version = self._constant
         return value if value is not None and version == self._version else None
 
+    @property
+    def known_number(self) -> Any:
+        """The only element, plain or symbolic, when it is known: of a constant, or of what was made from a symbolic size."""
+        if self.known_value is not None:
+            return self.known_value.item() if self.known_value.numel() == 1 else None
+        version, number = self.numbers.get("item", (None, None))
+        return None if number is None or version != self._version else number
+
     def remember(self, value: torch.Tensor) -> None:
         """Notes that this tensor now has ``value``."""
         self.constant = value
@@ -283,7 +291,7 @@ class FakeTensorMode(TorchDispatchMode):
         check_operands(func, args, kwargs)
         if key is not None and cache is not None and self.shape_env.is_recording:
             cache.store(key, out, args)
-        if any(type(arg) is FakeTensor and arg._constant[0] is not None for arg in args):
+        if any(type(arg) is FakeTensor and (arg._constant[0] is not None or arg.numbers) for arg in args):
             remember_result(func, args, kwargs, out)
         return out
 

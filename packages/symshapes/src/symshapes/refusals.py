@@ -110,8 +110,8 @@ def _extent(size: Any) -> int:
 def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bool]:
     """What eager mode raises, or None; and whether that is the answer for all calls of this kind."""
 
-    def attempt(fill: int, change: Change | None = None, elements: bool = False) -> str | None:
-        return _error_of(func, *(_small(given, fill, change, elements) for given in (args, kwargs)))
+    def attempt(fill: int, change: Change | None = None, least: int = 0, unknown: int = 3) -> str | None:
+        return _error_of(func, *(_small(given, fill, change, least, unknown) for given in (args, kwargs)))
 
     with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher(), torch._C.DisableTorchFunction():
         # an index of 0 is in range, a divisor of 0 is not allowed
@@ -119,21 +119,23 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
         if error is None:
             return None, True
         accepts_others = any(attempt(fill, change) is None for change in _OTHER_DTYPES for fill in (0, 1))
-        if accepts_others or attempt(0, elements=True) is None or attempt(1, elements=True) is None:
+        wants_elements = (attempt(0, least=3) and attempt(1, least=3)) is None
+        if accepts_others or (wants_elements and attempt(0, unknown=0)):  # a symbolic size beside one of 0 may be 0 as well
             return error, True
     return None, False
 
 
-def _small(value: Any, fill: int, change: Change | None, elements: bool) -> Any:
-    """A small real operand, of the same dtype or another; ``elements``: with some in each dimension."""
+def _small(value: Any, fill: int, change: Change | None, least: int, unknown: int) -> Any:
+    """A small real operand, of the same dtype or another, its sizes at least ``least``, symbolic ones ``unknown``."""
     if isinstance(value, torch.Tensor):
         dtype = value.dtype if change is None else change(value.dtype)
         number = fill if dtype in _INTEGERS else 1
-        return torch.full([3 if elements else _extent(s) for s in value.shape], number, dtype=dtype, device="cpu")
+        sizes = [max(least, _extent(size) if type(size) is int else unknown) for size in value.shape]
+        return torch.full(sizes, number, dtype=dtype, device="cpu")
     if isinstance(value, (list, tuple)):
-        return type(value)(_small(item, fill, change, elements) for item in value)
+        return type(value)(_small(item, fill, change, least, unknown) for item in value)
     if isinstance(value, dict):
-        return {name: _small(item, fill, change, elements) for name, item in value.items()}
+        return {name: _small(item, fill, change, least, unknown) for name, item in value.items()}
     if isinstance(value, bool) and change is not None:
         return int(value)
     return _SYMBOLIC.get(type(value), value)

@@ -283,7 +283,7 @@ def _make_number(cls: type) -> Constructor:
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
         value = args[0] if args else None
         if isinstance(value, TensorVariable):
-            if not ctx.config.capture_scalar_outputs and value.fake.known_value is None:
+            if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
                 raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
             if value.fake.dtype is torch.bool:
                 value = value.call_method(ctx, "long", [], {})

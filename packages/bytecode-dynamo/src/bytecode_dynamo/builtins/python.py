@@ -34,7 +34,7 @@ from bytecode_dynamo.variables.mapping import DictVariable
 from bytecode_dynamo.variables.sequence import Comparable, ListVariable, sort_items
 from bytecode_dynamo.variables.sets import SetVariable
 from bytecode_dynamo.variables.tensor import TENSOR_METHODS, TensorVariable
-from bytecode_dynamo.variables.text import TextVariable, text_of
+from bytecode_dynamo.variables.text import changes, text_of
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
 
 from . import operators
@@ -290,7 +290,7 @@ def text_rule(function: Any) -> Any:
             own = value.of_metaclass(ctx, "__repr__", []) if own is None else own
             if own is not None:
                 return own
-        if isinstance(value, (SymbolicVariable, TextVariable)):
+        if changes(value):
             return text_of(ctx, function, [value, *args])
         try:
             given = [item.as_constant(ctx) for item in (value, *args)]

@@ -45,7 +45,8 @@ def formatted(ctx: Context, template: ConstantVariable, given: VariableTracker) 
     for at, (kind, value) in enumerate(zip(kinds, values)):
         if kind in "rsa" and not isinstance(value, PLAIN):
             text = ctx.call_known({"r": repr, "s": str, "a": ascii}[kind], [value], {})
-            values[at] = ConstantVariable(Verbatim(text.as_constant(ctx)))
+            late = kind == "s" and isinstance(text, TextVariable)
+            values[at] = text if late else ConstantVariable(Verbatim(text.as_constant(ctx)))
     return text_of(ctx, interpolated, [template, *values])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from symshapes import FakeTensor
 
 from .base import VariableTracker
 from .constant import ConstantVariable, SliceVariable, SymbolicVariable
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
 def at_positions(ctx: Context, x: TensorVariable, key: VariableTracker) -> tuple[VariableTracker, VariableTracker | None]:
     """``x`` at the symbolic positions in a key, and what is left of the key, if anything is."""
+    if x.overrides or ctx.modes.function_modes(ctx):
+        return x, key
+    key = _with_bounds_read(ctx, key)
     parts = list(key.items) if isinstance(key, TupleVariable) else [key]
     ranks = [_rank(ctx, part) for part in parts]
-    if not any(map(_is_position, parts)) or x.overrides or ctx.modes.function_modes(ctx) or None in ranks:
+    if not any(map(_is_position, parts)) or None in ranks:
         return x, key
     used = sum(rank for rank in ranks if rank is not None and rank >= 0)
     ranks = [x.fake.dim() - used if rank == REST else rank for rank in ranks]
@@ -31,6 +35,26 @@ def at_positions(ctx: Context, x: TensorVariable, key: VariableTracker) -> tuple
             base = ctx.torch_call("call_function", torch.select, [base, ConstantVariable(dim), parts[place]], {})
     rest = [part for part in parts if not _is_position(part)]
     return base, ctx.create_tuple(rest) if rest else None
+
+
+def _with_bounds_read(ctx: Context, key: VariableTracker) -> VariableTracker:
+    """The key with numbers for the bounds of slices that are tensors, which indexing reads, too; as far as they are known."""
+    if isinstance(key, TupleVariable):
+        items = [_with_bounds_read(ctx, item) if isinstance(item, SliceVariable) else item for item in key.items]
+        return key if all(a is b for a, b in zip(items, key.items)) else ctx.create_tuple(items)
+    if isinstance(key, SliceVariable) and any(_is_known_bound(ctx, part) for part in key.parts):
+        start, stop, step = (
+            part.call_method(ctx, "item", [], {}) if _is_known_bound(ctx, part) else part for part in key.parts
+        )
+        return SliceVariable((start, stop, step))
+    return key
+
+
+def _is_known_bound(ctx: Context, part: VariableTracker) -> bool:
+    fake = getattr(part, "fake", None)
+    if not isinstance(fake, FakeTensor) or fake.dtype is not torch.int64 or fake.dim():
+        return False
+    return ctx.config.capture_scalar_outputs or fake.known_number is not None
 
 
 REST = -1

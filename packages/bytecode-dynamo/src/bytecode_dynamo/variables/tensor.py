@@ -223,7 +223,7 @@ class TensorVariable(VariableTracker):
             return state_of_inputs(ctx, self, name)
         if name in LEAVING:
             raise GraphBreak(LEAVING[name], f"{self.describe()}.{name}()")
-        if name == "item" and not ctx.config.capture_scalar_outputs and self.fake.known_value is None:
+        if name == "item" and not ctx.config.capture_scalar_outputs and self.fake.known_number is None:
             raise GraphBreak("BD004", f"{self.describe()}.item()", "set config.capture_scalar_outputs, or keep it a tensor")
         if name == "type" and args and issubclass(args[0].python_type(), type):
             wanted = args[0].as_constant(ctx)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from .base import Args, Kwargs, VariableTracker
 from .constant import ConstantVariable, SymbolicVariable
+from .sequence import TupleVariable
 
 if TYPE_CHECKING:
     from bytecode_dynamo.codegen import Codegen
@@ -64,11 +67,19 @@ class TextVariable(VariableTracker):
 
 def text_of(ctx: Context, function: Callable[..., str], parts: Sequence[VariableTracker]) -> VariableTracker:
     """The text that a function makes: known, or of numbers that change where it is one whatever they are."""
-    changing = [isinstance(part, (SymbolicVariable, TextVariable)) for part in parts]
+    changing = [changes(part) for part in parts]
     known = all(late or isinstance(part, ConstantVariable) for late, part in zip(changing, parts))
     if any(changing) and known and all(_succeeds(function, parts, number) for number in (7, 1 << 62)):
         return TextVariable(function, tuple(parts))
     return ctx.fold(function, list(parts), {})
+
+
+def changes(part: VariableTracker) -> bool:
+    """Whether a part of a text is a number that changes, a text of such, or a tuple of nothing but these and constants."""
+    if isinstance(part, TupleVariable) and part.cls in (tuple, torch.Size):
+        late = [changes(item) for item in part.items]
+        return any(late) and all(one or isinstance(item, ConstantVariable) for one, item in zip(late, part.items))
+    return isinstance(part, (SymbolicVariable, TextVariable))
 
 
 def joined(*parts: str) -> str:
@@ -92,4 +103,6 @@ def _succeeds(function: Callable[..., str], parts: Sequence[VariableTracker], nu
 def _example(part: VariableTracker, number: int) -> Any:
     if isinstance(part, TextVariable):
         return part.function(*(_example(inner, number) for inner in part.parts))
+    if isinstance(part, TupleVariable):
+        return part.cls(_example(item, number) for item in part.items)
     return part.value if isinstance(part, ConstantVariable) else part.python_type()(number)

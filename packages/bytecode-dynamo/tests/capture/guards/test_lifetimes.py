@@ -114,5 +114,5 @@ def test_a_million_calls_leak_nothing():
     objects, memory, references = len(gc.get_objects()), resident(), [sys.getrefcount(part) for part in parts]
     calls(1_000_000)
     assert abs(len(gc.get_objects()) - objects) < 100
-    assert resident() - memory < 4 << 20
+    assert resident() - memory < 12 << 20  # an object of the smallest size left behind by each call takes 16 MB
     assert all(abs(sys.getrefcount(part) - before) < 100 for part, before in zip(parts, references))

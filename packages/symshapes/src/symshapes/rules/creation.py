@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +15,18 @@ aten = torch.ops.aten
 RULES = RuleTable()
 
 _MAX_CONSTANT = 8  # elements of a constant whose value is remembered
+_INT64 = torch.iinfo(torch.int64)
+_ARITHMETIC: dict[Any, Callable[..., Any]] = {
+    aten.add.Tensor: operator.add,
+    aten.add.Scalar: operator.add,
+    aten.sub.Tensor: operator.sub,
+    aten.sub.Scalar: operator.sub,
+    aten.rsub.Scalar: lambda a, b: b - a,
+    aten.rsub.Tensor: lambda a, b: b - a,
+    aten.mul.Tensor: operator.mul,
+    aten.mul.Scalar: operator.mul,
+    aten.neg.default: operator.neg,
+}
 _factories: dict[Any, bool] = {}
 
 
@@ -38,8 +52,34 @@ def lift(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return fake
 
 
+@RULES.register("full scalar_tensor")
+def filled(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A tensor made from one symbolic size remembers it."""
+    out = mode.run_meta(func, args, kwargs)
+    _remember_number(out, args[-1])
+    return out
+
+
+def _remember_number(out: Any, number: Any) -> None:
+    if type(number) is torch.SymInt and out.dim() == 0 and out.dtype is torch.int64:
+        low, high = number.node.shape_env.bounds(number.node.expr)
+        if _INT64.min <= low and high <= _INT64.max:
+            out.numbers["item"] = out._version, number
+
+
+def _remember_arithmetic(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+    """Sums and products of what is made from symbolic sizes."""
+    function = _ARITHMETIC.get(func)
+    if function is None or kwargs:
+        return
+    numbers = [arg.known_number if is_fake(arg) else arg for arg in args]
+    if all(type(number) in (int, torch.SymInt) for number in numbers):
+        _remember_number(out, function(*numbers))
+
+
 def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
     """A small result of pointwise arithmetic on known values is known as well."""
+    _remember_arithmetic(func, args, kwargs, out)
     if torch.Tag.pointwise not in func.tags or func._schema.is_mutable or not is_fake(out):
         return
     if out._has_symbolic_sizes_strides or out.numel() > _MAX_CONSTANT:  # a symbolic size would be decided here, by a guard

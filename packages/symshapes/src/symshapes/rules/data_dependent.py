@@ -31,10 +31,11 @@ def unbacked_size(mode: Any, func: Any, upper: Any = None) -> Any:
 
 @RULES.register("_local_scalar_dense item")
 def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """``item()``: a constant's value, or one unbacked symbol per tensor and version."""
+    """``item()``: what is known, or one unbacked symbol per tensor and version."""
     (x,) = args
-    if x.known_value is not None:
-        return x.known_value.item()
+    number = x.known_number
+    if number is not None:
+        return number
     require_unbacked(mode, func)
     return _read_once(x, "item", lambda: _item(mode, func, x))
 
