@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import nox
@@ -102,11 +105,29 @@ INTERPRETER_TESTS = (
 shared_session = functools.partial(nox.session, venv_backend="none")
 
 
+@contextlib.contextmanager
+def beside(session: nox.Session, *names: str) -> Iterator[None]:
+    """Runs other sessions meanwhile, one after the other."""
+    with tempfile.TemporaryFile("w+") as output:
+        command = (sys.executable, "-m", "nox", "--sessions", *names)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            yield
+        finally:
+            failed = process.wait()
+            output.seek(0)
+            print(output.read(), flush=True)
+    if failed:
+        session.error(f"one of {', '.join(names)} failed")
+
+
 @shared_session
 def tests(session: nox.Session) -> None:
-    """Everything that a contributor must pass."""
-    for name in ("lint", "layers", "types", "suite", "alone", "docs", f"smoke-{OTHER_PYTHONS[-1]}"):
-        session.notify(name)
+    """Everything that a contributor must pass. What uses one core runs beside the suite, and is printed after it."""
+    lint(session)
+    layers(session)
+    with beside(session, "types", "docs", "alone", f"smoke-{OTHER_PYTHONS[-1]}"):
+        suite(session)
 
 
 @shared_session
@@ -168,9 +189,9 @@ def smoke(session: nox.Session) -> None:
 
 @shared_session
 def nightly(session: nox.Session) -> None:
-    """All of the breadth: slow tests, a fifth of the long random runs, all operators, every model, the other Pythons."""
+    """All of the breadth: slow tests, a tenth of the long random runs, all operators, every model, the other Pythons."""
     share(session)
-    profile = {"STRATA_PROFILE": "thorough", "STRATA_SHARE": os.environ.get("STRATA_SHARE", "0.2")}
+    profile = {"STRATA_PROFILE": "thorough", "STRATA_SHARE": os.environ.get("STRATA_SHARE", "0.1")}
     run_tests(session, SHARED_PYTHON, *chosen(session, "packages", "integration_tests"), **profile)
     for python in OTHER_PYTHONS:
         session.notify(f"smoke-{python}", posargs=[CAPTURE, "integration_tests/api/test_smoke.py"])

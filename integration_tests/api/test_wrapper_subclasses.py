@@ -278,7 +278,7 @@ def rows_of(kind, rows):
     return (Pair(made, made * 2) if kind == "nested" else made).requires_grad_(kind == "gradient")
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [None, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["pair", "gradient", "nested", "scaled"])
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_that_change(compiled, name, kind, dynamic):

@@ -244,8 +244,15 @@ def inputs(x_grad, w_grad, views):
     return make
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", BODIES)
+# By default every body runs on every second kind, the next body on the others.
+PROGRAMS = [
+    pytest.param(body, kind, marks=pytest.mark.slow if (row + column) % 2 else ())
+    for row, body in enumerate(BODIES)
+    for column, kind in enumerate(KINDS)
+]
+
+
+@pytest.mark.parametrize(("body", "kind"), PROGRAMS)
 def test_program(body, kind):
     f, make = function(body), inputs(*KINDS[kind])
     try:

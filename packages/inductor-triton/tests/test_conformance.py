@@ -37,7 +37,8 @@ def is_structured(text: str) -> bool:
     return text.count(" for ") > 1 and "float64" not in text and "float16" not in text
 
 
-@pytest.mark.parametrize("kind", [Looped, pytest.param(Persistent, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Looped, Persistent])
 def test_conformance_of_other_structures(kind):
     pytest.importorskip("triton")
     cases = [case for case in CASES if is_structured(case.text) and not case.name.startswith("long")]
