@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 import torch
 import torchstrata
@@ -88,3 +89,35 @@ def test_data_counts_for_itself(name, leaf_between):
         return x._version, view._version, view._is_view(), x.tolist()
 
     assert run(torchstrata.compile(function, fullgraph=True)) == run(function)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_storage_begins_where_its_array_does(backend):
+    def function(x):
+        array = x[:, 2:6].detach().numpy()
+        one, array[0] = torch.from_numpy(array), 7
+        other = torch.as_tensor(array[1:])
+        one.add_(1)
+        return one, one, one[1:], one.t(), other, array, torch.from_numpy(numpy.sin(array)), one * 2
+
+    def observe(call, rows):
+        x = torch.arange(rows * 8.0).reshape(rows, 8)
+        results = call(x)
+        shared = [result for result in map(torch.as_tensor, results[:6])]
+        places = [
+            (
+                r.untyped_storage().data_ptr() - x.data_ptr(),
+                r.untyped_storage().nbytes(),
+                r.storage_offset(),
+                r._version,
+                r.stride(),
+            )
+            for r in shared
+        ]
+        identities = [(a is b, a._base is b) for a in results for b in results if isinstance(a, torch.Tensor)]
+        return repr((x, results, places, identities))
+
+    torchstrata.reset()
+    compiled = torchstrata.compile(function, backend=backend, fullgraph=True)
+    for rows in (3, 4, 6):
+        assert observe(compiled, rows) == observe(function, rows)

@@ -31,6 +31,7 @@ from .variables.userobject import ExceptionVariable, UserObjectVariable
 
 if TYPE_CHECKING:
     from .context import Context
+    from .variables.tensor import TensorVariable
 
 
 class Codegen:
@@ -354,6 +355,23 @@ class Codegen:
         if cls is not None:
             self.load_const(cls)
             self.emitter.call(2)
+        self.keep(key)
+        self._fill_attributes(key)
+
+    def build_from_array(self, key: Identity, tensor: TensorVariable, origin: TensorVariable) -> None:
+        """Push a tensor that ``torch.from_numpy`` made, or a view of such an ``origin``, in a storage of its own."""
+        if key in self._built:
+            self.emitter.load_fast(self._built[key])
+            return
+        is_view = tensor.fake is not origin.fake
+        self.emitter.load_callee_const(rebuilding.view_from_array if is_view else rebuilding.from_array)
+        if is_view:
+            self(origin)
+            self.load_graph_value(origin.node)
+        self.load_graph_value(tensor.node)
+        if not is_view:
+            self.load_const(tensor.fake._version)
+        self.emitter.call(3 if is_view else 2)
         self.keep(key)
         self._fill_attributes(key)
 

@@ -50,6 +50,8 @@ class Context(Creation, Calls):
         self.examples: dict[int, torch.Tensor] = {}
         self.inputs: list[Source] = []
         self.identities: dict[int, Identity] = {}
+        self.from_arrays: dict[int, TensorVariable] = {}
+        """By the id of its fake: a tensor whose storage begins where an array does, inside of another storage."""
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
         self.stride_guards: list[SizeGuard] = []
         self.constant_objects: dict[type, Any] = {}

@@ -35,6 +35,18 @@ def make_exception(base: Any, cls: type, *args: Any) -> BaseException:
     return made
 
 
+def from_array(value: torch.Tensor, version: int) -> torch.Tensor:
+    """A tensor without gradient in a storage that begins where it does, as ``torch.from_numpy`` makes it."""
+    made = torch.from_numpy(value.numpy())
+    torch._C._autograd._unsafe_set_version_counter((made,), (version,))
+    return made
+
+
+def view_from_array(made: torch.Tensor, value: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    """The view of ``made`` that ``view`` is of ``value``, which lies in the same memory."""
+    return made.as_strided(view.size(), view.stride(), view.storage_offset() - value.storage_offset())
+
+
 def replace_list(target: list[Any], items: list[Any]) -> None:
     """Let a list hold these items."""
     list.__setitem__(target, slice(None), items)

@@ -233,6 +233,10 @@ class TensorVariable(VariableTracker):
         return ctx.torch_call("call_method", name, [self, *args], kwargs)
 
     def reconstruct(self, gen: Codegen) -> None:
+        origin = gen.ctx.from_arrays.get(id(self.fake)) or gen.ctx.from_arrays.get(id(self.fake._base))
+        if origin is not None and not self.fake.requires_grad:
+            gen.build_from_array(gen.ctx.tensor_identity(self), self, origin)
+            return
         plain = self.cls in TENSOR_TYPES or is_wrapper(self.fake)
         if not plain and self.fake.requires_grad and self.fake.is_leaf:
             raise GraphBreak("BD015", f"{self.describe()}, a {self.cls.__name__} without history that requires gradients")
