@@ -42,10 +42,10 @@ class Observer:
 
     def describe(self, path: str, value: Any) -> None:
         """Adds the lines of a value."""
-        if isinstance(value, (float, *PLAIN)):
-            self.add(path, (type(value).__name__, value if type(value) in (int, float, bool) else str(value)))
-        elif isinstance(value, (np.generic, complex)):
+        if isinstance(value, (np.generic, complex)):  # NumPy's float64 is a float, too
             self.add(path, (type(value).__name__, value.real.item() if isinstance(value, np.generic) else str(value)))
+        elif isinstance(value, (float, *PLAIN)):
+            self.add(path, (type(value).__name__, value if type(value) in (int, float, bool) else str(value)))
         elif isinstance(value, enum.Enum):
             self.add(path, ("enum", value.name))
         elif isinstance(value, type):

@@ -9,6 +9,7 @@ import torchstrata
 from .outcome import outcome
 
 WEIGHT = torch.ones(3)
+PARAMETER = torch.full((3,), 2.0, requires_grad=True)
 FAR = torch.tensor([0, 7])
 
 
@@ -80,7 +81,27 @@ def set_up(x, log):
     return x[FAR]
 
 
-PROGRAMS = [written_unseen, written_unseen_before, seeded, seeded_after, made_to_require_gradients, caught, exchanged, set_up]
+def given_a_history(x, log):
+    """A view that did not require gradients does so afterwards."""
+    log.append("before")
+    x.mul_(PARAMETER)
+    log.append("between")
+    y = x[FAR]
+    log.append("after")
+    return y
+
+
+PROGRAMS = [
+    given_a_history,
+    written_unseen,
+    written_unseen_before,
+    seeded,
+    seeded_after,
+    made_to_require_gradients,
+    caught,
+    exchanged,
+    set_up,
+]
 
 
 def observe(call):
@@ -88,7 +109,7 @@ def observe(call):
     Counter.made = 0
     torch.manual_seed(0)
     threads = torch.get_num_threads()
-    x, log = torch.ones(3), []
+    x, log = torch.ones(4).t()[:3], []
     try:
         result = outcome(call, x, log)
         return repr((result, log, x, getattr(x, "tag", None), WEIGHT, Counter.made, torch.get_num_threads(), torch.rand(2)))

@@ -253,6 +253,8 @@ def call(
     if name_of(target) in _RELAYOUTS or "out" in named:
         for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
             ctx.graph.change_metadata(fake)
+    if args and fakes and _begins_history_of_view(ctx, target, args[0], fakes):
+        ctx.require_once(f"{args[0].describe()}, a view, gets a history by {name_of(target)}()")
     views = [(t, t.shape) for t in pytree.tree_leaves(named.get("out")) if isinstance(t, torch.Tensor) and t._is_view()]
     try:
         result = evaluate(ctx, op, target, fakes, named)
@@ -275,6 +277,17 @@ def call(
     if len(ctx.env.unbacked) != with_unbacked:
         bind_unbacked(ctx, node, result)
     return wrap_result(ctx, node, result)
+
+
+def _begins_history_of_view(ctx: Context, target: Any, written: VariableTracker, fakes: list[Any]) -> bool:
+    """Whether a call writes what requires gradients to a view that was there before and did not: nothing undoes that."""
+    name = name_of(target)
+    if not (name.endswith("_") or name == "setitem") or not isinstance(written, TensorVariable) or written.fake.requires_grad:
+        return False
+    example = ctx.example_of(written)
+    if example is None or not example._is_view() or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(fakes[1:]))
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:
