@@ -14,6 +14,9 @@ PROGRAMS = {
     "at an offset": lambda x: x[1:].as_strided((2, 2), (2, 1), 3).add_(1),
     "of a value inside": lambda x: (lambda y: (y, y.view(-1)[2:].as_strided((2, 2), (2, 1)).mul_(3)))(x * 2),
     "of an array": lambda x: torch.from_numpy(x.detach().numpy()).as_strided((1, 4), (4, 1)).add_(1),
+    "of a squeezed input": lambda x: (x.squeeze_(0).as_strided((1, 4), (4, 1)).add_(1).sum(), x * 2),
+    "of a transposed input": lambda x: (x.t_().as_strided((2, 2), (4, 1))[1:].mul_(3).sum(), x.add_(1)),
+    "of a value transposed inside": lambda x: (lambda y: (y.t_().as_strided((2, 2), (4, 1), 1).mul_(3), y))(x * 1),
     "read only": lambda x: x[1:].as_strided((2, 2), (2, 1)) * 2,
     "read from data": lambda x: (x.data[1:].as_strided((2, 2), (2, 1)) * 2, x.t().as_strided((2, 2), (1, 1), 3) + 1),
 }
@@ -25,8 +28,9 @@ PROGRAMS = {
 def test_writes_reach_the_base(name, first, dynamic):
     def run(call):
         base = torch.arange(24.0).reshape(6, 4)
-        results = call(base[first : first + 3])
-        return base.tolist(), [r.tolist() for r in (results if isinstance(results, tuple) else (results,))]
+        x = base[first : first + 3]
+        results = call(x)
+        return base.tolist(), x.shape, [r.tolist() for r in (results if isinstance(results, tuple) else (results,))]
 
     torchstrata.reset()
     assert run(torchstrata.compile(PROGRAMS[name], fullgraph=True, dynamic=dynamic)) == run(PROGRAMS[name])

@@ -236,6 +236,8 @@ class EffectWriter:
         for step in steps:
             function = self.out.name(str(step.target), step.target)
             arguments = [text, *(self.size(a) for a in step.args), *(f"{k}={self.size(v)}" for k, v in step.kwargs)]
+            if isinstance(base, Slot) and step.target is torch.ops.aten.as_strided.default and len(arguments) == 4:
+                arguments[3] += f" + {self.values[base.index]}.storage_offset()"  # what a backend computes may begin anywhere
             text = f"{function}({', '.join(arguments)})"
             if step.item is not None:
                 text += f"[{step.item}]"

@@ -63,6 +63,10 @@ class WriteRules(TorchFunctionMode):
         self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
         self._expanded: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, with views, and what was expanded
         self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, and what they were made from
+        self._unmoved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, and the same memory as it was laid out before
+        self._by_place: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # by id, with views, and whose version tells of writes
         self._gapped = {storage_id(t.wrapper): t.wrapper for t in tensors if not t.is_placed and _has_gaps(t.before)}
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
 
@@ -154,9 +158,10 @@ class WriteRules(TorchFunctionMode):
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
         if id(target) in self._windows or func in _UNSAFE:
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
-        if id(target) in self._expanded:
-            views = (t for t in pytree.tree_leaves(out) if is_functional(t) and storage_id(t) == storage_id(target))
-            self._expanded |= {id(t): (t, self._expanded[id(target)][1]) for t in views}
+        for known in (self._expanded, self._by_place):
+            if id(target) in known:
+                views = (t for t in pytree.tree_leaves(out) if is_functional(t) and storage_id(t) == storage_id(target))
+                known |= {id(t): (t, known[id(target)][1]) for t in views}
         if func in _DETACH or getattr(func, "__self__", None) is torch.Tensor.data:
             self._detached[id(out)] = out, target
         return out
@@ -198,13 +203,19 @@ class WriteRules(TorchFunctionMode):
         if offset is None and expr_of(target.storage_offset()) != expr_of(base.storage_offset()):
             offset = target.storage_offset()
         moves = storage_offset is None and offset is not None and any(base is t.wrapper for t in self._tensors)
+        if id(base) in self._unmoved and not moves:
+            placed = self._unmoved[id(base)][1].as_strided(size, stride, offset)
+            self._by_place[id(placed)] = placed, base
+            return placed
         if base is target or id(base) in self.moved or not is_functional(base) or moves:  # memory of inputs begins anywhere
             return target.as_strided(size, stride, storage_offset)
         shown = base.as_strided(size, stride, offset)
         return shown.detach() if base.requires_grad else shown
 
-    def _note_filled(self, func: Any, target: torch.Tensor) -> None:
-        """Of a tensor that was made smaller, memory behind it stays."""
+    def _note_write(self, func: Any, target: torch.Tensor) -> None:
+        """Of a tensor that was made smaller, memory behind it stays; one that was moved has the version."""
+        if id(target) in self._by_place:
+            torch._C._increment_version([self._by_place[id(target)][1]])
         if func in _FILLS and id(target) in self.moved and id(target) in self._given:
             now, before = target.numel(), self._given[id(target)].before.numel()
             if type(now) is type(before) is int and now >= before:
@@ -261,20 +272,29 @@ class WriteRules(TorchFunctionMode):
         # who asks for a storage makes a view, which can't be resized: of a view that is known
         root = self._gapped.get(storage_id(target)) if self._gapped and target._is_view() else None
         written = [(t, t.stride()) for t in (target, root) if t is not None]
-        out = func(*args, **kwargs)
         if name in _MOVES:
-            self.moved.add(id(target))
-            self.filled.discard(id(target))
-            self._moved_views += [target] if target._is_view() else []
-            return out
+            return self._move(func, name, target, args, kwargs)
+        out = func(*args, **kwargs)
         if (
             target.requires_grad
             and torch.is_grad_enabled()
             and any(storage_id(v) == storage_id(target) for v in self._moved_views)
         ):
             self._refuse("AG022", f"{name} writes to memory of a view whose sizes or strides were changed in place")
-        self._note_filled(func, target)
+        self._note_write(func, target)
         self._restore_layouts(written)
+        return out
+
+    def _move(self, func: Any, name: str, target: torch.Tensor, args: Any, kwargs: Any) -> Any:
+        """Changes sizes and strides in place."""
+        if name not in _RELAYOUTS:
+            self._unmoved.pop(id(target), None)
+        elif not (target._is_view() or target.requires_grad or id(target) in self.moved):
+            self._unmoved[id(target)] = target, target.data
+        self.moved.add(id(target))
+        self.filled.discard(id(target))
+        out = func(*args, **kwargs)
+        self._moved_views += [target] if target._is_view() else []
         return out
 
     def _restore_layouts(self, written: Iterable[tuple[torch.Tensor, Sequence[Any]]]) -> None:
@@ -336,9 +356,8 @@ def _is_write(name: str) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or name == "__setitem__" or name.startswith("__i")
 
 
-_MOVES = frozenset(
-    ["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_", "resize_as_", "set_"]
-)
+_RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_"])
+_MOVES = _RELAYOUTS | {"as_strided_", "resize_", "resize_as_", "set_"}
 _INDEXED = frozenset(  # write element by element: eager refuses to read what they write to, where it can tell
     ["index_add_", "index_copy_", "index_put_", "index_reduce_", "put_", "scatter_", "scatter_add_", "scatter_reduce_"]
 )

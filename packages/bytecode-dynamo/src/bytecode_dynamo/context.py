@@ -95,9 +95,13 @@ class Context(Creation, Calls):
 
     def require_once(self, what: str) -> None:
         """Note that the graph does what can't be undone, or break it there."""
+        self.refuse_if_careful(what)
+        self.runs_once = True
+
+    def refuse_if_careful(self, what: str) -> None:
+        """Break the graph at what can't be undone, in a frame that was captured before."""
         if self.careful:
             raise GraphBreak("BD020", f"{what}, in a frame whose effects are lost when an operator refuses its data")
-        self.runs_once = True
 
     # -- places -------------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ def make_exception(base: Any, cls: type, *args: Any) -> BaseException:
 def from_array(value: torch.Tensor, version: int) -> torch.Tensor:
     """A tensor without gradient in a storage that begins where it does, as ``torch.from_numpy`` makes it."""
     made = torch.from_numpy(value.numpy())
-    torch._C._autograd._unsafe_set_version_counter((made,), (version,))
+    torch._C._autograd._unsafe_set_version_counter((made,), (version,))  # type: ignore[attr-defined]
     return made
 
 

@@ -68,7 +68,7 @@ class ObservedMode(FakeTensorMode):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.events: list[Any] = []
-        """Storages that are written to, "random", "custom" and "refuse", in the order of the program."""
+        """Storages that are written to, "random", "custom", "refuse" and "history" (which a view got), in order."""
 
     def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         kind = _kinds.get(func)
@@ -333,10 +333,12 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     Raises UnsoundAssumption or LosesEffects when the frame has to be captured again.
     """
     storages = {item.node.meta["val"].untyped_storage()._cdata: item for item in _tensors(inputs)}
-    written, random, exposed = {}, False, False
+    written, random, exposed, history, too_late = {}, False, False, False, False
     for event in ctx.mode.events:
         if event == "refuse":
-            exposed = exposed or random or bool(written)
+            exposed, too_late = exposed or random or bool(written), history
+        elif event == "history":
+            history = True
         elif event == "random":
             random = True
         elif event in storages:
@@ -351,7 +353,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     known = known and not inside & {*ctx.mode.events}
     lost = ctx.has_handlers or any(ctx.effects.changed())
     may_refuse = "refuse" in ctx.mode.events
-    if lost and ctx.runs_once and not ctx.whole and may_refuse:
+    if lost and not ctx.whole and (too_late or (ctx.runs_once and may_refuse)):
         raise LosesEffects
     # Copies cost every call of a network with batch norm, whose writes no version shows: only what may refuse its data pays.
     contents = exposed or (may_refuse and not visible)

@@ -250,11 +250,8 @@ def call(
     named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
     named.pop("generator", None)  # sizes do not depend on it
     with_unbacked, assumptions = len(ctx.env.unbacked), len(ctx.env.deferred_asserts)
-    if name_of(target) in _RELAYOUTS or "out" in named:
-        for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
-            ctx.graph.change_metadata(fake)
-    if args and fakes and _begins_history_of_view(ctx, target, args[0], fakes):
-        ctx.require_once(f"{args[0].describe()}, a view, gets a history by {name_of(target)}()")
+    _note_relayout(ctx, target, fakes, named)
+    begins_history = bool(args) and _begins_history_of_view(ctx, target, args[0], fakes)
     views = [(t, t.shape) for t in pytree.tree_leaves(named.get("out")) if isinstance(t, torch.Tensor) and t._is_view()]
     try:
         result = evaluate(ctx, op, target, fakes, named)
@@ -264,6 +261,8 @@ def call(
         if error.id != "BD001" or target not in _INDEXED or not ctx.host_effects or isinstance(ctx.graph, NestedGraph):
             raise
         return _indexed_by_host(ctx, target, args, fakes)
+    if begins_history:
+        ctx.mode.events.append("history")
     if any(view.shape != shape for view, shape in views):
         raise GraphBreak("BD020", f"{name_of(target)}() gives a view that is its out= another size")
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:
@@ -279,6 +278,12 @@ def call(
     return wrap_result(ctx, node, result)
 
 
+def _note_relayout(ctx: Context, target: Any, fakes: list[Any], named: dict[str, Any]) -> None:
+    if name_of(target) in _RELAYOUTS or "out" in named:
+        for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
+            ctx.graph.change_metadata(fake)
+
+
 def _begins_history_of_view(ctx: Context, target: Any, written: VariableTracker, fakes: list[Any]) -> bool:
     """Whether a call writes what requires gradients to a view that was there before and did not: nothing undoes that."""
     name = name_of(target)
@@ -287,7 +292,10 @@ def _begins_history_of_view(ctx: Context, target: Any, written: VariableTracker,
     example = ctx.example_of(written)
     if example is None or not example._is_view() or not torch.is_grad_enabled():
         return False
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(fakes[1:]))
+    begins = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(fakes[1:]))
+    if begins:
+        ctx.refuse_if_careful(f"{written.describe()}, a view, gets a history by {name}()")
+    return begins
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:
