@@ -27,6 +27,7 @@ from primops.operand import (
 )
 from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
+from primops.torch_versions import NAN_LIMIT_WINS
 
 rules = DecompositionTable()
 Body = Callable[..., Tensor]
@@ -166,14 +167,20 @@ for _name in ("and", "or", "xor"):
 
 @rules.register("clamp", "clamp.Tensor")
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """``min(max(self, min), max)``; NaN in any of them wins."""
+    """``min(max(self, min), max)``; NaN in any of them wins (up to torch 2.11 not that of a number that is the only limit)."""
 
     def body(a: Tensor, *limits: Any) -> Tensor:
         low, high = limits[0] if min is not None else None, limits[-1] if max is not None else None
         larger, smaller = (prims.bitwise_or, prims.bitwise_and) if a.dtype is torch.bool else (prims.maximum, prims.minimum)
-        a = a if low is None else larger(a, low)
-        return a if high is None else smaller(a, high)
+        clamped = a if low is None else larger(a, low)
+        clamped = clamped if high is None else smaller(clamped, high)
+        if ignores_nan and a.dtype.is_floating_point:
+            given = full_like(a, limits[0])
+            clamped = prims.where(prims.eq(given, given), clamped, a)
+        return clamped
 
+    limit = max if min is None else min
+    ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
     return elementwise(body, self, *[limit for limit in (min, max) if limit is not None])
 
 
