@@ -168,6 +168,8 @@ for _name in ("and", "or", "xor"):
 @rules.register("clamp", "clamp.Tensor")
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """``min(max(self, min), max)``; NaN in any of them wins (up to torch 2.11 not that of a number that is the only limit)."""
+    limit = max if min is None else min
+    ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
 
     def body(a: Tensor, *limits: Any) -> Tensor:
         low, high = limits[0] if min is not None else None, limits[-1] if max is not None else None
@@ -175,17 +177,21 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
         clamped = a if low is None else larger(a, low)
         clamped = clamped if high is None else smaller(clamped, high)
         if ignores_nan and a.dtype.is_floating_point:
-            given = full_like(a, limits[0])
+            given = full_like(a, limit)
             clamped = prims.where(prims.eq(given, given), clamped, a)
         return clamped
 
-    limit = max if min is None else min
-    ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
     return elementwise(body, self, *[limit for limit in (min, max) if limit is not None])
 
 
-clamp_min = rules.register("clamp_min", "clamp_min.Tensor")(lambda self, min: clamp(self, min=min))
-clamp_max = rules.register("clamp_max", "clamp_max.Tensor")(lambda self, max: clamp(self, max=max))
+@rules.register("clamp_min", "clamp_min.Tensor")
+def clamp_min(self: Tensor, min: Any) -> Tensor:
+    return elementwise(prims.bitwise_or if result_dtype(self, min) is torch.bool else prims.maximum, self, min)
+
+
+@rules.register("clamp_max", "clamp_max.Tensor")
+def clamp_max(self: Tensor, max: Any) -> Tensor:
+    return elementwise(prims.bitwise_and if result_dtype(self, max) is torch.bool else prims.minimum, self, max)
 
 
 @rules.register("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
