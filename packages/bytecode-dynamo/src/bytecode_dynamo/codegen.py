@@ -31,7 +31,6 @@ from .variables.userobject import ExceptionVariable, UserObjectVariable
 
 if TYPE_CHECKING:
     from .context import Context
-    from .variables.tensor import TensorVariable
 
 
 class Codegen:
@@ -344,34 +343,12 @@ class Codegen:
         self.keep(value.key)
         self._fill_attributes(value.key)
 
-    def build_tensor(self, key: Identity, node: Node, cls: type | None = None) -> None:
-        """Push a tensor that the graph computes, as one of a subclass; attributes that the program gave it are set later."""
+    def build_tensor(self, key: Identity, push: Callable[[], None]) -> None:
+        """Push a tensor, which ``push`` does where it was not built yet; attributes that the program gave it are set later."""
         if key in self._built:
             self.emitter.load_fast(self._built[key])
             return
-        if cls is not None:
-            self.emitter.load_callee_const(rebuilding.of_class)
-        self.load_graph_value(node)
-        if cls is not None:
-            self.load_const(cls)
-            self.emitter.call(2)
-        self.keep(key)
-        self._fill_attributes(key)
-
-    def build_from_array(self, key: Identity, tensor: TensorVariable, origin: TensorVariable) -> None:
-        """Push a tensor that ``torch.from_numpy`` made, or a view of such an ``origin``, in a storage of its own."""
-        if key in self._built:
-            self.emitter.load_fast(self._built[key])
-            return
-        is_view = tensor.fake is not origin.fake
-        self.emitter.load_callee_const(rebuilding.view_from_array if is_view else rebuilding.from_array)
-        if is_view:
-            self(origin)
-            self.load_graph_value(origin.node)
-        self.load_graph_value(tensor.node)
-        if not is_view:
-            self.load_const(tensor.fake._version)
-        self.emitter.call(3 if is_view else 2)
+        push()
         self.keep(key)
         self._fill_attributes(key)
 

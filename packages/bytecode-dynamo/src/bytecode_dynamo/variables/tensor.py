@@ -8,6 +8,7 @@ import operator
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,7 @@ from symshapes import FakeTensor, FakeTensorError, is_wrapper
 from torch.fx import Node
 from torch.nn.parameter import is_lazy
 
+from bytecode_dynamo import rebuilding
 from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import ABSENT, GuardKind
@@ -235,7 +237,8 @@ class TensorVariable(VariableTracker):
     def reconstruct(self, gen: Codegen) -> None:
         origin = gen.ctx.from_arrays.get(id(self.fake)) or gen.ctx.from_arrays.get(id(self.fake._base))
         if origin is not None and not self.fake.requires_grad:
-            gen.build_from_array(gen.ctx.tensor_identity(self), self, origin)
+            push = partial(self._push_of_array, gen, None if origin.fake is self.fake else origin)
+            gen.build_tensor(gen.ctx.tensor_identity(self), push)
             return
         plain = self.cls in TENSOR_TYPES or is_wrapper(self.fake)
         if not plain and self.fake.requires_grad and self.fake.is_leaf:
@@ -244,7 +247,27 @@ class TensorVariable(VariableTracker):
         if key is None or (plain and not gen.ctx.effects.attributes(key)):
             gen.load_graph_value(self.node)
         else:
-            gen.build_tensor(key, self.node, None if plain else self.cls)
+            gen.build_tensor(key, partial(self._push, gen, plain))
+
+    def _push(self, gen: Codegen, plain: bool) -> None:
+        if plain:
+            gen.load_graph_value(self.node)
+            return
+        gen.emitter.load_callee_const(rebuilding.of_class)
+        gen.load_graph_value(self.node)
+        gen.load_const(self.cls)
+        gen.emitter.call(2)
+
+    def _push_of_array(self, gen: Codegen, origin: TensorVariable | None) -> None:
+        """What ``torch.from_numpy`` made, or a view of such an ``origin``, in a storage of its own."""
+        gen.emitter.load_callee_const(rebuilding.from_array if origin is None else rebuilding.view_from_array)
+        if origin is not None:
+            gen(origin)
+            gen.load_graph_value(origin.node)
+        gen.load_graph_value(self.node)
+        if origin is None:
+            gen.load_const(self.fake._version)
+        gen.emitter.call(2 if origin is None else 3)
 
 
 def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:
