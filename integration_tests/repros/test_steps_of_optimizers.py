@@ -114,6 +114,19 @@ def test_many_parameters(name, backend):
     torch.testing.assert_close(results[1], results[0])
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_many_operands_in_one_tensor(rows):
+    """AdamW's step numbers: a kernel that selects from hundreds took minutes to compile."""
+
+    def function(*parts):
+        return torch.cat(parts).sqrt() + 1, torch.stack(parts).sum(1)
+
+    parts = [torch.full((rows,), float(n)) for n in range(100)]
+    torchstrata.reset()
+    for found, expected in zip(torchstrata.compile(function, fullgraph=True)(*parts), function(*parts)):
+        torch.testing.assert_close(found, expected)
+
+
 def test_a_part_of_an_input_is_written_with_a_history():
     """A graph with calls that the host makes took the input for one that begins to require gradients."""
 

@@ -28,6 +28,11 @@ MAX_COPIES = 64
 """Of an index, by reshapes of what reshapes read: the work on it grows with each of them by a factor."""
 LARGE = 1 << 24
 """Bytes of an operand of a concatenation that should not stay in memory until all are there."""
+MOST_SELECTED = 32
+"""Operands that ``cat`` selects from by position on the CPU, in each element anew; more are stored one by one.
+
+A kernel that selects from 200 takes g++ 44 s to compile. On a GPU one launch for all is worth it.
+"""
 
 
 def view_of(
@@ -176,7 +181,8 @@ def lower_cat(ctx: LoweringContext, node: Any, *tensors: Tensor, dim: int) -> Te
         # A function even of a buffer's elements: cat gives new memory, which must not alias its operand's.
         return Lazy(shape, only.dtype, only.device, only.load, combined_cost(only, weight=0))
     heavy = sum(isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE for t in tensors)
-    if _is_stored(node) and (2 * heavy >= len(pieces) or _are_freed(node, pieces)):
+    many = len(pieces) > MOST_SELECTED and pieces[0].device.type == "cpu"
+    if many or (_is_stored(node) and (2 * heavy >= len(pieces) or _are_freed(node, pieces))):
         return _stored_in_parts(ctx, node, shape, pieces, dim)
     pieces = [ctx.realize(t) if isinstance(t, Lazy) and t.cost.weight * len(tensors) >= 2 * EXPENSIVE else t for t in pieces]
     ends = [sympy.expand(sympy.Add(*(t.shape[dim] for t in pieces[: i + 1]))) for i in range(len(pieces))]
