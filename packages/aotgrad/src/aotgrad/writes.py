@@ -19,6 +19,10 @@ from .overlap import overlap
 from .tracer import Tracer
 
 
+_Known = dict[int, tuple[torch.Tensor, torch.Tensor]]
+"""By the id of a tensor: itself, so that it stays alive, and another one."""
+
+
 class WriteRules(TorchFunctionMode):
     """Watches writes where values, which functionalisation makes of them, differ from memory.
 
@@ -61,12 +65,10 @@ class WriteRules(TorchFunctionMode):
         self._moved_views: list[torch.Tensor] = []  # autograd replays such a view as it was made
         self._bases = {storage_id(t.wrapper) for t in tensors if t.is_placed}
         self._windows: dict[int, torch.Tensor] = {}  # what ``unfold`` and ``unsafe_split`` gave and views of it, by id
-        self._expanded: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, with views, and what was expanded
-        self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, and what they were made from
-        self._unmoved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id, and the same memory as it was laid out before
-        self._by_place: dict[
-            int, tuple[torch.Tensor, torch.Tensor]
-        ] = {}  # by id, with views, and whose version tells of writes
+        self._expanded: _Known = {}  # with views, and what was expanded
+        self._detached: _Known = {}  # and what they were made from
+        self._unmoved: _Known = {}  # and the same memory as it was laid out before
+        self._by_place: _Known = {}  # with views, and the tensor whose version counts writes to them
         self._gapped = {storage_id(t.wrapper): t.wrapper for t in tensors if not t.is_placed and _has_gaps(t.before)}
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
 
