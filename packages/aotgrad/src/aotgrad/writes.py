@@ -18,7 +18,6 @@ from .history import OuterPaths, history_of
 from .overlap import overlap
 from .tracer import Tracer
 
-
 _Known = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """By the id of a tensor: itself, so that it stays alive, and another one."""
 
