@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import nox
@@ -105,29 +102,11 @@ INTERPRETER_TESTS = (
 shared_session = functools.partial(nox.session, venv_backend="none")
 
 
-@contextlib.contextmanager
-def beside(session: nox.Session, *names: str) -> Iterator[None]:
-    """Runs other sessions meanwhile, one after the other."""
-    with tempfile.TemporaryFile("w+") as output:
-        command = (sys.executable, "-m", "nox", "--sessions", *names)
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            yield
-        finally:
-            failed = process.wait()
-            output.seek(0)
-            print(output.read(), flush=True)
-    if failed:
-        session.error(f"one of {', '.join(names)} failed")
-
-
 @shared_session
 def tests(session: nox.Session) -> None:
-    """Everything that a contributor must pass. What uses one core runs beside the suite, and is printed after it."""
-    lint(session)
-    layers(session)
-    with beside(session, "types", "docs", "alone", f"smoke-{OTHER_PYTHONS[-1]}"):
-        suite(session)
+    """Everything that a contributor must pass."""
+    for name in ("lint", "layers", "types", "suite", "alone", "docs", f"smoke-{OTHER_PYTHONS[-1]}"):
+        session.notify(name)
 
 
 @shared_session

@@ -90,3 +90,16 @@ def test_gradients_of_extremes_are_0_elsewhere(name, incoming, is_nan):
 
     function = getattr(torch, name)
     torch.testing.assert_close(run(torchstrata.compile(lambda x: function(x))), run(function), equal_nan=True)
+
+
+@pytest.mark.parametrize("limits", [("min",), ("max",), ("min", "max")], ids=" ".join)
+def test_clamping_by_numbers_that_become_nan(limits):
+    def function(x, limit):
+        return x.clamp(**dict(zip(limits, (limit, 2.0)))), x.clamp_min(limit), x.half().clamp(**{limits[0]: limit})
+
+    x = torch.tensor([1.0, -2.0, math.nan, math.inf])
+    torchstrata.reset()
+    compiled = torchstrata.compile(function, fullgraph=True)
+    for limit in (0.5, math.nan, 1.5, math.nan):
+        for found, expected in zip(compiled(x, limit), function(x, limit)):
+            torch.testing.assert_close(found, expected, equal_nan=True)

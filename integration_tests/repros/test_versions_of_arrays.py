@@ -98,7 +98,8 @@ def test_a_storage_begins_where_its_array_does(backend):
         one, array[0] = torch.from_numpy(array), 7
         other = torch.as_tensor(array[1:])
         one.add_(1)
-        return one, one, one[1:], one.t(), other, array, torch.from_numpy(numpy.sin(array)), one * 2
+        part = torch.from_numpy((x * 2)[:1].detach().numpy())
+        return one, one, one[1:], one.t(), other, array, torch.from_numpy(numpy.sin(array)), one * 2, part
 
     def observe(call, rows):
         x = torch.arange(rows * 8.0).reshape(rows, 8)
@@ -114,6 +115,7 @@ def test_a_storage_begins_where_its_array_does(backend):
             )
             for r in shared
         ]
+        places += [(results[-1].untyped_storage().nbytes(), results[-1].storage_offset())]
         identities = [(a is b, a._base is b) for a in results for b in results if isinstance(a, torch.Tensor)]
         return repr((x, results, places, identities))
 
@@ -121,3 +123,14 @@ def test_a_storage_begins_where_its_array_does(backend):
     compiled = torchstrata.compile(function, backend=backend, fullgraph=True)
     for rows in (3, 4, 6):
         assert observe(compiled, rows) == observe(function, rows)
+
+
+def test_arrays_in_inference_mode():
+    @torch.inference_mode()
+    def function(x):
+        made = torch.from_numpy(x[1:].numpy())
+        return made, made[:1], made + 1
+
+    x = torch.arange(6.0).reshape(3, 2)
+    torchstrata.reset()
+    assert repr(torchstrata.compile(function, backend="eager")(x)) == repr(function(x))

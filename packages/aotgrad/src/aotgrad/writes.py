@@ -214,7 +214,7 @@ class WriteRules(TorchFunctionMode):
         return shown.detach() if base.requires_grad else shown
 
     def _note_write(self, func: Any, target: torch.Tensor) -> None:
-        """Of a tensor that was made smaller, memory behind it stays; one that was moved has the version."""
+        """Counts a write where a version tells of it; of a tensor that was made smaller, memory behind it stays."""
         if id(target) in self._by_place:
             torch._C._increment_version([self._by_place[id(target)][1]])
         if func in _FILLS and id(target) in self.moved and id(target) in self._given:

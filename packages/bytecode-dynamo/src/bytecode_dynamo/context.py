@@ -51,7 +51,7 @@ class Context(Creation, Calls):
         self.inputs: list[Source] = []
         self.identities: dict[int, Identity] = {}
         self.from_arrays: dict[int, TensorVariable] = {}
-        """By the id of its fake: a tensor whose storage begins where an array does, inside of another storage."""
+        """By the id of its fake: a tensor that ``torch.from_numpy`` makes, whose storage is the memory of an array."""
         self.symbol_sources: dict[sympy.Symbol, Source] = {}
         self.stride_guards: list[SizeGuard] = []
         self.constant_objects: dict[type, Any] = {}

@@ -35,10 +35,11 @@ def make_exception(base: Any, cls: type, *args: Any) -> BaseException:
     return made
 
 
-def from_array(value: torch.Tensor, version: int) -> torch.Tensor:
+def from_array(value: torch.Tensor, version: int | None) -> torch.Tensor:
     """A tensor without gradient in a storage that begins where it does, as ``torch.from_numpy`` makes it."""
     made = torch.from_numpy(value.numpy())
-    torch._C._autograd._unsafe_set_version_counter((made,), (version,))  # type: ignore[attr-defined]
+    if version is not None and not made.is_inference():
+        torch._C._autograd._unsafe_set_version_counter((made,), (version,))  # type: ignore[attr-defined]
     return made
 
 

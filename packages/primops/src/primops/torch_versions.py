@@ -7,4 +7,4 @@ import math
 import torch
 
 NAN_LIMIT_WINS = bool(torch.full((1,), 0.0, device="cpu").clamp(min=math.nan).isnan().all())
-"""Whether ``clamp`` with a number for one limit only gives NaN where that is NaN; until torch 2.11 it gives its input."""
+"""Whether ``clamp`` with a number for one limit only gives NaN where that is NaN; torch 2.11 gives its input."""

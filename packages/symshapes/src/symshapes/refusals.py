@@ -88,7 +88,7 @@ def _append_kinds(parts: list[Any], value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu" or value.layout is not torch.strided or value.is_quantized:
             return False
-        parts += (value.dtype, *(_extent(size) for size in value.shape), "|")
+        parts += (value.dtype, *(_extent(size) if type(size) is int else "symbolic" for size in value.shape), "|")
         return True
     if isinstance(value, (list, tuple)):
         parts.append(len(value))

@@ -72,16 +72,9 @@ def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
     if not isinstance(array, ArrayVariable):
         raise GraphBreak("BD005", f"torch.from_numpy of {array.describe()}")
     made = array.tensor.get_attr(ctx, "data")
-    if isinstance(made, TensorVariable) and _begins_elsewhere(ctx, made.fake):
+    if isinstance(made, TensorVariable):
         ctx.from_arrays[id(made.fake)] = made
     return made
-
-
-def _begins_elsewhere(ctx: Context, fake: Any) -> bool:
-    """Whether the memory is part of a storage, as that of an input may be; ``from_numpy`` makes a storage of that part."""
-    storage = fake.untyped_storage()._cdata
-    given = (tensor.fake for tensor in ctx.tensors.values())
-    return fake.storage_offset() != 0 or any(other.untyped_storage()._cdata == storage for other in given)
 
 
 def _converting(function: Any, otherwise: Any) -> Any:

@@ -266,7 +266,7 @@ class TensorVariable(VariableTracker):
             gen.load_graph_value(origin.node)
         gen.load_graph_value(self.node)
         if origin is None:
-            gen.load_const(self.fake._version)
+            gen.load_const(None if self.fake.is_inference() else self.fake._version)
         gen.emitter.call(2 if origin is None else 3)
 
 

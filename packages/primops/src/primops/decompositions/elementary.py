@@ -167,7 +167,7 @@ for _name in ("and", "or", "xor"):
 
 @rules.register("clamp", "clamp.Tensor")
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """``min(max(self, min), max)``; NaN in any of them wins (up to torch 2.11 not that of a number that is the only limit)."""
+    """``min(max(self, min), max)``; NaN in any of them wins (in torch 2.11 not that of a number that is the only limit)."""
     limit = max if min is None else min
     ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
 
