@@ -7,15 +7,19 @@ only when its last dimension is dense; otherwise torch computes attention in flo
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
+from symshapes import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from .functional import current_value, is_functional
+from .tangent import dense_strides
 from .tracer import Tracer
 
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_BACKWARD = re.compile(r"aten\._scaled_dot_product_\w+_backward\.default")
 _MAX_NODES = 200
 _MAX_ELEMENTS = 1 << 26  # of any value on the way to a mask, which is computed once while compiling
 
@@ -70,6 +74,21 @@ def _same_meaning(nodes: list[torch.fx.Node]) -> dict[str, Any] | None:
     if mask.dim() >= 2 and torch.equal(mask, torch.ones_like(mask).tril()):
         return {"attn_mask": None, "is_causal": True}
     return None
+
+
+def lay_out_tangents(graph: torch.fx.Graph, fake_mode: FakeTensorMode) -> None:
+    """Expects tangents that attention alone reads in the layout of its result, as eager mode mostly hands them on.
+
+    A result may have been laid out anew behind the call, while its gradient comes as the call left the result. cuDNN's backward
+    keeps, for given sizes, the strides of the gradient that it saw first (torch 2.11), so others give wrong gradients.
+    """
+    for node in graph.find_nodes(op="placeholder"):
+        (call, *others) = node.users or (node,)
+        if others or not _BACKWARD.match(str(call.target)) or call.args[0] is not node:
+            continue
+        place = [a.name for a in call.target._schema.arguments].index("out")  # type: ignore[union-attr]
+        fake, out = node.meta["val"], call.args[place].meta["val"]  # type: ignore[union-attr]
+        node.meta["val"] = fake_mode.empty(fake.shape, dense_strides(out), dtype=fake.dtype, device=fake.device)
 
 
 def _is_pure(node: torch.fx.Node) -> bool:

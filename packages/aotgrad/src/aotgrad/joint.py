@@ -9,20 +9,21 @@ from typing import Any
 
 import sympy
 import torch
-from symshapes import FakeTensorMode, LazyGraphModule, is_wrapper, map_inner
+from symshapes import FakeTensorMode, LazyGraphModule
 from torch.utils import _pytree as pytree
 
 from .arrivals import arrivals_at, in_turn
-from .attention import AttentionMasks
+from .attention import AttentionMasks, lay_out_tangents
 from .checkpoint import checkpoints_as_regions
 from .effects import TracedProgram, TracedTensor, gradient_edge, own_history, plan_effects
 from .errors import Unsupported
-from .functional import below_functionalisation, current_value, functionalising, is_functional, size_hint, to_functional
+from .functional import below_functionalisation, current_value, functionalising, is_functional, to_functional
 from .history import OuterPaths, freed_together, leaves_behind, separate_nodes
 from .names import apart
 from .origin import Origins
 from .placed import placed
 from .plan import EffectPlan, InputSpec, Target
+from .tangent import tangent_like
 from .tracer import Tracer
 from .writes import WriteRules
 
@@ -114,6 +115,7 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
         nodes = separate_nodes(edges, together, [(arrive.get(i), inputs[i].is_leaf) for i in wanted])
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
+    lay_out_tangents(tracer.graph, fake_mode)
     tracer.graph.output(outputs)
     gm = LazyGraphModule(tracer.root, tracer.graph, "Joint")
     found = wanted, traced.out_spec, errors, traced.outer_paths, traced.addressed, together, (), nodes, unbacked
@@ -254,24 +256,6 @@ def _error_of(differentiate: Callable[[int], Any], k: int) -> str:
     except RuntimeError as error:
         return str(error)
     return ""
-
-
-def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
-    """A fake with the layout in which a gradient of ``value`` is handed to the backward graph: dense, dimensions nested
-    as in ``value``."""
-    if is_wrapper(value) and hasattr(value, "__coerce_tangent_metadata__"):
-        value = value.__coerce_tangent_metadata__()  # type: ignore[attr-defined]
-    return map_inner(lambda t: fake_mode.empty(t.shape, dense_strides(t), dtype=t.dtype, device=t.device), value)
-
-
-def dense_strides(value: torch.Tensor) -> list[Any]:
-    """Strides of a dense tensor whose dimensions are nested in the order of ``value``'s strides."""
-    strides: list[Any] = [1] * value.dim()
-    product: Any = 1
-    for d in sorted(range(value.dim()), key=lambda d: (size_hint(value.stride(d)), -d)):
-        strides[d] = product
-        product = product * value.shape[d] if size_hint(value.shape[d]) != 0 else product
-    return strides
 
 
 def _after_placeholders(graph: torch.fx.Graph) -> Any:

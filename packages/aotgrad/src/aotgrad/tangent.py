@@ -5,9 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from symshapes import inner_tensors, is_wrapper, map_inner, same_kind
+from symshapes import FakeTensorMode, inner_tensors, is_wrapper, map_inner, same_kind
 
 from .functional import size_hint
+
+
+def tangent_like(value: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
+    """A fake with the layout in which a gradient of ``value`` is handed to the backward graph: dense, dimensions nested
+    as in ``value``."""
+    if is_wrapper(value) and hasattr(value, "__coerce_tangent_metadata__"):
+        value = value.__coerce_tangent_metadata__()  # type: ignore[attr-defined]
+    return map_inner(lambda t: fake_mode.empty(t.shape, dense_strides(t), dtype=t.dtype, device=t.device), value)
+
+
+def dense_strides(value: torch.Tensor) -> list[Any]:
+    """Strides of a dense tensor whose dimensions are nested in the order of ``value``'s strides."""
+    strides: list[Any] = [1] * value.dim()
+    product: Any = 1
+    for d in sorted(range(value.dim()), key=lambda d: (size_hint(value.stride(d)), -d)):
+        strides[d] = product
+        product = product * value.shape[d] if size_hint(value.shape[d]) != 0 else product
+    return strides
 
 
 def restride(tangent: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
