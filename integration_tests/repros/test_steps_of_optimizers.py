@@ -141,3 +141,63 @@ def test_a_part_of_an_input_is_written_with_a_history():
         call(torch.ones(3, 4), v, torch.tensor([2, 1])).backward()
         gradients.append(v.grad)
     torch.testing.assert_close(*gradients)
+
+
+def _layer_after(make, wrap, steps=3):
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2).to(torch.bfloat16))
+    optimizer = make([*layer.parameters()])
+    step = wrap(lambda closure=None: optimizer.step(closure))
+    for _ in range(steps):
+        for p in layer.parameters():
+            p.grad = torch.randn_like(p)
+        step()
+    return [*layer.parameters()]
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "AdamW", "SGD"])
+def test_parameters_of_two_dtypes_in_one_graph(name):
+    """Adafactor goes on with norms that it reads."""
+
+    def make(parameters):
+        options = {"momentum": 0.9} if name == "SGD" else {}
+        return getattr(torch.optim, name)(parameters, lr=0.1, foreach=True, **options)
+
+    torch.testing.assert_close(_layer_after(make, torchstrata.compile), _layer_after(make, lambda f: f))
+    assert not torchstrata.counters["graph_breaks"] and torchstrata.counters["graphs"] <= 2
+
+
+def test_sparse_steps_run_eagerly():
+    def step(wrap):
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(9, 4, sparse=True)
+        optimizer = torch.optim.SparseAdam(table.parameters())
+        call = wrap(lambda: optimizer.step())
+        for _ in range(3):
+            optimizer.zero_grad()
+            table(torch.randint(9, (5,))).square().sum().backward()
+            call()
+        return table.weight
+
+    torch.testing.assert_close(step(torchstrata.compile), step(lambda f: f))
+    assert torchstrata.counters["graphs"] == torchstrata.counters["fallbacks"] == 0
+
+
+def test_a_line_search_runs_eagerly_around_its_closure():
+    def step(wrap):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.LBFGS(layer.parameters(), line_search_fn="strong_wolfe")
+        x = torch.randn(8, 3)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (layer(x) - x.sum(1, keepdim=True)).square().mean()
+            loss.backward()
+            return loss
+
+        call = wrap(lambda: optimizer.step(closure))
+        return [call().detach() for _ in range(3)], layer.weight
+
+    torch.testing.assert_close(step(torchstrata.compile), step(lambda f: f), atol=1e-5, rtol=1e-3)
+    assert not torchstrata.counters["fallbacks"]

@@ -76,6 +76,7 @@ def test_writes_in_between_keep_reads_apart():
         lambda a: (a * 1).sin(),
         lambda a: ((a / 1 - 0) ** 1).sin(),
         lambda a: a.clone().sin(),
+        lambda a: torch.stack([a, a]).unbind()[1].sin(),
     ],
 )
 def test_what_changes_nothing_is_removed(f):
@@ -90,6 +91,9 @@ def test_what_changes_nothing_is_removed(f):
         lambda a: a.int() * 1.0,  # another dtype
         lambda a: a.t().clone(memory_format=torch.contiguous_format).sin(),  # another layout
         lambda a: a[:, 1:].sin(),
+        lambda a: torch.stack([a, a], -1).unbind(-1)[0].sin(),  # another layout
+        lambda a: torch.stack([a, a], -1).unbind(0)[0].sin(),
+        lambda a: torch.stack([a, a]).unbind()[1],
     ],
 )
 def test_what_changes_something_stays(f):
@@ -145,6 +149,7 @@ STEPS = {
     "write": lambda a, b: a.clone().add_(b),
     "row": lambda a, b: a.clone().index_copy(0, torch.tensor([1]), b[:1]),
     "half": lambda a, b: a.double().float(),
+    "stacked": lambda a, b: torch.stack([a, b]).unbind()[1],
     "flip": lambda a, b: a.flip(0),
 }
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from loopir import format_kernel, format_schedule
 from loopir.node import ExternNode, LoweredGraph, View
 from loopir.schedule.dag import Dag
+from loopir.schedule.fusion import Fusion
 from loopir.schedule.group import Group
 
 aten = torch.ops.aten
@@ -112,6 +113,13 @@ def test_unrelated_work_stays_apart_and_says_why(run):
     host = run(lambda x: (x.sin(), x[:, 1:].sin().sum(0)), torch.randn(64, 33))
     assert host.launch_count == 2
     assert all(not decision.accepted and decision.reason for decision in host.program.decisions)
+
+
+def test_parts_of_a_buffer_are_not_tried_with_each_other(run, monkeypatch):
+    judge, tried = Fusion._judge, []
+    monkeypatch.setattr(Fusion, "_judge", lambda *given: tried.append(given) or judge(*given))
+    run(lambda *pieces: torch.cat([piece.sin() for piece in pieces], 1), *(torch.randn(50, 40 + i) for i in range(40)))
+    assert not tried
 
 
 def test_cycle_through_an_extern_call_is_refused(run):

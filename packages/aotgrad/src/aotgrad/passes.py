@@ -260,6 +260,25 @@ def fill_shares(graph: torch.fx.Graph) -> None:
                 node.target, node.args = aten.where.ScalarOther, (mask, share, 0)
 
 
+def take_from_stacks(graph: torch.fx.Graph) -> None:
+    """Takes tensors from where they were before they were stacked. Optimizers stack the numbers of all parameters, and unbind
+    the stack at once."""
+    exposed = _exposed(graph)
+    for items in graph.find_nodes(op="call_function", target=aten.unbind.int):
+        stack, dims = items.args[0], items.args[0].meta["val"].dim()
+        if not _is_call(stack, aten.stack.default) or stack in exposed or _dim(stack) % dims != _dim(items) % dims:
+            continue
+        for item in list(items.users):
+            source = stack.args[0][item.args[1]]
+            same = layout_key(source.meta["val"])[:-1] == layout_key(item.meta["val"])[:-1]
+            if same and not _reads_exposed(item, source, exposed):
+                item.replace_all_uses_with(source)
+
+
+def _dim(node: torch.fx.Node) -> int:
+    return node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)  # type: ignore[return-value]
+
+
 def _is_call(value: Any, target: Any) -> bool:
     return isinstance(value, torch.fx.Node) and value.target is target
 
@@ -268,6 +287,7 @@ def clean(gm: torch.fx.GraphModule, *, keep_random: bool = False) -> None:
     """What every joint graph goes through."""
     drop_unread_operands(gm.graph)
     fill_shares(gm.graph)
+    take_from_stacks(gm.graph)
     simplify(gm)
     remove_dead(gm.graph, keep_random=keep_random)
 

@@ -15,6 +15,7 @@ from .errors import Unsupported
 from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
 from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
 from .history import OuterPaths, history_of
+from .in_turn import calls_in_turn
 from .overlap import overlap
 from .tracer import Tracer
 
@@ -256,9 +257,7 @@ class WriteRules(TorchFunctionMode):
         if id(target) in self._given and (_is_write(name) or name == "__set__"):
             self.lines[id(target)] = self._user_line()
         if name.startswith("_foreach_") and name.endswith("_"):
-            out = func(*args, **kwargs)
-            _count_writes(target)
-            return out
+            return _write_to_each(func, args, kwargs)
         if not _is_write(name) or not is_functional(target):
             return self._read(func, target, args, kwargs)
         if _overlaps_itself(target):
@@ -346,9 +345,11 @@ def _has_gaps(t: torch.Tensor) -> bool:
     return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(t.numel())
 
 
-def _count_writes(tensors: Any) -> None:
+def _write_to_each(func: Any, args: Any, kwargs: Any) -> Any:
     """On the CPU these ops write to one tensor after the other, which versions count; functionalisation leaves that out."""
-    written = [t for t in tensors if is_functional(t) and t.device.type == "cpu"]
+    for given, options in calls_in_turn(args, kwargs):
+        func(*given, **options)
+    written = [t for t in args[0] if is_functional(t) and t.device.type == "cpu"]
     if written:
         torch._C._increment_version(written)
 

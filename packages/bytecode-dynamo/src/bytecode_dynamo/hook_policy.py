@@ -34,7 +34,8 @@ _TORCH_OPAQUE = tuple(
         "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/", "fx/", "hub.py",
         "autograd/function.py", "autograd/__init__.py", "profiler/", "testing/", "_dynamo/", "_inductor/", "_functorch/",
         "export/", "onnx/", "package/", "storage.py", "library.py",
-        "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph",
+        "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph", "optim/lbfgs.py", "optim/sparse_adam.py",
+        "optim/_functional.py",
     )
 )  # fmt: skip
 # In opaque parts, but what graphs should hold is inside.
@@ -61,7 +62,7 @@ def is_captured_file(filename: str) -> bool:
     if filename.startswith("<frozen") or filename.startswith(_OWN_ROOTS):
         return False
     if filename.startswith(TORCH_ROOT):
-        return filename.startswith(_TORCH_CAPTURED)
+        return filename.startswith(_TORCH_CAPTURED) and not filename.startswith(_TORCH_OPAQUE)
     for site in _SITE:
         if filename.startswith(site):
             return filename[len(site) :].split(os.sep)[0] not in _NOT_CAPTURED_PACKAGES

@@ -23,6 +23,7 @@ from .rules import RULES
 from .rules.creation import is_factory, remember_result
 from .rules.numbers import CHECKED, check_numbers
 from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper, is_wrapper_class, wrap_inner
+from .written import count_writes, stamp
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -72,14 +73,14 @@ class FakeTensor(torch.Tensor):
         fake_mode: the FakeTensorMode that runs its ops.
         fake_device: the device it stands for; ``.device`` says the same.
         constant: a small real tensor with the value it had when that was set, or None; see ``known_value``.
-        numbers: what was read off its data, with its version at that time: its item, how many of its elements are not zero.
+        numbers: what was read off its data, with its stamp at that time: its item, how many of its elements are not zero.
         source: where the real tensor came from, for graph inputs.
     """
 
     fake_device: torch.device
     fake_mode: FakeTensorMode
-    numbers: dict[str, tuple[int, Any]]
-    _constant: tuple[torch.Tensor | None, int]
+    numbers: dict[str, tuple[tuple, Any]]
+    _constant: tuple[torch.Tensor | None, tuple]
     source: str
 
     @staticmethod
@@ -90,7 +91,7 @@ class FakeTensor(torch.Tensor):
         self: Any = _make_subclass(cls, meta, requires_grad, dispatch_device=True, device_for_backend_keys=device)
         self.fake_device = device
         self.fake_mode = mode
-        self._constant = (None, 0)
+        self._constant = (None, ())
         self.numbers = {}
         return self
 
@@ -122,21 +123,21 @@ class FakeTensor(torch.Tensor):
 
     @constant.setter
     def constant(self, value: torch.Tensor | None) -> None:
-        self._constant = (value, self._version)
+        self._constant = (value, () if value is None else stamp(self))
 
     @property
     def known_value(self) -> torch.Tensor | None:
         """The real value, when it is known: a small constant that has not been written to."""
-        value, version = self._constant
-        return value if value is not None and version == self._version else None
+        value, at = self._constant
+        return value if value is not None and at == stamp(self) else None
 
     @property
     def known_number(self) -> Any:
         """The only element, plain or symbolic, when it is known: of a constant, or of what was made from a symbolic size."""
         if self.known_value is not None:
             return self.known_value.item() if self.known_value.numel() == 1 else None
-        version, number = self.numbers.get("item", (None, None))
-        return None if number is None or version != self._version else number
+        at, number = self.numbers.get("item", (None, None))
+        return None if number is None or at != stamp(self) else number
 
     def remember(self, value: torch.Tensor) -> None:
         """Notes that this tensor now has ``value``."""
@@ -193,6 +194,8 @@ class FakeTensorMode(TorchDispatchMode):
         composite.install(FakeTensorMode)
         self.shape_env = ShapeEnv() if shape_env is None else shape_env
         self.in_kernel = False
+        self.writes: dict[int, int] = {}  # to each memory, by its address
+        self.stamped: dict[int, torch.UntypedStorage] = {}
         self.cache = ResultCache() if cache else None
         self._mode_key = _INFRA_KEY  # this slot keeps torch from initialising CUDA for logical CUDA tensors
         self._entered: list[Any] = []
@@ -286,6 +289,7 @@ class FakeTensorMode(TorchDispatchMode):
             if hit is not None:
                 return hit
         out = self._compute(func, args, kwargs)
+        count_writes(self.writes, func, args, kwargs)
         if func in CHECKED:
             check_numbers(func, args, kwargs, out)
         check_operands(func, args, kwargs)

@@ -80,7 +80,8 @@ def _can_ask(func: Any) -> bool:
     if not schema.is_mutable and any(result.alias_info is not None for result in schema.returns):
         return False
     is_pointwise = torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags
-    return is_pointwise or schema.name.removeprefix("aten::").removesuffix("_") in _ASKED
+    name = schema.name.removeprefix("aten::").removesuffix("_")
+    return is_pointwise or name in _ASKED or name.startswith("_foreach_")
 
 
 def _append_kinds(parts: list[Any], value: Any) -> bool:

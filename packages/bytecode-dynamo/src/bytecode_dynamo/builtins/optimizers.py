@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim._adafactor import adafactor
 from torch.optim.asgd import asgd
 from torch.optim.optimizer import _get_value, _use_grad_for_differentiable  # pyright: ignore
 from torch.optim.radam import radam
@@ -56,6 +58,18 @@ def _capturable(function: Any) -> Any:
 
 for _function in (radam, asgd):
     evaluates_call(_function)(_capturable(_function))
+
+
+@evaluates_call(adafactor)
+def by_numbers(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    """It reads the norms of the parameters, and goes on with Python's numbers."""
+    settings = ctx.config
+    ctx.config = replace(settings, capture_scalar_outputs=True)
+    ctx.env.allow_unbacked = True  # for good: the graph holds such numbers now
+    try:
+        return ctx.create(adafactor.__wrapped__).call(ctx, list(args), kwargs)  # type: ignore[attr-defined]
+    finally:
+        ctx.config = settings
 
 
 def _fused(name: str, combine: str) -> Any:
@@ -110,9 +124,14 @@ def get_value(ctx: Context, value: VariableTracker) -> VariableTracker:
 def group_tensors(ctx: Context, lists: VariableTracker, with_indices: VariableTracker | None = None) -> VariableTracker:
     columns = [column.unpack(ctx) for column in lists.unpack(ctx)]
     tensors = [item for item in columns[0] if isinstance(item, TensorVariable)]
-    kinds = {(tensor.fake.device, tensor.fake.dtype) for tensor in tensors}
-    if len(kinds) != 1 or len(tensors) != len(columns[0]):
-        raise GraphBreak("BD018", f"tensors of {len(kinds)} devices and dtypes are grouped")
-    indices = range(len(tensors)) if with_indices is not None and with_indices.truth(ctx) else ()
-    group = [ctx.create_list([ctx.create_list(column) for column in columns]), ctx.create(list(indices))]
-    return ctx.create_dict([(ctx.create(*kinds), ctx.create_tuple(group))])
+    kinds = dict.fromkeys((tensor.fake.device, tensor.fake.dtype) for tensor in tensors)
+    if len(tensors) != len(columns[0]):
+        raise GraphBreak("BD018", "what is grouped by devices and dtypes is no list of tensors")
+    counted = with_indices is not None and with_indices.truth(ctx)
+
+    def group(kind: tuple[torch.device, torch.dtype]) -> VariableTracker:
+        places = [i for i, tensor in enumerate(tensors) if (tensor.fake.device, tensor.fake.dtype) == kind]
+        lists = [ctx.create_list([column[i] for i in places] if column else []) for column in columns]
+        return ctx.create_tuple([ctx.create_list(lists), ctx.create(places if counted else [])])
+
+    return ctx.create_dict([(ctx.create(kind), group(kind)) for kind in kinds])

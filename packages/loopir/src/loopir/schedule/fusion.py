@@ -128,6 +128,8 @@ class Fusion:
                 seen[other].add(group.name)
                 left, right = sorted((group, found), key=lambda g: (g.first, g.last))
                 saved = self._saved(left, right)
+                if not saved:
+                    continue  # they write different parts of a buffer
                 heapq.heappush(queue, (-saved, right.first - left.first, left.first, left.name, right.name))
 
     def _shared(self, left: Group, right: Group) -> list[str]:

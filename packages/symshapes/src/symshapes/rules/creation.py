@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from symshapes.written import stamp
+
 from .format import is_dense, is_fake
 from .registry import RuleTable
 
@@ -64,7 +66,7 @@ def _remember_number(out: Any, number: Any) -> None:
     if type(number) is torch.SymInt and out.dim() == 0 and out.dtype is torch.int64:
         low, high = number.node.shape_env.bounds(number.node.expr)
         if _INT64.min <= low and high <= _INT64.max:
-            out.numbers["item"] = out._version, number
+            out.numbers["item"] = stamp(out), number
 
 
 def _remember_arithmetic(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from symshapes.errors import DataDependentError
+from symshapes.written import stamp
 
 from .format import require_equal, same_size
 from .registry import RuleTable
@@ -41,13 +42,9 @@ def local_scalar(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 
 
 def _read_once(x: Any, what: str, make: Callable[[], Any]) -> Any:
-    """One number for each version of the data, where versions are counted."""
-    try:
-        now = x._version
-    except RuntimeError:  # an inference tensor
-        return make()
-    version, number = x.numbers.get(what, (None, None))
-    if version != now:
+    """One number for each state of the data."""
+    at, number = x.numbers.get(what, (None, None))
+    if at != (now := stamp(x)):
         x.numbers[what] = now, (number := make())
     return number
 

@@ -1,0 +1,65 @@
+"""Foreach ops write to one tensor after the other: where a later one shows what an earlier one wrote, so must the graph."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from .functional import is_functional, storage_id
+
+Span = tuple[float, float, int]
+"""The first byte and the end of a tensor in its storage, and its place in the list."""
+
+
+def calls_in_turn(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[Sequence[Any], dict[str, Any]]]:
+    """Arguments of an in-place foreach op as they are; one call for each tensor where the order can be seen."""
+    count = len(args[0])
+    if not _is_order_seen([a for a in (*args, *kwargs.values()) if isinstance(a, (list, tuple))]):
+        return [(args, kwargs)]
+
+    def only(value: Any, i: int) -> Any:
+        if isinstance(value, torch.Tensor) and value.dim() == 1 and value.shape[0] == count:  # ``scalars``
+            return value[i : i + 1]
+        return [value[i]] if isinstance(value, (list, tuple)) else value
+
+    return [([only(a, i) for a in args], {name: only(a, i) for name, a in kwargs.items()}) for i in range(count)]
+
+
+def _is_order_seen(lists: Sequence[Sequence[Any]]) -> bool:
+    """Whether a tensor of the first list may share bytes with one at another place of any list."""
+    written: defaultdict[int, list[Span]] = defaultdict(list)
+    for storage, span in _spans(lists[0]):
+        written[storage].append(span)
+    for spans in written.values():
+        spans.sort()
+        if any(end > start for (_, end, _), (start, _, _) in pairwise(spans)):
+            return True
+    return any(
+        _meets_another(span, written[storage]) for each in lists[1:] for storage, span in _spans(each) if storage in written
+    )
+
+
+def _meets_another(span: Span, spans: Sequence[Span]) -> bool:
+    """Whether ``span`` meets one of another place among ``spans``, which are sorted and apart."""
+    start, end, place = span
+    first = bisect_right(spans, start, key=lambda s: s[1])
+    return any(begin < end and stop > start and other != place for begin, stop, other in spans[first : first + 2])
+
+
+def _spans(tensors: Sequence[Any]) -> Iterator[tuple[int, Span]]:
+    for place, t in enumerate(tensors):
+        if not is_functional(t):
+            continue
+        layout = (*t.shape, *t.stride(), t.storage_offset())
+        if not all(type(n) is int for n in layout):
+            yield storage_id(t), (-math.inf, math.inf, place)
+        elif t.numel():
+            start = int(t.storage_offset())
+            length = 1 + sum((int(n) - 1) * int(s) for n, s in zip(t.shape, t.stride()))
+            yield storage_id(t), (start * t.element_size(), (start + length) * t.element_size(), place)
