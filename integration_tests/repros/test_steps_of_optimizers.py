@@ -147,7 +147,7 @@ def _layer_after(make, wrap, steps=3):
     torch.manual_seed(0)
     layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2).to(torch.bfloat16))
     optimizer = make([*layer.parameters()])
-    step = wrap(lambda closure=None: optimizer.step(closure))
+    step = wrap(lambda: optimizer.step())
     for _ in range(steps):
         for p in layer.parameters():
             p.grad = torch.randn_like(p)
@@ -157,7 +157,7 @@ def _layer_after(make, wrap, steps=3):
 
 @pytest.mark.parametrize("name", ["Adafactor", "AdamW", "SGD"])
 def test_parameters_of_two_dtypes_in_one_graph(name):
-    """Adafactor goes on with norms that it reads."""
+    """Also by Adafactor, whose Python computes with norms that it reads."""
 
     def make(parameters):
         options = {"momentum": 0.9} if name == "SGD" else {}

@@ -83,8 +83,8 @@ def lay_out_tangents(graph: torch.fx.Graph, fake_mode: FakeTensorMode) -> None:
     keeps, for given sizes, the strides of the gradient that it saw first (torch 2.11), so others give wrong gradients.
     """
     for node in graph.find_nodes(op="placeholder"):
-        (call, *others) = node.users or (node,)
-        if others or not _BACKWARD.match(str(call.target)) or call.args[0] is not node:
+        (call,) = node.users if len(node.users) == 1 else (node,)
+        if not _BACKWARD.match(str(call.target)) or call.args[0] is not node:
             continue
         place = [a.name for a in call.target._schema.arguments].index("out")  # type: ignore[union-attr]
         fake, out = node.meta["val"], call.args[place].meta["val"]  # type: ignore[union-attr]

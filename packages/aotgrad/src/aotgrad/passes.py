@@ -266,7 +266,9 @@ def take_from_stacks(graph: torch.fx.Graph) -> None:
     exposed = _exposed(graph)
     for items in graph.find_nodes(op="call_function", target=aten.unbind.int):
         stack, dims = items.args[0], items.args[0].meta["val"].dim()
-        if not _is_call(stack, aten.stack.default) or stack in exposed or _dim(stack) % dims != _dim(items) % dims:
+        if not _is_call(stack, aten.stack.default) or stack in exposed or is_wrapper(stack.meta["val"]):
+            continue
+        if _dim(stack) % dims != _dim(items) % dims:
             continue
         for item in list(items.users):
             source = stack.args[0][item.args[1]]

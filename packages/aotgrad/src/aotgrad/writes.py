@@ -12,10 +12,10 @@ from torch.utils import _pytree as pytree
 
 from .effects import TracedTensor
 from .errors import Unsupported
+from .foreach import write_to_each
 from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
 from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
 from .history import OuterPaths, history_of
-from .in_turn import calls_in_turn
 from .overlap import overlap
 from .tracer import Tracer
 
@@ -111,6 +111,12 @@ class WriteRules(TorchFunctionMode):
         overlaps = _overlaps if name in _INDEXED else _overlaps_partly
         if name != "__setitem__" and any(overlaps(target, t) for t in pytree.tree_leaves(read) if is_functional(t)):
             self._refuse("AG029", f"{name} reads memory that it writes to")
+
+    def _check_lists(self, name: str, args: Any, kwargs: Any) -> None:
+        read = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, (list, tuple))]
+        for i, target in enumerate(args[0]):
+            if is_functional(target):
+                self._check_overlap(name, target, [values[i] for values in read])
 
     def _not_leaves(self, outputs: Any) -> frozenset[int]:
         """The inputs with a history of their own that a gradient of the outputs arrives at."""
@@ -257,7 +263,8 @@ class WriteRules(TorchFunctionMode):
         if id(target) in self._given and (_is_write(name) or name == "__set__"):
             self.lines[id(target)] = self._user_line()
         if name.startswith("_foreach_") and name.endswith("_"):
-            return _write_to_each(func, args, kwargs)
+            self._check_lists(name, args, kwargs)
+            return write_to_each(func, args, kwargs)
         if not _is_write(name) or not is_functional(target):
             return self._read(func, target, args, kwargs)
         if _overlaps_itself(target):
@@ -343,15 +350,6 @@ def _has_gaps(t: torch.Tensor) -> bool:
     if t.layout != torch.strided:
         return False
     return size_hint(1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))) != size_hint(t.numel())
-
-
-def _write_to_each(func: Any, args: Any, kwargs: Any) -> Any:
-    """On the CPU these ops write to one tensor after the other, which versions count; functionalisation leaves that out."""
-    for given, options in calls_in_turn(args, kwargs):
-        func(*given, **options)
-    written = [t for t in args[0] if is_functional(t) and t.device.type == "cpu"]
-    if written:
-        torch._C._increment_version(written)
 
 
 def _is_write(name: str) -> bool:

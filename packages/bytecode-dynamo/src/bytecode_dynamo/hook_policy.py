@@ -34,8 +34,8 @@ _TORCH_OPAQUE = tuple(
         "serialization.py", "_tensor_str.py", "cuda/", "distributed/", "multiprocessing/", "jit/", "fx/", "hub.py",
         "autograd/function.py", "autograd/__init__.py", "profiler/", "testing/", "_dynamo/", "_inductor/", "_functorch/",
         "export/", "onnx/", "package/", "storage.py", "library.py",
-        "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph", "optim/lbfgs.py", "optim/sparse_adam.py",
-        "optim/_functional.py",
+        "utils/data/dataloader.py", "utils/data/datapipes/", "utils/data/graph",
+        "optim/lbfgs.py", "optim/sparse_adam.py", "optim/_functional.py",  # sparse, or led by what they read from tensors
     )
 )  # fmt: skip
 # In opaque parts, but what graphs should hold is inside.

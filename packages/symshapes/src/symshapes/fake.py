@@ -22,8 +22,8 @@ from .registered import fake_kernel, run_registered
 from .rules import RULES
 from .rules.creation import is_factory, remember_result
 from .rules.numbers import CHECKED, check_numbers
+from .rules.written import count_writes, stamp
 from .wrapper import WRAP, call_wrapper, inner_tensors, is_wrapper, is_wrapper_class, wrap_inner
-from .written import count_writes, stamp
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -195,7 +195,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.shape_env = ShapeEnv() if shape_env is None else shape_env
         self.in_kernel = False
         self.writes: dict[int, int] = {}  # to each memory, by its address
-        self.stamped: dict[int, torch.UntypedStorage] = {}
+        self.stamped: dict[int, torch.UntypedStorage] = {}  # by their addresses, which no other gets while they are here
         self.cache = ResultCache() if cache else None
         self._mode_key = _INFRA_KEY  # this slot keeps torch from initialising CUDA for logical CUDA tensors
         self._entered: list[Any] = []

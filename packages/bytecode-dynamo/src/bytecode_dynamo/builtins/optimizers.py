@@ -61,8 +61,8 @@ for _function in (radam, asgd):
 
 
 @evaluates_call(adafactor)
-def by_numbers(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
-    """It reads the norms of the parameters, and goes on with Python's numbers."""
+def adafactor_step(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
+    """Reads the norms of the parameters, and goes on with Python's numbers: they become unbacked symbols."""
     settings = ctx.config
     ctx.config = replace(settings, capture_scalar_outputs=True)
     ctx.env.allow_unbacked = True  # for good: the graph holds such numbers now

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from symshapes.written import stamp
-
 from .format import is_dense, is_fake
 from .registry import RuleTable
+from .written import stamp
 
 aten = torch.ops.aten
 RULES = RuleTable()

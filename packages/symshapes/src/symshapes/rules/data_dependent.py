@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from symshapes.errors import DataDependentError
-from symshapes.written import stamp
 
 from .format import require_equal, same_size
 from .registry import RuleTable
+from .written import stamp
 
 aten = torch.ops.aten
 RULES = RuleTable()

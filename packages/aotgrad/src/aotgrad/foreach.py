@@ -17,8 +17,17 @@ Span = tuple[float, float, int]
 """The first byte and the end of a tensor in its storage, and its place in the list."""
 
 
-def calls_in_turn(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[Sequence[Any], dict[str, Any]]]:
-    """Arguments of an in-place foreach op as they are; one call for each tensor where the order can be seen."""
+def write_to_each(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Runs an in-place foreach op. On the CPU versions count its writes, which functionalisation leaves out."""
+    for given, options in _calls(args, kwargs):
+        func(*given, **options)
+    written = [t for t in args[0] if is_functional(t) and t.device.type == "cpu"]
+    if written:
+        torch._C._increment_version(written)
+
+
+def _calls(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[Sequence[Any], dict[str, Any]]]:
+    """The arguments as they are; one call for each tensor where the order can be seen."""
     count = len(args[0])
     if not _is_order_seen([a for a in (*args, *kwargs.values()) if isinstance(a, (list, tuple))]):
         return [(args, kwargs)]

@@ -8,12 +8,16 @@ from typing import Any
 
 import torch
 
+from .format import is_fake
+
 
 def stamp(x: Any) -> tuple[Hashable, ...]:
     """Equal for equal data of a fake: views through ``detach()`` and ``.data`` have version counters of their own."""
     version = None if x.is_inference() else x._version
+    if x.layout is not torch.strided:
+        return (version,)
     storage = x.untyped_storage()
-    x.fake_mode.stamped[storage._cdata] = storage  # which keeps its address from being another's
+    x.fake_mode.stamped[storage._cdata] = storage
     return version, storage._cdata, x.fake_mode.writes.get(storage._cdata, 0)
 
 
@@ -25,7 +29,7 @@ def count_writes(writes: dict[int, int], func: Any, args: tuple, kwargs: dict[st
     for place, name, is_list in _written(func):
         value: Any = args[place] if place < len(args) else kwargs.get(name)
         for x in (value or ()) if is_list else (value,):
-            if type(x).__name__ != "FakeTensor" or x.layout is not torch.strided:
+            if not is_fake(x) or x.layout is not torch.strided:
                 continue
             memory = x.untyped_storage()._cdata
             writes[memory] = writes.get(memory, 0) + 1
@@ -39,4 +43,4 @@ def _written(func: Any) -> tuple[tuple[int, str, bool], ...]:
     if schema is None or not schema.is_mutable:
         return ()
     arguments = enumerate(schema.arguments)
-    return tuple((place, a.name, "[]" in str(a.type) or "List" in str(a.type)) for place, a in arguments if a.is_write)
+    return tuple((place, a.name, "List" in str(a.type)) for place, a in arguments if a.is_write)
