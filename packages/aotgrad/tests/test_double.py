@@ -6,9 +6,11 @@ import gc
 import weakref
 
 import pytest
+import sympy
 import torch
 import torch.nn.functional as F
 from aotgrad import Unsupported, aot_backend, aot_function, counters, run_eager
+from aotgrad.recipe import sizes_in
 from aotgrad.testing import capture_symbolically
 
 F64 = torch.float64
@@ -190,6 +192,12 @@ def test_symbolic_sizes():
         y = torch.randn(rows, 4, dtype=F64, requires_grad=True)
         expected = derivatives(f, [y, w])
         torch.testing.assert_close(derivatives(lambda a, b: call(rows, a, b)[0], [y, w]), expected)
+
+
+@pytest.mark.parametrize("value", [2, 2.5])
+def test_numbers_stand_for_symbols(value):
+    number = sizes_in(sympy.Symbol("n"), {sympy.Symbol("n"): value})
+    assert number == value and type(number) is type(value)
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["saved", "dead"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from aotgrad import Unsupported, aot_function, aot_module
+from aotgrad.functional_ops import functional_overload
 from torch.testing import assert_close
 
 
@@ -44,6 +45,15 @@ def test_custom_ops_that_write_equal_eager():
     mine, eager = [t.clone() for t in given], [t.clone() for t in given]
     assert_close(aot_function(_program, forward_compiler=lambda gm, _: gm)(*mine), _program(*eager))
     assert_close(mine, eager)
+
+
+def test_one_tensor_written_as_two_operands():
+    """Each written operand has a result of its own, which nobody else's writes change."""
+    x, y = torch.ones(2), torch.full((2,), 3.0)
+    functional = functional_overload(torch.ops.aotgrad_tests.scale_all.default, 3)
+    own, first, second, third = functional(x, y, [y, x], None)
+    assert_close([own, first, second, third], [y * 2 + 1, torch.full((2,), 14.0), y * 2, torch.full((2,), 14.0)])
+    assert len({t.data_ptr() for t in (x, y, own, first, second, third)}) == 6
 
 
 _LIBRARY = torch.library.Library("aotgrad_tests", "FRAGMENT")

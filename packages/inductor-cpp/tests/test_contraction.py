@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import inductor_cpp.contraction
 import pytest
@@ -12,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from inductor_cpp import compile_graph, packing
 from loopir import HostProgram, Options
+from loopir.backend import Contraction
+from primops import TensorMeta
 from primops.testing import trace
 
 CONVOLUTION, LINEAR = "inductor_cpp.convolution.default", "inductor_cpp.linear.default"
@@ -164,3 +168,28 @@ def test_linear_layers(store, monkeypatch: pytest.MonkeyPatch, name: str, dtype:
     w.data.mul_(0.5)
     inputs[2].data.view(-1)[77:78].add_(4)
     agree(host, LINEARS[name], inputs, 1e-4 if dtype is torch.float32 else 0.05)
+
+
+OFFERED: dict[str, tuple[bool, dict[str, Any]]] = {
+    "parameter": (True, {}),
+    "frozen": (True, {"static": (False,) * 3, "constant": (False, True, False)}),
+    "training": (False, {"inference": False}),
+    "input": (False, {"static": (False, False, True)}),
+    "small": (False, {"rows": 8}),
+    "float32": (False, {"dtype": torch.float32}),
+    "strided": (False, {"stride": (2048, 1)}),
+}
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_which_linear_layers_are_packed(name: str) -> None:
+    """Where a weight may be another one at each call, packing it costs more than it gains."""
+    wanted, given = OFFERED[name]
+    rows, dtype = given.get("rows", 1024), given.get("dtype", torch.bfloat16)
+    x, weight, bias = torch.empty(rows, 1024), torch.empty(1024, 1024), torch.empty(1024)
+    metas = [TensorMeta(t.shape, t.stride(), dtype, t.device) for t in (x, weight, bias)]
+    metas[1] = replace(metas[1], strides=given.get("stride", metas[1].strides))
+    static, constant = given.get("static", (False, True, True)), given.get("constant", (False,) * 3)
+    contraction = Contraction("linear", tuple(metas), (), constant, static, (), given.get("inference", True))
+    offer = inductor_cpp.contraction._offer_linear(contraction, metas[0], metas[1])
+    assert (offer is not None) == wanted

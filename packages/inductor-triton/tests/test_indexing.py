@@ -25,6 +25,7 @@ def expressions() -> st.SearchStrategy[sympy.Expr]:
             | st.builds(Mod, inner, divisor)
             | st.builds(sympy.Min, inner, inner)
             | st.builds(sympy.Max, inner, inner)
+            | st.builds(lambda a: a**2, inner)
         )
 
     return st.recursive(leaves, extend, max_leaves=6)
@@ -38,6 +39,11 @@ def python_value(expr: sympy.Expr, values: dict[str, int]) -> int:
 def test_bounds_hold(expr, i, j, size):
     low, high = bounds(expr, {I: (0, 9), J: (0, 9)})
     assert low <= python_value(expr, {"i": i, "j": j, "s0": size}) <= high
+
+
+def test_bounds_of_powers():
+    assert bounds(I**2 + 1, {I: (0, 9)}) == (1, 82)
+    assert bounds((I - 5) ** 2, {I: (0, 9)})[0] <= 0
 
 
 @given(expressions(), st.integers(0, 9), st.integers(0, 9), st.integers(2, 9))

@@ -168,9 +168,10 @@ def test_bags_of_embeddings(mode, ends, padding):
                  [torch.ones(5, 3), offsets + 1])  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_bags_of_equal_length_need_no_places(mode):
-    rows = torch.tensor([[3, 1, 1], [0, 4, 2]])
+def test_bags_of_equal_length_need_no_places(mode, dtype):
+    rows = torch.tensor([[3, 1, 1], [0, 4, 2]], dtype=dtype)
 
     def step(table):
         leaf = table.detach().requires_grad_()

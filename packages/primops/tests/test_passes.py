@@ -117,6 +117,7 @@ SIMPLER = {
     "transposed twice": (lambda x: x.t().t() + 1, ["add"]),
     "zeros": (lambda x: x * torch.zeros_like(x) + 1, ["mul", "add"]),
     "constants": (lambda x: x + (torch.ones(2, 3) * 2 + 1).exp(), ["add"]),
+    "constants divided": (lambda x: x + torch.full((2, 3), 7.0).fmod(torch.full((2, 3), 4.0)).exp(), ["add"]),
     "whole slice": (lambda x: x[0:2] + 1, ["add"]),
     "same dtype": (lambda x: x.to(torch.float32) + 1, ["add"]),
     "widened twice": (lambda x: x.half().float().double(), ["convert", "convert"]),
@@ -130,6 +131,17 @@ SIMPLER = {
 def test_calls_are_simplified(case):
     function, expected = SIMPLER[case]
     assert targets(check_against_eager(function, X)) == expected
+
+
+def test_division_by_zero_is_left_to_the_program():
+    graph = trace(lambda x, y: x.fmod(y), torch.full((2, 3), 7), torch.ones(2, 3, dtype=torch.int64))
+    for node in [n for n in graph.graph.nodes if n.op == "placeholder"]:
+        with graph.graph.inserting_after(node):
+            value = torch.ops.aten.full.default if node.name == "in0" else torch.ops.aten.zeros.default
+            made = graph.graph.call_function(value, ([2, 3], 7) if node.name == "in0" else ([2, 3],), {"dtype": torch.int64})
+        made.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(made)
+    assert "fmod" in targets(decompose(graph))
 
 
 EXACT = torch.tensor([0.0, -0.0, 1.5, float("inf"), float("nan")])

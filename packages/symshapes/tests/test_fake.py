@@ -122,6 +122,39 @@ def test_constants_have_values() -> None:
             t.item()
 
 
+@pytest.mark.parametrize("count", [1, 8, 9])
+def test_small_constants_have_values(count: int) -> None:
+    with FakeTensorMode(ShapeEnv()):
+        known = torch.tensor(list(range(count))).known_value  # type: ignore[attr-defined]
+    assert (known is not None) == (count <= 8)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_masks_beside_other_indices(place: int) -> None:
+    mask, rows = torch.tensor([True, False, True]), torch.tensor([1, 0])
+    mode = FakeTensorMode(ShapeEnv(allow_unbacked=True))
+
+    def choose(x: torch.Tensor, mask: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return x[(mask, rows) if place == 0 else (rows, mask)]
+
+    x = torch.randn(3, 3, 4)
+    with mode:
+        fake = choose(*map(mode.from_real, (x, mask, rows)))
+    real = choose(x, mask, rows)
+    assert fake.dim() == real.dim() and fake.shape[1:] == real.shape[1:]
+
+
+def test_products_of_groups_keep_their_dtype() -> None:
+    mode = FakeTensorMode(ShapeEnv())
+    half = torch.bfloat16
+    given = torch.randn(8, 16, dtype=half), torch.randn(2, 16, 8, dtype=half), torch.tensor([4, 8], dtype=torch.int32)
+    with mode:
+        a, b, ends = map(mode.from_real, given)
+        assert torch._grouped_mm(a, b, ends, out_dtype=half).dtype is half
+        with pytest.raises(RuntimeError, match="dtype"):
+            torch._grouped_mm(a, b, ends, out_dtype=torch.float32)
+
+
 def test_item_needs_unbacked_symbols() -> None:
     mode = FakeTensorMode()
     with pytest.raises(DataDependentError, match=r"_local_scalar_dense.*\n.*test_fake.py") as caught:

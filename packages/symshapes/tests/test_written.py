@@ -55,3 +55,13 @@ def test_lists_raise_versions():
     for t in (fake, real):
         torch._foreach_mul_([t], 2.0)
     assert fake._version == real._version
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("write", [lambda x: torch._foreach_mul_([x], 1.5), lambda x: torch._foreach_sqrt_([x])])
+def test_lists_refuse_results_of_other_dtypes(device, write):
+    with FakeTensorMode(ShapeEnv()):
+        x = torch.ones(3, dtype=torch.int64, device=device)
+        torch._foreach_mul_([x], 2)
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            write(x)

@@ -227,6 +227,8 @@ def _typed(tensor: object, place: Place, buffer: KernelBuffer, sizes: dict[str, 
     if tensor.dtype == buffer.dtype and place.offset == 0:
         return tensor
     offset, count = _value(place.offset, sizes), _value(buffer.numel, sizes)
+    if tensor.dtype == buffer.dtype:
+        return tensor.as_strided((count,), (1,), tensor.storage_offset() + offset // buffer.dtype.itemsize)
     return tensor.view(torch.uint8)[offset : offset + count * buffer.dtype.itemsize].view(buffer.dtype)
 
 

@@ -27,6 +27,7 @@ from loopir.node import ExternNode, Item, Symbolic, View
 from loopir.program import Allocate, ExternCall, Free, Launch, MakeView, Program, format_sizes
 from loopir.runs import Linked, RunStep, cut_runs, peak_bytes
 from loopir.schedule.memory import LIBRARIES
+from loopir.simplify import ONE
 from loopir.store import ArtifactStore
 from loopir.template import Template
 from loopir.text import format_dtype
@@ -304,8 +305,14 @@ class _HostWriter:
 
     def _write_launch(self, step: Launch) -> None:
         kernel = self.program.kernels[step.kernel]
-        args = [self._name(name) for name in step.buffers] + [size.name for size in kernel.sizes]  # type: ignore[attr-defined]
+        operands = zip(step.operands, kernel.buffers, strict=True)
+        args = [self._part(name, start, declared.numel) for (name, start), declared in operands]
+        args += [size.name for size in kernel.sizes]  # type: ignore[attr-defined]
         self.lines.append(f"{kernel.name}({', '.join(args)})")
+
+    def _part(self, buffer: str, start: sympy.Expr, count: sympy.Expr) -> str:
+        """``count`` elements of a buffer from ``start`` on; the buffer itself where that is the first."""
+        return self._name(buffer) if start == 0 else self._strided(View(buffer, (count,), (ONE,), start))
 
     def _write_runstep(self, step: RunStep) -> None:
         run = self.linked.runs[step.number]

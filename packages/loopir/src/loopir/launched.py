@@ -25,7 +25,8 @@ def check_launches(program: Program, sources: Sequence[KernelSource], codegens: 
             if shared and isinstance(source.kernel, Kernel) and isinstance(codegen, LaunchesParts):
                 declared = dict(zip(step.buffers, (buffer.name for buffer in source.kernel.buffers), strict=True))
                 for operand, result in shared:
-                    check_shared(codegen.launched(source), declared[operand], declared[result])
+                    if operand in declared:  # else its last reader was an earlier step
+                        check_shared(codegen.launched(source), declared[operand], declared[result])
             shared = []
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TypeAlias
 
 import sympy
@@ -13,6 +14,7 @@ from loopir.errors import VerificationError
 from loopir.expr import format_expr
 from loopir.kernel import Kernel
 from loopir.node import Buffer, ExternNode, View, views_in
+from loopir.simplify import ZERO
 from loopir.template import Template
 from loopir.text import format_dtype
 
@@ -29,10 +31,17 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Runs a kernel on buffers (in ``kernel.buffers`` order) with the program's sizes of the same names."""
+    """Runs a kernel on buffers (in ``kernel.buffers`` order) with the program's sizes of the same names. ``starts``: the
+    element of each buffer that the kernel has as its first; empty where all are zero."""
 
     kernel: int
     buffers: tuple[str, ...]
+    starts: tuple[sympy.Expr, ...] = ()
+
+    @property
+    def operands(self) -> Iterator[tuple[str, sympy.Expr]]:
+        """Each buffer and where the kernel's begins in it."""
+        return zip_longest(self.buffers, self.starts, fillvalue=ZERO)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +178,7 @@ class _ProgramChecker:
         if not 0 <= step.kernel < len(self.program.kernels):
             raise VerificationError("C5.1", f"{where}: no kernel {step.kernel}")
         kernel = self.program.kernels[step.kernel]
-        self._sizes(where, kernel.sizes)
+        self._sizes(where, (*kernel.sizes, *step.starts))
         if len(step.buffers) != len(kernel.buffers):
             raise VerificationError("C5.1", f"{where}: {kernel.name} takes {len(kernel.buffers)} buffers")
         for name, declared in zip(step.buffers, kernel.buffers, strict=True):
@@ -220,7 +229,8 @@ def format_step(program: Program, step: Step) -> str:
         sizes = f"{format_sizes(buffer.shape)}, {format_sizes(buffer.stride)}"
         return f"{step.buffer} = allocate({sizes}, {format_dtype(buffer.dtype)}, {buffer.device}{reuse})"
     if isinstance(step, Launch):
-        return f"{program.kernels[step.kernel].name}({', '.join(step.buffers)})"
+        operands = (name if start == 0 else f"{name}[{format_expr(start)}:]" for name, start in step.operands)
+        return f"{program.kernels[step.kernel].name}({', '.join(operands)})"
     if isinstance(step, MakeView):
         view = step.view
         return f"{step.name} = view({view.buffer}, {format_sizes(view.shape)}, {format_sizes(view.stride)}, {view.offset})"

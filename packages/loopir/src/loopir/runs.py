@@ -92,15 +92,14 @@ def _close(program: Program, segment: Sequence[Step], linked: Linked, numbers: d
     tensors: dict[str, int] = {}
     calls = []
     for launch in launches:
-        roots = [(_root(name, owner), owner.get(name)) for name in launch.buffers]
-        for root, _ in roots:
-            if root is not None:
-                tensors.setdefault(root, len(tensors))
-        places = tuple(
-            Place(tensors[root], ZERO) if root is not None else Place(-1, slot.offset)  # type: ignore[union-attr]
-            for root, slot in roots
-        )
-        calls.append(RunCall(launch.kernel, places, program.kernels[launch.kernel].sizes))
+        places = []
+        for name, start in launch.operands:
+            root, offset = _root(name, owner), start * program.buffers[name].dtype.itemsize
+            if root is None:
+                places.append(Place(-1, owner[name].offset + offset))
+            else:
+                places.append(Place(tensors.setdefault(root, len(tensors)), offset))
+        calls.append(RunCall(launch.kernel, tuple(places), program.kernels[launch.kernel].sizes))
     count = len(tensors) + (size != 0)
     calls = [RunCall(c.source, tuple(Place(p.parameter % count, p.offset) for p in c.places), c.sizes) for c in calls]
     run = Run(count, _symbols(calls, size), tuple(calls), launch_device(program, launches[0]), size)

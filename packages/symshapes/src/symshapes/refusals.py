@@ -48,14 +48,18 @@ _tries: dict[Any, int] = {}
 
 
 def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Raises RuntimeError for a call of an ATen op on CPU fakes that eager mode's kernel refuses as said above."""
+    """Raises RuntimeError for a call of an ATen op on CPU fakes that eager mode's kernel refuses as said above.
+
+    Writes to lists are asked for on every device: that a result does not fit a dtype depends on none.
+    """
     asks = _asks.get(func)
     if asks is None:
         asks = _asks[func] = _can_ask(func)
     if not asks:
         return
     parts: list[Any] = [func]
-    if not (_append_kinds(parts, args) and _append_kinds(parts, tuple(kwargs.items()))):
+    is_anywhere = _writes_lists(func)
+    if not all(_append_kinds(parts, value, is_anywhere) for value in (args, tuple(kwargs.items()))):
         return
     key = tuple(parts)
     if key not in _answers:
@@ -65,8 +69,17 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
             _answers[key] = answer
     else:
         answer = _answers[key]
-    if answer is not None:
+    if answer is not None and (_on_cpu(args) or "can't be cast" in answer):
         raise RuntimeError(answer)
+
+
+def _writes_lists(func: Any) -> bool:
+    return func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_")
+
+
+def _on_cpu(args: tuple) -> bool:
+    first = args[0][0] if isinstance(args[0], (list, tuple)) and args[0] else args[0]
+    return not isinstance(first, torch.Tensor) or first.device.type == "cpu"
 
 
 def _can_ask(func: Any) -> bool:
@@ -84,16 +97,16 @@ def _can_ask(func: Any) -> bool:
     return is_pointwise or name in _ASKED or name.startswith("_foreach_")
 
 
-def _append_kinds(parts: list[Any], value: Any) -> bool:
+def _append_kinds(parts: list[Any], value: Any, is_anywhere: bool) -> bool:
     """Appends what the answer may depend on; False for operands that can't be asked for."""
     if isinstance(value, torch.Tensor):
-        if value.device.type != "cpu" or value.layout is not torch.strided or value.is_quantized:
+        if (value.device.type != "cpu" and not is_anywhere) or value.layout is not torch.strided or value.is_quantized:
             return False
         parts += (value.dtype, *(_extent(size) if type(size) is int else "symbolic" for size in value.shape), "|")
         return True
     if isinstance(value, (list, tuple)):
         parts.append(len(value))
-        return all(_append_kinds(parts, item) for item in value)
+        return all(_append_kinds(parts, item, is_anywhere) for item in value)
     if type(value) in (int, float):
         parts += (type(value), (value > 0) - (value < 0))
     elif isinstance(value, (bool, str, torch.dtype)):

@@ -43,14 +43,15 @@ def _capturable(function: Any) -> Any:
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         call = ctx.create(function.__wrapped__).call
         *columns, steps = (arg.unpack(ctx) for arg in args)
-        tensors = [t for column in [*columns, steps] for t in column if isinstance(t, TensorVariable)]
-        if len({t.fake.device for t in tensors}) != 1 or kwargs["capturable"].truth(ctx):
+        devices = {t.fake.device for column in columns for t in column if isinstance(t, TensorVariable)}
+        if len(devices) != 1 or kwargs["capturable"].truth(ctx):
             return call(ctx, list(args), kwargs)
-        exact = [step.call_method(ctx, "double", [], {}) for step in steps]
+        device = ConstantVariable(devices.pop())
+        exact = [step.call_method(ctx, "to", [device, ConstantVariable(torch.float64)], {}) for step in steps]
         kwargs["capturable"] = ConstantVariable(True)
         result = call(ctx, [*args[:-1], ctx.create_list(exact)], kwargs)
-        for step, number in zip(steps, exact):
-            step.call_method(ctx, "copy_", [number], {})
+        for step in steps:
+            step.call_method(ctx, "add_", [ConstantVariable(1)], {})
         return result
 
     return rule

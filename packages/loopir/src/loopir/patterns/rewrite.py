@@ -17,6 +17,7 @@ from loopir.patterns.layout import choose_layouts
 from loopir.patterns.match import keep_outputs, remove_dead
 from loopir.patterns.padding import pad_products
 from loopir.patterns.products import multiply_convolutions
+from loopir.patterns.scalars import move_scalars
 
 
 def rewrite_patterns(
@@ -28,7 +29,8 @@ def rewrite_patterns(
     spellings becomes one call; padding, concatenation and bias additions are simplified; generators are asked to replace
     convolutions and linear layers with what follows them; small convolutions and patches in training become matrix products;
     biases of convolutions on CUDA devices go into the loops around them;
-    sizes of 16-bit products on CUDA devices grow to multiples of 8; convolution nets run channels-last where that is faster.
+    sizes of 16-bit products on CUDA devices grow to multiples of 8; numbers that the CPU computes for another device are moved
+    together; convolution nets run channels-last where that is faster.
     """
     options = options or Options()
     if not options.patterns:
@@ -45,6 +47,7 @@ def rewrite_patterns(
     offer_contractions(gm, codegens or {}, options.inference)
     part_biases(gm)
     pad_products(gm)
+    move_scalars(gm)
     choose_layouts(gm, options.inference)
     fold_constants(gm)
     remove_dead(gm)

@@ -217,7 +217,7 @@ def _finish(
         reduction = []
     buffers = tuple(_declare(graph.buffers[old], new, names.roles[old]) for old, new in names.buffers.items())
     final = tuple(Body(body.inner, tuple(names.renamed(step) for step in body.instructions)) for body in bodies)
-    sizes = _sizes(final, ranges, reduction, buffers)
+    sizes = sizes_of(final, ranges, reduction, buffers)
     hints = tuple((size, graph.facts.hints[size]) for size in sizes if size in graph.facts.hints)
     origins = tuple(dict.fromkeys(origin for member in group.members for origin in member.node.origins))
     device = graph.buffers[group.members[0].node.buffer].device
@@ -242,9 +242,10 @@ def _declare(buffer: Buffer, name: str, role: str) -> KernelBuffer:
     return KernelBuffer(name, buffer.dtype, role, buffer.numel)
 
 
-def _sizes(
+def sizes_of(
     bodies: Sequence[Body], ranges: Sequence[Range], reduction: Sequence[Range], buffers: Sequence[KernelBuffer]
 ) -> tuple[sympy.Symbol, ...]:
+    """The size symbols that a kernel needs to know."""
     exprs = [item.extent for item in (*ranges, *reduction)] + [buffer.numel for buffer in buffers]
     exprs += [expr for step in steps_of(bodies) for expr in step.expressions]
     loops = {item.symbol for item in (*ranges, *reduction)}

@@ -53,13 +53,13 @@ def plan_memory(steps: Sequence[Step], graph: LoweredGraph, kernels: Sequence[Ke
                 continue
             assert isinstance(step, Launch)
             target, last = targets.get(name, ("", position + 1))
-            if last < position or (last == position and _is_in_place(kernels[step.kernel], step.buffers, target, name)):
+            if last < position or (last == position and _is_in_place(kernels[step.kernel], step, target, name)):
                 placed.append(Allocate(name, target, True))
                 owned.add(name)
                 continue
             kind = _memory_kind(graph, name)
             free = [d for d in dead if d not in taken and _memory_kind(graph, d) == kind] if reuse else []
-            before = next((d for d in free if _is_in_place(kernels[step.kernel], step.buffers, d, name)), None)
+            before = next((d for d in free if _is_in_place(kernels[step.kernel], step, d, name)), None)
             waiting = pool.get(kind) if reuse and before is None else None
             placed.append(Allocate(name, before or (waiting.pop() if waiting else None), before is not None))
             owned.add(name)
@@ -116,10 +116,11 @@ def _fresh_results(steps: Sequence[Step]) -> set[str]:
     return {name for node in own for name in node.results if name}
 
 
-def _is_in_place(kernel: Kernel | Template, buffers: Sequence[str], source: str, target: str) -> bool:
+def _is_in_place(kernel: Kernel | Template, launch: Launch, source: str, target: str) -> bool:
     """Whether each point loads ``source`` only where it stores ``target``, no load comes after a store, and no body after that
     of a store uses what was loaded (clause C4.8)."""
-    if source not in buffers:
+    buffers, starts = launch.buffers, dict(launch.operands)
+    if source not in buffers or starts[source] != starts[target]:
         return False
     if isinstance(kernel, Template):
         inside = [buffers[place] for place in kernel.epilogue.arguments]

@@ -17,6 +17,7 @@ from loopir.schedule.dag import Dag, is_ordered
 from loopir.schedule.fusion import Fusion
 from loopir.schedule.memory import plan_memory
 from loopir.schedule.peak import order_steps
+from loopir.schedule.start import move_starts
 from loopir.schedule.template import build_template
 from loopir.template import Template, format_any, kernels_of
 from loopir.verify import check_kernel
@@ -48,8 +49,11 @@ def schedule(
         built = build_kernel(group, graph, external) if group.extern is None else build_template(group, graph, external)
         assert built is not None
         kernel, buffers = built
-        if isinstance(kernel, Template) or kernel.bodies:
+        if isinstance(kernel, Template):
             steps.append(Launch(kernels.add(kernel), buffers))
+        elif kernel.bodies:
+            kernel, starts = move_starts(kernel)
+            steps.append(Launch(kernels.add(kernel), buffers, starts))
     program = Program(
         inputs=tuple(graph.inputs),
         buffers=dict(graph.buffers),

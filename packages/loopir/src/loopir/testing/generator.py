@@ -79,10 +79,12 @@ def _run_launcher(
 
 
 def _piece(tensor: torch.Tensor, offset: int, buffer: KernelBuffer, sizes: dict) -> torch.Tensor:
-    """A kernel's buffer: the tensor itself, or elements of the slab from a byte offset on."""
+    """A kernel's buffer: the tensor itself, or elements of it or of the slab from a byte offset on."""
     if tensor.dtype == buffer.dtype and offset == 0:
         return tensor
     numel = int(evaluate_expr(buffer.numel, sizes))
+    if tensor.dtype == buffer.dtype:
+        return tensor.as_strided((numel,), (1,), tensor.storage_offset() + offset // buffer.dtype.itemsize)
     if numel == 0:
         return tensor.new_empty(0, dtype=buffer.dtype)
     return tensor.view(torch.uint8)[offset : offset + numel * buffer.dtype.itemsize].view(buffer.dtype)

@@ -6,6 +6,7 @@ Operands have one shape and one dtype; a number takes the dtype of the tensor op
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,7 +35,10 @@ def check_number(value: object, dtype: torch.dtype) -> None:
 
 
 def common_meta(*operands: TensorMeta | Any) -> TensorMeta:
-    """The first tensor operand, after checking that all have its shape and dtype. Raises PrimError."""
+    """The first tensor operand, after checking that all have its shape and dtype. Raises PrimError.
+
+    Its device is the one that isn't the CPU, if any: there, a scalar of the CPU may have been broadcast.
+    """
     first: TensorMeta | None = None
     for operand in operands:
         if not isinstance(operand, TensorMeta):
@@ -50,7 +54,12 @@ def common_meta(*operands: TensorMeta | Any) -> TensorMeta:
     for operand in operands:
         if is_number(operand):
             check_number(operand, first.dtype)
-    return first
+    return replace(first, device=_device_of(*operands))
+
+
+def _device_of(*operands: TensorMeta | Any) -> torch.device:
+    devices = [operand.device for operand in operands if isinstance(operand, TensorMeta)]
+    return next((device for device in devices if device.type != "cpu"), devices[0])
 
 
 def as_tensors(*operands: Any) -> list[torch.Tensor]:
@@ -83,7 +92,7 @@ def _where_rule(cond: TensorMeta, a: TensorMeta | Any, b: TensorMeta | Any) -> T
     first = common_meta(a, b)
     if cond.dtype is not torch.bool or not same_shape(cond.shape, first.shape):
         raise PrimError(f"condition is {cond.dtype} {cond.shape}, operands are {first.shape}")
-    return contiguous(first.shape, first.dtype, first.device)
+    return contiguous(first.shape, first.dtype, _device_of(first, cond))
 
 
 def _convert_rule(a: TensorMeta, *, dtype: torch.dtype) -> TensorMeta:
