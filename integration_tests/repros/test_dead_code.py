@@ -118,3 +118,29 @@ def test_addresses_out_of_range(result, requires_grad, dynamic, before):
         expected, actual = outcome(function, x), outcome(compiled, x)
         assert actual is RuntimeError if rows < 2 else torch.equal(torch.as_tensor(actual), torch.as_tensor(expected))
         assert (expected is RuntimeError) == (rows < 2)
+
+
+OVERWRITTEN = {
+    "zeros": lambda x, y, i: x.index_put_((i,), y[:2]).zero_(),
+    "a number": lambda x, y, i: x.index_put_((i,), y[:2]).fill_(2.0),
+    "others": lambda x, y, i: x.index_put_((i,), y[:2]).copy_(y),
+    "drawn": lambda x, y, i: x.index_put_((i,), y[:2]).uniform_(),
+    "its sizes": lambda x, y, i: torch.zeros_like(y[i]),
+    "what was computed from it": lambda x, y, i: (y[i] * 2 + 1).zero_(),
+}
+
+
+@pytest.mark.parametrize("overwrite", OVERWRITTEN.values(), ids=OVERWRITTEN)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_indices_of_what_is_overwritten_are_checked(overwrite, requires_grad):
+    """An operator that reads nothing but the layout of its operand seemed to need it, and went with what computes it."""
+    torchstrata.reset()
+    compiled = torchstrata.compile(overwrite, fullgraph=True)
+    for indices in ([0, 1], [0, 7]):
+        found = []
+        for call in (overwrite, compiled):
+            torch.manual_seed(0)
+            y = torch.arange(6.0).reshape(3, 2).requires_grad_(requires_grad)
+            result = outcome(call, torch.ones(3, 2), y, torch.tensor(indices))
+            found.append(result.shape if isinstance(result, torch.Tensor) else result)
+        assert found[0] == found[1]

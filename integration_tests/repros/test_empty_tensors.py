@@ -8,6 +8,8 @@ import torchstrata
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch.nn import functional as F
 
+from .outcome import outcome
+
 LOSSES = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.l1_loss, F.binary_cross_entropy_with_logits, F.soft_margin_loss]
 
 
@@ -54,3 +56,30 @@ def test_a_scan_whose_last_batch_is_empty():
         a, b = torch.rand(2, rows, steps, 3).unbind()
         torch.testing.assert_close(compiled(a, b), scan(a, b))
     assert not torchstrata.counters["fallbacks"]
+
+
+@pytest.mark.parametrize("reduce", [torch.amax, torch.argmin, lambda x, dim: x.max(dim)[0], torch.median])
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_an_extreme_of_none_that_nobody_reads(reduce, backend):
+    """The graph was for any size of the difference of two others, and the dead operator that eager mode refuses went."""
+
+    def function(x, first):
+        reduce(x[first:], 0)
+        return x + 1
+
+    torchstrata.reset()
+    compiled = torchstrata.compile(function, backend=backend)
+    for rows, first in ((4, 1), (6, 2), (7, 3), (5, 5), (3, 3), (8, 2)):
+        x = torch.ones(rows, 4)
+        assert str(outcome(compiled, x, first)) == str(outcome(function, x, first))
+
+
+@pytest.mark.parametrize("rows", [3, 0])
+def test_arrays_without_elements_have_no_steps(rows):
+    def function(x):
+        y = torch.from_numpy(x.numpy() + 1)
+        return y, list(y.stride()), torch.as_tensor(x.detach().numpy()).stride()
+
+    torchstrata.reset()
+    found, expected = torchstrata.compile(function, backend="eager")(torch.ones(rows, 4)), function(torch.ones(rows, 4))
+    assert found[1:] == expected[1:] and found[0].stride() == expected[0].stride()

@@ -66,3 +66,33 @@ def test_hooks_run_in_eagers_order(name, kind):
 
     expected = order(module, module, make_input)
     assert len(expected) > 7 and order(module, torchstrata.compile(module), make_input) == expected
+
+
+REGISTER = {
+    "after": lambda p, hook: p.register_post_accumulate_grad_hook(hook),
+    "at": lambda p, hook: p.register_hook(hook),
+}
+
+
+@pytest.mark.parametrize("register", REGISTER.values(), ids=REGISTER)
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_hooks_registered_after_a_step_was_compiled(register, backend):
+    """A graph with ``backward()`` inside was captured when the parameter had no hooks, and no guard said so."""
+
+    def step(p, x):
+        (p * x).sum().backward()
+
+    torchstrata.reset()
+    logs = []
+    for call in (step, torchstrata.compile(step, backend=backend)):
+        log: list[str] = []
+        p, x = nn.Parameter(torch.ones(3)), torch.ones(3)
+        call(p, x)
+        handle = register(p, lambda _, log=log: log.append("called"))
+        call(p, x)
+        handle.remove()
+        call(p, x)
+        register(p, lambda _, log=log: log.append("again"))
+        call(p, x)
+        logs.append((log, p.grad.tolist()))
+    assert logs[0] == logs[1] == (["called", "again"], [4.0] * 3)

@@ -20,6 +20,12 @@ _CHECK_INDICES = frozenset({
     "_embedding_bag_forward_only", "nll_loss_forward", "nll_loss2d_forward", "masked_scatter",
 })  # fmt: skip
 
+_ASK_FOR_LAYOUT = frozenset({
+    "zero", "fill", "copy", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "uniform",
+    "normal_functional", "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided",
+})  # fmt: skip
+"""Operators that read no elements of their first operand."""
+
 
 def find_effects(joint: Joint) -> None:
     """Marks the dead nodes of the program whose effects are kept: they become results that nobody reads.
@@ -29,27 +35,39 @@ def find_effects(joint: Joint) -> None:
     """
     if has_wrappers(joint.gm.graph):
         return
-    live: set[torch.fx.Node] = set()
-    for node in reversed(joint.gm.graph.nodes):
-        if node.op == "output" or node in live:
-            live.update(node.all_input_nodes)
+    live = _live(joint)
     drawn = _of_other_devices([n for n in joint.gm.graph.nodes if n not in live and _is_draw(n)], live)
     joint.plan = replace(joint.plan, drawn=tuple((n.target, n.args, dict(n.kwargs)) for n in drawn))
     for node in reversed(joint.gm.graph.nodes):
         if node in drawn:
             continue
         if node.op == "output" or node in live:
-            live.update(node.all_input_nodes)
+            live.update(_read_by(node))
         elif node.op == "call_function" and not node.meta.get("is_backward") and _has_effect(node):
             result = next((n for n in (node, *node.users) if isinstance(n.meta.get("val"), torch.Tensor)), None)
             if result is not None:  # of several results one keeps the operation, and none where another is read
                 result.meta["has_effect"] = True
-                live.update(node.all_input_nodes)
+                live.update(_read_by(node))
 
 
 def effects_of(joint: Joint) -> list[torch.fx.Node]:
     """The nodes that ``find_effects`` has marked, as far as nothing reads them."""
-    return [n for n in joint.gm.graph.nodes if n.meta.get("has_effect") and not n.users]
+    live = _live(joint)
+    return [n for n in joint.gm.graph.nodes if n.meta.get("has_effect") and n not in live]
+
+
+def _live(joint: Joint) -> set[torch.fx.Node]:
+    live: set[torch.fx.Node] = set()
+    for node in reversed(joint.gm.graph.nodes):
+        if node.op == "output" or node in live:
+            live.update(_read_by(node))
+    return live
+
+
+def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands whose elements a node reads."""
+    asks = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name[len("aten::") :] in _ASK_FOR_LAYOUT
+    return [n for n in node.all_input_nodes if not asks or n is not node.args[0] or n in node.args[1:]]
 
 
 def _of_other_devices(draws: list[torch.fx.Node], live: set[torch.fx.Node]) -> list[torch.fx.Node]:

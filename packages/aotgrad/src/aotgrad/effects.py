@@ -18,6 +18,8 @@ from .plan import Assertion, Constant, EffectPlan, Mutation, Output, SameAs, Slo
 from .tracer import Tracer
 from .views import steps_between, view_chain, view_root
 
+_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+
 
 @dataclass(frozen=True, slots=True)
 class TracedTensor:
@@ -163,7 +165,7 @@ class _Planner:
         if base is None or base is o:
             if o.requires_grad and own_history(o) is None:
                 raise Unsupported("AG025", "an output is a new leaf that requires grad", node=self.node(o))
-            return self.slot(o)
+            return View(self.slot(o), (), ViewMode.ONE_OF_SEVERAL) if _is_one_of_several(o) else self.slot(o)
         return self._view(o, self.slot(base), base)
 
     def _of_owner(self, o: torch.Tensor, owners: list[TracedTensor]) -> Output:
@@ -220,6 +222,12 @@ def own_history(wrapper: torch.Tensor) -> Any:
         return wrapper.grad_fn
     except RuntimeError:  # a view made under no_grad, written to since: eager has no history for it either
         return None
+
+
+def _is_one_of_several(o: torch.Tensor) -> bool:
+    """Whether it is a view made by an operator like ``split`` that autograd has recorded."""
+    several = _autograd.CreationMeta.MULTI_OUTPUT_NODE
+    return o.requires_grad and o._is_view() and _autograd._get_creation_meta(o) == several
 
 
 def _can_show(o: torch.Tensor, base: torch.Tensor) -> bool:

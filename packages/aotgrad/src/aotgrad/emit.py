@@ -16,6 +16,8 @@ from symshapes import expr_of, inner_tensors, is_symbolic, is_wrapper, map_inner
 from .joint import Joint
 from .plan import Constant, Mutation, Output, SameAs, Slot, Target, View, ViewMode
 
+_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
+
 _COUNT = itertools.count(1)
 
 
@@ -215,9 +217,9 @@ class EffectWriter:
                 return name
 
     def _in_mode(self, mode: ViewMode, line: str) -> None:
-        guard = {(ViewMode.NO_GRAD, True): torch.no_grad, (ViewMode.RECORDED, False): torch.enable_grad}.get(
-            (mode, self.grad_enabled)
-        )
+        recorded = mode in (ViewMode.RECORDED, ViewMode.ONE_OF_SEVERAL)
+        guard = torch.no_grad if mode is ViewMode.NO_GRAD and self.grad_enabled else None
+        guard = torch.enable_grad if recorded and not self.grad_enabled else guard
         if guard is not None:
             self.out.enter(f"with {self.out.name(guard.__name__, guard)}():")
         self.out(line)
@@ -231,6 +233,8 @@ class EffectWriter:
             text = f"{text}.data"
         elif view.mode is ViewMode.DETACHED:
             text = f"{text}.detach()"
+        elif view.mode is ViewMode.ONE_OF_SEVERAL:
+            text = f"{self.out.name('one_of_several', one_of_several)}({text})"
         elif not steps and view.mode is not ViewMode.SEVERED:
             text = f"{text}.view_as({text})"
         for step in steps:
@@ -250,6 +254,13 @@ def as_inference(value: torch.Tensor) -> torch.Tensor:
         return value
     with torch.inference_mode():
         return map_inner(lambda inner: torch.empty(0, dtype=inner.dtype, device=inner.device).set_(inner), value)
+
+
+def one_of_several(value: torch.Tensor) -> torch.Tensor:
+    """A view to which autograd refuses to write, as it does to a result of ``split``."""
+    view = value.view_as(value)
+    _autograd._set_creation_meta(view, _autograd.CreationMeta.MULTI_OUTPUT_NODE)
+    return view
 
 
 def write_inner(target: torch.Tensor, value: torch.Tensor) -> None:

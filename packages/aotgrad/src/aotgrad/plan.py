@@ -92,6 +92,7 @@ class ViewMode(Enum):
     NO_GRAD = auto()  # under no_grad: it requires grad as its base does, but has no history
     DETACHED = auto()  # of the detached base
     SEVERED = auto()  # detached itself: for autograd it is no view
+    ONE_OF_SEVERAL = auto()  # of a base that nobody sees, by an operator like split: autograd refuses to write to it
 
 
 @dataclass(frozen=True, slots=True)

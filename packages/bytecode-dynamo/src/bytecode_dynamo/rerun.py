@@ -245,7 +245,7 @@ class _Kept:
         if contents and tensor.numel() <= MOST_ELEMENTS:
             with torch.set_grad_enabled(tensor.grad_fn is not None):
                 self.contents = tensor.clone()  # leads to what led to the tensor, which a write replaces
-        self.facts, self.history = _facts(tensor), (tensor.grad_fn, tensor.requires_grad)
+        self.facts, self.history = _facts(tensor), _history(tensor)
 
     def can_be_undone(self) -> bool:
         """Whether it was not written to, or only its contents changed and are known, and perhaps what led to them."""
@@ -275,7 +275,7 @@ class _Kept:
             self.tensor.copy_(contents)
 
     def _has_history(self) -> bool:
-        return (self.tensor.grad_fn, self.tensor.requires_grad) == self.history
+        return _history(self.tensor) == self.history
 
     def _can_restore_history(self) -> bool:
         """Not of views, which share it, nor where hooks wait for a gradient; nothing undoes ``requires_grad_``."""
@@ -285,6 +285,12 @@ class _Kept:
 
 def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.data_ptr()
+
+
+def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What led to a tensor. After each write a view makes its ``grad_fn`` anew, from that of its base."""
+    base = tensor._base if tensor._is_view() and tensor._base is not None else tensor
+    return base.grad_fn, base.requires_grad, tensor.requires_grad
 
 
 def _undo(tensors: Sequence[_Kept], states: Sequence[tuple[Any, Any]]) -> bool:
@@ -353,7 +359,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     known = known and not inside & {*ctx.mode.events}
     lost = ctx.has_handlers or any(ctx.effects.changed())
     may_refuse = "refuse" in ctx.mode.events
-    if lost and not ctx.whole and (too_late or (ctx.runs_once and may_refuse)):
+    if not ctx.whole and ((lost and too_late) or ((lost or written) and ctx.runs_once and may_refuse)):
         raise LosesEffects
     # Copies cost every call of a network with batch norm, whose writes no version shows: only what may refuse its data pays.
     contents = exposed or (may_refuse and not visible)

@@ -44,6 +44,7 @@ _OTHER_DTYPES: tuple[Change, ...] = (
 
 _asks: dict[Any, bool] = {}
 _answers: dict[Any, str | None] = {}
+_needs: dict[Any, bool] = {}
 _tries: dict[Any, int] = {}
 
 
@@ -61,6 +62,11 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     is_anywhere = _writes_lists(func)
     if not all(_append_kinds(parts, value, is_anywhere) for value in (args, tuple(kwargs.items()))):
         return
+    if "symbolic" in parts and _needs_elements(tuple(parts), func, args, kwargs) and _is_empty((args, kwargs)):
+        with torch._C._DisableTorchDispatch():
+            args, kwargs = _numbered(args), _numbered(kwargs)
+        parts = [func, "numbered"]
+        _append_kinds(parts, (args, tuple(kwargs.items())), is_anywhere)
     key = tuple(parts)
     if key not in _answers:
         answer, is_final = _ask(func, args, kwargs)
@@ -137,6 +143,44 @@ def _ask(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[str | None, bo
         if accepts_others or (wants_elements and attempt(0, unknown=0)):  # a symbolic size beside one of 0 may be 0 as well
             return error, True
     return None, False
+
+
+def _needs_elements(key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether eager mode's kernel takes such operands, but not if their symbolic sizes are 0."""
+    if key not in _needs:
+        with torch._C._DisableTorchDispatch(), torch._C._DisablePythonDispatcher(), torch._C.DisableTorchFunction():
+
+            def fails(unknown: int) -> bool:
+                small = ([_small(given, fill, None, 0, unknown) for given in (args, kwargs)] for fill in (0, 1))
+                return all(_error_of(func, *operands) is not None for operands in small)
+
+            _needs[key] = fails(0) and not fails(3)
+    return _needs[key]
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(map(_is_zero, value.shape))
+    return isinstance(value, (list, tuple, dict)) and any(map(_is_empty, value.values() if isinstance(value, dict) else value))
+
+
+def _is_zero(size: Any) -> bool:
+    """Whether a symbolic size is 0, which a guard remembers; False for one that depends on data."""
+    return isinstance(size, torch.SymInt) and not _depends_on_data(size) and bool(size == 0)
+
+
+def _depends_on_data(size: torch.SymInt) -> bool:
+    node: Any = size.node
+    return any(node.shape_env.is_unbacked_symint(symbol) for symbol in node.expr.free_symbols)
+
+
+def _numbered(value: Any) -> Any:
+    """Small tensors with size 0 where a symbolic one is 0."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty([0 if _is_zero(size) else _extent(size) for size in value.shape], dtype=value.dtype, device="cpu")
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_numbered, value))
+    return {name: _numbered(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def _small(value: Any, fill: int, change: Change | None, least: int, unknown: int) -> Any:

@@ -73,6 +73,9 @@ def from_numpy(ctx: Context, array: VariableTracker) -> VariableTracker:
         raise GraphBreak("BD005", f"torch.from_numpy of {array.describe()}")
     made = array.tensor.get_attr(ctx, "data")
     if isinstance(made, TensorVariable):
+        if 0 in made.fake.shape and any(made.fake.stride()):  # NumPy's arrays without elements have no steps
+            shape, steps = ctx.create(tuple(made.fake.shape)), ctx.create((0,) * made.fake.dim())
+            return made.call_method(ctx, "as_strided", [shape, steps], {})
         ctx.from_arrays[id(made.fake)] = made
     return made
 

@@ -14,7 +14,9 @@ from torch.utils import _pytree as pytree
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
+from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
+from bytecode_dynamo.source import AttrSource
 from bytecode_dynamo.subgraph import capture_subgraph, inner_fake, without_effects
 from bytecode_dynamo.variables.base import Args, KeyedVariable, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
@@ -96,11 +98,17 @@ def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) 
 
 
 def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:
+    if any(isinstance(held, HookHandleVariable) for held in ctx.deferred.calls(ctx)):
+        return True
     example: Any = ctx.example_of(leaf) if isinstance(leaf, TensorVariable) else None
-    registered = any(isinstance(held, HookHandleVariable) for held in ctx.deferred.calls(ctx))
-    return registered or bool(
-        getattr(example, "_post_accumulate_grad_hooks", None) or getattr(example, "_backward_hooks", None)
-    )
+    for name in ("_post_accumulate_grad_hooks", "_backward_hooks") if example is not None else ():
+        hooks = getattr(example, name)
+        if hooks:
+            return True
+        assert leaf.source is not None
+        kind, expected = (GuardKind.EQUALS, None) if hooks is None else (GuardKind.LENGTH, 0)
+        ctx.guards.require(AttrSource(leaf.source, name), kind, expected)
+    return False
 
 
 def _listed(ctx: Context, value: VariableTracker) -> list[VariableTracker]:

@@ -24,6 +24,7 @@ from .torch_functions import wrap_result
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
+_autograd: Any = torch._C._autograd  # type: ignore[attr-defined]
 SET_UP = {
     "setup_input_hook": OpaqueCall(lambda hook, args: hook.setup_input_hook(tuple(args)), "setup_input_hook"),
     "setup_output_hook": OpaqueCall(lambda hook, result: hook.setup_output_hook(result), "setup_output_hook"),
@@ -49,9 +50,17 @@ class BackwardHookVariable(VariableTracker):
         (value,) = args
         fakes = value.as_fake(ctx)
         with ctx.mode:
-            made = pytree.tree_map(lambda leaf: leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) else leaf, fakes)
+            made = pytree.tree_map(lambda leaf: _returned(leaf) if isinstance(leaf, torch.Tensor) else leaf, fakes)
         node = ctx.graph.add_host_call(SET_UP[name], (self.node, value.as_proxy(ctx)), val=made)
         return wrap_result(ctx, node, made)
+
+
+def _returned(fake: torch.Tensor) -> torch.Tensor:
+    """A result of an ``autograd.Function`` that is its input: eager mode refuses to write to it."""
+    view = fake.view_as(fake)
+    if view.requires_grad and torch.is_grad_enabled():
+        _autograd._set_creation_meta(view, _autograd.CreationMeta.IN_CUSTOM_FUNCTION)
+    return view
 
 
 @constructs(BackwardHook)

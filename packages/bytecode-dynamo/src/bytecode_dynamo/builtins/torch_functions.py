@@ -251,7 +251,7 @@ def call(
     named.pop("generator", None)  # sizes do not depend on it
     with_unbacked, assumptions = len(ctx.env.unbacked), len(ctx.env.deferred_asserts)
     _note_relayout(ctx, target, fakes, named)
-    begins_history = bool(args) and _begins_history_of_view(ctx, target, args[0], fakes)
+    changes_history = bool(args) and _changes_history_of_view(ctx, target, args[0], fakes)
     views = [(t, t.shape) for t in pytree.tree_leaves(named.get("out")) if isinstance(t, torch.Tensor) and t._is_view()]
     try:
         result = evaluate(ctx, op, target, fakes, named)
@@ -261,7 +261,7 @@ def call(
         if error.id != "BD001" or target not in _INDEXED or not ctx.host_effects or isinstance(ctx.graph, NestedGraph):
             raise
         return _indexed_by_host(ctx, target, args, fakes)
-    if begins_history:
+    if changes_history:
         ctx.mode.events.append("history")
     if any(view.shape != shape for view, shape in views):
         raise GraphBreak("BD020", f"{name_of(target)}() gives a view that is its out= another size")
@@ -284,18 +284,19 @@ def _note_relayout(ctx: Context, target: Any, fakes: list[Any], named: dict[str,
             ctx.graph.change_metadata(fake)
 
 
-def _begins_history_of_view(ctx: Context, target: Any, written: VariableTracker, fakes: list[Any]) -> bool:
-    """Whether a call writes what requires gradients to a view that was there before and did not: nothing undoes that."""
+def _changes_history_of_view(ctx: Context, target: Any, written: VariableTracker, fakes: list[Any]) -> bool:
+    """Whether a call writes to a view that was there before, and it or what is written requires gradients: nothing undoes
+    that."""
     name = name_of(target)
-    if not (name.endswith("_") or name == "setitem") or not isinstance(written, TensorVariable) or written.fake.requires_grad:
+    if not (name.endswith("_") or name == "setitem") or not isinstance(written, TensorVariable):
         return False
     example = ctx.example_of(written)
     if example is None or not example._is_view() or not torch.is_grad_enabled():
         return False
-    begins = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(fakes[1:]))
-    if begins:
-        ctx.refuse_if_careful(f"{written.describe()}, a view, gets a history by {name}()")
-    return begins
+    changes = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(fakes))
+    if changes:
+        ctx.refuse_if_careful(f"{written.describe()}, a view, gets another history by {name}()")
+    return changes
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:

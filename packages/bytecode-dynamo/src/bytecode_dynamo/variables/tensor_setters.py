@@ -86,7 +86,8 @@ def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
     if not ctx.host_effects:
         raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: compilers do not see that memory is exchanged")
     ctx.graph.require_no_alias(x.fake)
-    ctx.require_once(f"assignment to 'data' of {x.describe()}")
+    if ctx.example_of(x) is not None:
+        ctx.require_once(f"assignment to 'data' of {x.describe()}")
     if _layout(x.fake) != _layout(value.fake):  # what was read before has the old one
         ctx.graph.change_metadata(x.fake)
     try:

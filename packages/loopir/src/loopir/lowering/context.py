@@ -8,7 +8,7 @@ from dataclasses import replace
 import sympy
 import torch
 from sympy.core.function import Application
-from symshapes import Interval, bound, expr_of
+from symshapes import Interval, bound, expr_of, statically_known_true
 
 from loopir.errors import LoweringError
 from loopir.expr import INDEX_FUNCTIONS, is_index_expr, operands, symbol, symbols_of
@@ -64,7 +64,10 @@ class LoweringContext:
             return sympy.Integer(size)
         if isinstance(size, sympy.Expr):
             return self._indexable(size)
-        return self._indexable(self.rename(expr_of(size), size.node.shape_env))  # type: ignore[attr-defined]
+        raw = expr_of(size)
+        if not raw.is_Symbol and statically_known_true(size == 1):  # by a guard: the dim is repeated, or of no extent
+            return ONE
+        return self._indexable(self.rename(raw, size.node.shape_env))  # type: ignore[attr-defined]
 
     def rename(self, raw: sympy.Expr, env: object) -> sympy.Expr:
         """An expression over this package's symbols: for integers, none below zero where that would make a difference."""
