@@ -116,3 +116,18 @@ def test_strides_are_numpys_where_a_dimension_has_one_element(rows, name, backen
     found, expected = torchstrata.compile(function, backend=backend)(array), function(array)
     assert (found.strides, found.tolist()) == (expected.strides, expected.tolist())
     assert numpy.may_share_memory(found, array) == numpy.may_share_memory(expected, array)
+
+
+def test_writes_to_arrays_of_inference_tensors():
+    """NumPy writes to the memory; the graph's operator refused to write to such a tensor outside of inference mode."""
+
+    def function(x):
+        with torch.inference_mode():
+            y = x + 1
+        array = y.detach().numpy()
+        array[0] = 2
+        return array, y * 2
+
+    torchstrata.reset()
+    for found, expected in zip(torchstrata.compile(function)(torch.ones(3)), function(torch.ones(3))):
+        assert found.tolist() == expected.tolist()

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torchstrata
 
+from .outcome import outcome
+
 
 @pytest.fixture(autouse=True)
 def _strict(monkeypatch):
@@ -201,3 +203,30 @@ def test_a_line_search_runs_eagerly_around_its_closure():
 
     torch.testing.assert_close(step(torchstrata.compile), step(lambda f: f), atol=1e-5, rtol=1e-3)
     assert not torchstrata.counters["fallbacks"]
+
+
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_steps_before_an_operator_that_fails(backend):
+    """Beside an input with a history, a graph with ``backward()`` inside did not run again: the steps were half lost."""
+
+    def function(p, optimizer, x, y, k):
+        for _ in range(2):
+            optimizer.zero_grad()
+            (p * x).sum().backward()
+            optimizer.step()
+            x = x + p.detach()
+        y[k] = 0.5
+
+    torchstrata.reset()
+    found = []
+    for call in (function, torchstrata.compile(function, backend=backend)):
+        p = torch.nn.Parameter(torch.ones(4))
+        optimizer, states = torch.optim.SGD([p], lr=0.1, momentum=0.5), []
+        for last in (7, 7, 1, 7):
+            y = torch.ones(3, 4, requires_grad=True) * 2
+            raised = outcome(call, p, optimizer, torch.ones(3, 4), y, torch.tensor([0, last]))
+            held = (y, p, p.grad, optimizer.state[p]["momentum_buffer"])
+            states.append((raised is IndexError, [t.detach().clone() for t in held]))
+        found.append(states)
+    assert [failed for failed, _ in found[1]] == [True, True, False, True]
+    torch.testing.assert_close(found[1], found[0])

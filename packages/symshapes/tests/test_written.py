@@ -65,3 +65,12 @@ def test_lists_refuse_results_of_other_dtypes(device, write):
         torch._foreach_mul_([x], 2)
         with pytest.raises(RuntimeError, match="can't be cast"):
             write(x)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_lists_refuse_elements_that_are_written_twice(device):
+    with FakeTensorMode(ShapeEnv()):
+        x = torch.ones(1, device=device).expand(3)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            torch._foreach_add_([torch.ones(2, device=device), x], 1)
+        assert torch._foreach_add([x], 1)[0].shape == (3,)

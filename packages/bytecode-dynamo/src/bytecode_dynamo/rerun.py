@@ -352,7 +352,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
     fakes = [item.node.meta["val"] for item in written.values()]
     visible = all(not fake.is_inference() and fake._version for fake in fakes)
-    known = all(map(_is_known, module.graph.nodes)) and not _uses_up(module, inputs)
+    known = all(map(_is_known, module.graph.nodes))
     inside = {
         t.untyped_storage()._cdata for i in inputs if is_wrapper(i.node.meta["val"]) for t in inner_tensors(i.node.meta["val"])
     }
@@ -402,9 +402,3 @@ def _is_known(node: Node) -> bool:
 
 
 _KNOWN_HOMES = frozenset({"torch", "bytecode_dynamo", "_operator", "builtins", "math"})
-
-
-def _uses_up(module: GraphModule, inputs: Sequence[GraphInput]) -> bool:
-    """Whether the graph differentiates through what led to its inputs, which can be done once."""
-    grows = any(item.example.grad_fn is not None for item in _tensors(inputs))
-    return grows and any(getattr(node.target, "__module__", "") == "torch.autograd" for node in module.graph.nodes)

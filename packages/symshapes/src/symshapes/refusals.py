@@ -31,6 +31,10 @@ floor_divide complex _cdist_forward linalg_cross
 """
 _ASKED = frozenset(_NAMES.split())
 """Operators of programs that are not pointwise, or not marked as such."""
+REPEATED = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() "
+    "the tensor before performing the operation."
+)
 _TRIES = 2  # of calls of one kind whose answer was neither yes nor no, as other constants may get one
 
 Change = Callable[[torch.dtype], torch.dtype]
@@ -60,6 +64,8 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         return
     parts: list[Any] = [func]
     is_anywhere = _writes_lists(func)
+    if is_anywhere and any(map(_repeats_elements, args[0])):
+        raise RuntimeError(REPEATED)
     if not all(_append_kinds(parts, value, is_anywhere) for value in (args, tuple(kwargs.items()))):
         return
     if "symbolic" in parts and _needs_elements(tuple(parts), func, args, kwargs) and _is_empty((args, kwargs)):
@@ -81,6 +87,10 @@ def check_operands(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
 
 def _writes_lists(func: Any) -> bool:
     return func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_")
+
+
+def _repeats_elements(t: torch.Tensor) -> bool:
+    return any(type(size) is int and size > 1 and type(step) is int and not step for size, step in zip(t.shape, t.stride()))
 
 
 def _on_cpu(args: tuple) -> bool:

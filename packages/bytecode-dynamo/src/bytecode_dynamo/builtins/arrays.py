@@ -64,6 +64,8 @@ def to_numpy(ctx: Context, tensor: TensorVariable, force: VariableTracker | None
     fake = tensor.fake
     if (fake.requires_grad or fake.device.type != "cpu" or fake.is_conj() or fake.is_neg()) or force is not None:
         raise GraphBreak("BD005", f"{tensor.describe()}.numpy(), which needs a plain tensor on the CPU without gradient")
+    if fake.is_inference() and not torch.is_inference_mode_enabled():
+        raise GraphBreak("BD005", f"{tensor.describe()}.numpy(): NumPy may write to it, a graph may not")
     return as_array(tensor.get_attr(ctx, "data"))
 
 
