@@ -230,3 +230,26 @@ def test_steps_before_an_operator_that_fails(backend):
         found.append(states)
     assert [failed for failed, _ in found[1]] == [True, True, False, True]
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("name", ["RAdam", "ASGD"])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_numbers_of_steps_in_double_precision(name, foreach):
+    """The number of steps was converted to what it was already, and counted twice."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        torchstrata.reset()
+        found = []
+        for wrap in (lambda step: step, torchstrata.compile):
+            p = torch.nn.Parameter(torch.ones(4))
+            p.grad = torch.arange(4.0)
+            optimizer = getattr(torch.optim, name)([p], foreach=foreach)
+            step = wrap(lambda optimizer=optimizer: optimizer.step())
+            for _ in range(8):
+                step()
+            found.append((p, optimizer.state[p]["step"]))
+        torch.testing.assert_close(found[1], found[0])
+        assert not torchstrata.counters["graph_breaks"]
+    finally:
+        torch.set_default_dtype(before)

@@ -66,7 +66,8 @@ def _live(joint: Joint) -> set[torch.fx.Node]:
 
 def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The operands whose elements a node reads."""
-    asks = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name[len("aten::") :] in _ASK_FOR_LAYOUT
+    target = node.target
+    asks = isinstance(target, torch._ops.OpOverload) and target._schema.name.removeprefix("aten::") in _ASK_FOR_LAYOUT
     return [n for n in node.all_input_nodes if not asks or n is not node.args[0] or n in node.args[1:]]
 
 

@@ -103,9 +103,8 @@ def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:
     example: Any = ctx.example_of(leaf) if isinstance(leaf, TensorVariable) else None
     for name in ("_post_accumulate_grad_hooks", "_backward_hooks") if example is not None else ():
         hooks = getattr(example, name)
-        if hooks:
+        if hooks or leaf.source is None:
             return True
-        assert leaf.source is not None
         kind, expected = (GuardKind.EQUALS, None) if hooks is None else (GuardKind.LENGTH, 0)
         ctx.guards.require(AttrSource(leaf.source, name), kind, expected)
     return False

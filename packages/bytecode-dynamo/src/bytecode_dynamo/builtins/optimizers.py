@@ -46,8 +46,8 @@ def _capturable(function: Any) -> Any:
         devices = {t.fake.device for column in columns for t in column if isinstance(t, TensorVariable)}
         if len(devices) != 1 or kwargs["capturable"].truth(ctx):
             return call(ctx, list(args), kwargs)
-        device = ConstantVariable(devices.pop())
-        exact = [step.call_method(ctx, "to", [device, ConstantVariable(torch.float64)], {}) for step in steps]
+        device, exactly, copy = map(ConstantVariable, (devices.pop(), torch.float64, True))
+        exact = [step.call_method(ctx, "to", [device, exactly], {"copy": copy}) for step in steps]
         kwargs["capturable"] = ConstantVariable(True)
         result = call(ctx, [*args[:-1], ctx.create_list(exact)], kwargs)
         for step in steps:
