@@ -24,7 +24,7 @@ class Observer:
 
     namespace: dict[str, Any]
     numbers: dict[int, int] = field(default_factory=dict)
-    storages: dict[int, int] = field(default_factory=dict)
+    storages: list[tuple[int, int]] = field(default_factory=list)
     alive: list[Any] = field(default_factory=list)
     lines: Described = field(default_factory=list)
 
@@ -116,12 +116,18 @@ class Observer:
         if isinstance(value, np.ndarray):
             while isinstance(value.base, np.ndarray):
                 value = value.base
-            address = value.base.untyped_storage().data_ptr() if isinstance(value.base, torch.Tensor) else value.ctypes.data
-            empty = not value.size
+            is_of_tensor = isinstance(value.base, torch.Tensor)
+            memory, empty = value.base.untyped_storage() if is_of_tensor else value, not value.size
         else:
-            address, empty = value.untyped_storage().data_ptr(), not value.numel()
+            memory, empty = value.untyped_storage(), not value.numel()
         if not empty:
-            self.add(path, ("memory", self.storages.setdefault(address, len(self.storages))))
+            # A storage may begin inside an array: one that was made of a part of it.
+            start = memory.ctypes.data if isinstance(memory, np.ndarray) else memory.data_ptr()
+            end = start + (memory.nbytes if isinstance(memory, np.ndarray) else memory.nbytes())
+            known = (k for k, (low, high) in enumerate(self.storages) if start < high and low < end)
+            number = next(known, len(self.storages))
+            self.storages[number:] = self.storages[number:] or [(start, end)]
+            self.add(path, ("memory", number))
 
     def tensor(self, path: str, value: torch.Tensor) -> None:
         self.add(path, ("tensor", value.dtype, tuple(value.shape), value.is_inference()))

@@ -7,6 +7,8 @@ import torch
 import torchstrata
 from torch.autograd import Function, grad
 
+from integration_tests.repros.outcome import outcome
+
 
 class Sine(Function):
     @staticmethod
@@ -165,3 +167,23 @@ def test_backward_inside_makes_gradients_that_have_gradients(backend):
         results.append((curvature, w.grad.detach(), *grad(w.grad.sum(), w)))
         w.grad = None
     torch.testing.assert_close(*results)
+
+
+class Marking(Function):
+    @staticmethod
+    def forward(ctx, x, mark):
+        getattr(ctx, mark)(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+@pytest.mark.parametrize("mark", ["mark_dirty", "mark_non_differentiable", "save_for_backward"])
+@pytest.mark.parametrize("value", [0, 1.5, "text", None, [torch.ones(2)]], ids=repr)
+def test_marks_on_what_is_no_tensor(value, mark):
+    """What eager refuses was left out."""
+    torchstrata.reset()
+    compiled = torchstrata.compile(lambda x: Marking.apply(x, mark), backend="eager")
+    assert str(outcome(compiled, value)) == str(outcome(Marking.apply, value, mark))

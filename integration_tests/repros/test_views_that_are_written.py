@@ -140,3 +140,45 @@ def test_a_caught_error_after_a_write_to_a_view_with_a_history(backend):
         x = (torch.ones(2, 3, requires_grad=True) * 2)[0]
         found.append((outcome(call, x, torch.tensor([1, 7])), x.tolist()))
     assert found[0] == found[1] == ("caught", [3.0] * 3)
+
+
+LATE_HISTORIES = {
+    "add": lambda view: view.add_(1),
+    "foreach": lambda view: torch._foreach_add_([view], 1.0),
+    "zero a part": lambda view: view[:1].zero_(),
+}
+
+
+@pytest.mark.parametrize("late", LATE_HISTORIES.values(), ids=LATE_HISTORIES)
+def test_a_view_that_has_not_got_its_history_yet(late):
+    """Eager refuses to write to it. The capture of what follows a break asked for the history, and so made it."""
+
+    def function(view, weight, log):
+        view[:, 1] = weight.sum()
+        log.append("written")
+        late(view)
+        log.append("late")
+
+    torchstrata.reset()
+    compiled, outcomes = torchstrata.compile(function, backend="eager"), []
+    for call in (function, compiled, compiled):
+        log: list[str] = []
+        view = torch.zeros(6, 4)[::2]
+        outcomes.append((outcome(call, view, torch.ones(3, requires_grad=True), log), log, view.tolist()))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+RESULTS = {
+    "product": lambda x: ((x @ x.t()).t() > 0).float(),
+    "sum of products": lambda x: (torch.einsum("ij,kj->ki", torch.eye(4), x) > 0).float(),
+    "transposed": lambda x: x.detach().mm(x.detach().t()).t(),
+    "part": lambda x: (x.detach() * 3)[1:],
+}
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_a_result_in_the_memory_of_another_value(result):
+    """It was a view, made while gradients were off: to such a one nothing may be written that requires gradients."""
+    torchstrata.reset()
+    made = torchstrata.compile(result)(torch.ones(3, 4, requires_grad=True))
+    assert torch.equal(made.mul_(torch.ones(1, requires_grad=True)), result(torch.ones(3, 4))) and made.requires_grad

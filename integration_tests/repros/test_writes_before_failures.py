@@ -92,9 +92,25 @@ def softmax_of_integers(x, w, log):
     return y
 
 
+def another_layout(x, w, log):
+    log.append("before")
+    x.unsqueeze_(0).transpose_(0, 1)
+    y = w[torch.tensor([7])]
+    log.append("after")
+    return y
+
+
+def more_memory(x, w, log):
+    log.append("before")
+    x.detach().resize_(90, 90)
+    y = w[torch.tensor([7])]
+    log.append("after")
+    return y
+
+
 PROGRAMS = [
     far_row, weighted, product, product_with_vector, convolution, normalized, product_of_bools, bool_subtracted,
-    largest_of_none, softmax_of_integers,
+    largest_of_none, softmax_of_integers, another_layout, more_memory,
 ]  # fmt: skip
 INPUTS = {
     "plain": lambda leaf: torch.ones(2, 4),

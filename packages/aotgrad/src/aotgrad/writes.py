@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
-from symshapes import expr_of, is_wrapper
+from symshapes import expr_of, is_symbolic, is_wrapper
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -178,7 +178,9 @@ class WriteRules(TorchFunctionMode):
         """A view that shows every element once is one that writes can go through."""
         more = expanded.dim() - target.dim()
         if [*map(expr_of, expanded.shape)] == [1] * more + [*map(expr_of, target.shape)]:
-            expanded = target.view(expanded.shape)
+            expanded = torch.ops.aten.alias(target)  # with its strides, of dimensions of one element too
+            for _ in range(more):
+                expanded = expanded.unsqueeze(0)
             if id(target) in self._expanded:
                 self._expanded[id(expanded)] = expanded, self._expanded[id(target)][1]
             return expanded
@@ -390,9 +392,13 @@ def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
 
     Eager refuses dense ones, and computes with others what no functional program does: with what it has just written.
     """
-    if target is read or not _overlaps(target, read):
+    if target is read or storage_id(target) != storage_id(read):
         return False
-    if any(type(n) is not int for t in (target, read) for n in (t.storage_offset(), *t.shape, *t.stride())):
+    layouts = (*target.shape, *target.stride(), target.storage_offset(), *read.shape, *read.stride(), read.storage_offset())
+    if any(is_symbolic(n) and n.node.hint is None for n in layouts) or not overlap(target, read):
         return False  # usual programs write to one part and read another
-    layouts = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
-    return layouts[0] != layouts[1] or target.storage_offset() != read.storage_offset()
+    steps = [[(size_hint(n), size_hint(s)) for n, s in zip(t.shape, t.stride()) if size_hint(n) != 1] for t in (target, read)]
+    if steps[0] != steps[1] or size_hint(target.storage_offset()) != size_hint(read.storage_offset()):
+        return True
+    # Elements of the same places: eager refuses dense ones with another rank or another step between rows of one element.
+    return [*map(size_hint, target.stride())] != [*map(size_hint, read.stride())] and not _has_gaps(target)

@@ -69,6 +69,12 @@ class ObservedMode(FakeTensorMode):
         super().__init__(*args)
         self.events: list[Any] = []
         """Storages that are written to, "random", "custom", "refuse" and "history" (which a view got), in order."""
+        self._with_history: set[int] = set()
+
+    def note_history(self, view: FakeTensor) -> None:
+        """Note that what is written gives an input that is a view a history."""
+        self.events.append("history")
+        self._with_history.add(view.untyped_storage()._cdata)
 
     def run_op(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         kind = _kinds.get(func)
@@ -95,7 +101,10 @@ class ObservedMode(FakeTensorMode):
     def _note(self, value: Any) -> None:
         for tensor in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(tensor, FakeTensor):
-                self.events.append(tensor.untyped_storage()._cdata)
+                storage = tensor.untyped_storage()._cdata
+                self.events.append(storage)
+                if storage in self._with_history:  # eager refuses where the view doesn't have its base's history yet
+                    self.events.append("refuse")
 
 
 _Kind = tuple[tuple[str, ...], bool | None, bool | None, bool, tuple[tuple[int, str], ...]]
@@ -235,7 +244,7 @@ class Rerun:
 class _Kept:
     """A tensor that the graph writes to."""
 
-    __slots__ = ("contents", "facts", "history", "tensor", "version", "written_before")
+    __slots__ = ("contents", "history", "layout", "memory", "tensor", "version", "written_before")
 
     def __init__(self, tensor: torch.Tensor, contents: bool, visible: bool) -> None:
         self.tensor = tensor
@@ -245,19 +254,21 @@ class _Kept:
         if contents and tensor.numel() <= MOST_ELEMENTS:
             with torch.set_grad_enabled(tensor.grad_fn is not None):
                 self.contents = tensor.clone()  # leads to what led to the tensor, which a write replaces
-        self.facts, self.history = _facts(tensor), _history(tensor)
+        self.memory, self.layout, self.history = _memory(tensor), _layout(tensor), _history(tensor)
 
     def can_be_undone(self) -> bool:
         """Whether it was not written to, or only its contents changed and are known, and perhaps what led to them."""
         tensor = self.tensor
         if self.contents is None:
             return self.version is not None and self.version == tensor._version
-        return _facts(tensor) == self.facts and (self._has_history() or self._can_restore_history())
+        return _memory(tensor) == self.memory and (self._has_history() or self._can_restore_history())
 
     def restore(self) -> None:
-        """Undo what the graph wrote."""
+        """Undo what the graph wrote, and with which sizes and strides it looks at its memory."""
         if self.contents is None:
             return
+        if _layout(self.tensor) != self.layout:
+            self.tensor.as_strided_(*self.layout)
         self._restore_contents(self.contents)
         if not self.tensor.is_inference():
             _set_versions((self.tensor,), (self.written_before,))
@@ -283,8 +294,12 @@ class _Kept:
         return not (tensor.grad_fn is None or tensor._is_view() or tensor.retains_grad or tensor._backward_hooks)
 
 
-def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride(), tensor.data_ptr()
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def _history(tensor: torch.Tensor) -> tuple[Any, ...]:

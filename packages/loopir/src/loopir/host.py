@@ -224,6 +224,7 @@ class _HostWriter:
     moved: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     checked: set[sympy.Basic] = field(default_factory=set)
+    restrided: set[str] = field(default_factory=set)
 
     def write(self) -> str:
         self.taken |= {kernel.name for kernel in self.program.kernels} | {f"run{i}" for i in range(len(self.linked.runs))}
@@ -296,6 +297,7 @@ class _HostWriter:
         else:
             gone = "" if step.in_place else f"; del {dead}"
             self.lines.append(f"{self._name(step.buffer)} = {dead}.as_strided({size}, {stride}){gone}  # reuses its memory")
+            self.restrided.add(self._name(step.buffer))
 
     def _dtype(self, dtype: torch.dtype) -> str:
         return self._global(format_dtype(dtype), dtype)
@@ -434,8 +436,13 @@ class _HostWriter:
         if isinstance(output, Item):
             return f"{self._strided(output)}.item()"
         if isinstance(output, View):
-            buffer = self.program.buffers[output.buffer]
-            if output.offset == 0 and output.shape == buffer.shape and output.stride == buffer.stride:
-                return self._name(output.buffer)
-            return self._strided(output)
+            return self._result(output)
         return format_expr(output) if isinstance(output, sympy.Expr) else self._argument(output)
+
+    def _result(self, view: View) -> str:
+        """A result is no view but of an input: autograd refuses some writes to views."""
+        buffer, name = self.program.buffers[view.buffer], self._name(view.buffer)
+        if view.offset == 0 and view.shape == buffer.shape and view.stride == buffer.stride:
+            return f"{name}.data" if name in self.restrided else name
+        is_own = view.buffer not in self.program.inputs and view.buffer not in self.program.constants
+        return f"{self._strided(view)}.data" if is_own else self._strided(view)

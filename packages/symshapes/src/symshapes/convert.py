@@ -42,7 +42,7 @@ def fake_from_real(
     strides = symbolic_strides(t.shape, t.stride(), sizes)
     with torch._C._DisableTorchDispatch():
         meta = torch.empty_strided(tuple(sizes), tuple(strides), dtype=t.dtype, device="meta")
-    is_result = t.requires_grad and not t.is_leaf
+    is_result = t.requires_grad and not _is_leaf(t)
     fake: Any = mode.wrap(meta, t.device, t.requires_grad and not is_result)
     if is_result:
         with torch.enable_grad():
@@ -64,10 +64,17 @@ def fake_wrapper(mode: FakeTensorMode, t: torch.Tensor, source: str = "") -> tor
 
 def with_history(mode: FakeTensorMode, fake: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """``fake`` with requires_grad and leaf-ness of ``t``."""
-    if t.is_leaf or not t.requires_grad:
+    if not t.requires_grad or _is_leaf(t):
         return fake.requires_grad_(t.requires_grad)
     with torch.enable_grad():
         return _Result.apply(mode.empty(()).requires_grad_(), fake)  # type: ignore[return-value]
+
+
+def _is_leaf(t: torch.Tensor) -> bool:
+    """As ``t.is_leaf`` of a tensor that requires gradients; that gives a view the history that its base has got since, and
+    whether a view has it decides what eager refuses to do with the view."""
+    base = t._base if t._is_view() else None
+    return t.is_leaf if base is None or not base.requires_grad else False
 
 
 class _Result(torch.autograd.Function):

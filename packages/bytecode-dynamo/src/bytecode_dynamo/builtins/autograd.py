@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
+from symshapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from bytecode_dynamo.effects import Identity
@@ -92,9 +93,21 @@ def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) 
     if not held.is_none:
         leaf.set_attr(ctx, "grad", ctx.torch_call("call_function", torch.add, [held, gradient], {}))
         return
-    # With the layout of the leaf, and not shared with anything.
-    made = ctx.torch_call("call_function", torch.empty_like, [leaf], {})
+    # Not shared with anything, and with the layout of the leaf; autograd keeps a gradient's own where that says the same.
+    layout = gradient if _is_laid_out_like(gradient, leaf) else leaf
+    made = ctx.torch_call("call_function", torch.empty_like, [layout], {})
     leaf.set_attr(ctx, "grad", made.call_method(ctx, "copy_", [gradient], {}))
+
+
+def _is_laid_out_like(gradient: VariableTracker, leaf: VariableTracker) -> bool:
+    """Whether strides agree, but for dimensions of one element, where the leaf has no gaps."""
+    if not (isinstance(gradient, TensorVariable) and isinstance(leaf, TensorVariable)):
+        return False
+    sizes, steps = leaf.fake.shape, leaf.fake.stride()
+    agree = all(
+        statically_known_true(x == y) or (type(n) is int and n == 1) for n, x, y in zip(sizes, steps, gradient.fake.stride())
+    )
+    return agree and statically_known_true(leaf.fake.numel() == 1 + sum((n - 1) * s for n, s in zip(sizes, steps)))
 
 
 def _has_hooks(ctx: Context, leaf: VariableTracker) -> bool:

@@ -144,7 +144,10 @@ class _Capture:
         return self._result(result, outputs, found)
 
     def _noted(self, name: str) -> list[TensorVariable]:
-        return [t for t in self.function.noted(self.ctx, name) if isinstance(t, TensorVariable)]
+        noted = self.function.noted(self.ctx, name)
+        if not all(isinstance(t, TensorVariable) or (t.is_none and name == "saved") for t in noted):
+            raise GraphBreak("BD018", f"{self.cls.describe()} saves or marks what is no tensor: eager mode refuses that")
+        return [t for t in noted if isinstance(t, TensorVariable)]
 
     def _alias(self, arg: TensorVariable) -> Any:
         with self.ctx.mode, torch.enable_grad():

@@ -262,7 +262,7 @@ def call(
             raise
         return _indexed_by_host(ctx, target, args, fakes)
     if changes_history:
-        ctx.mode.events.append("history")
+        ctx.mode.note_history(fakes[0])
     if any(view.shape != shape for view, shape in views):
         raise GraphBreak("BD020", f"{name_of(target)}() gives a view that is its out= another size")
     if _is_query(ctx, result) and len(ctx.env.unbacked) == with_unbacked:

@@ -93,7 +93,7 @@ def remember_result(func: Any, args: tuple, kwargs: dict[str, Any], out: Any) ->
         out.remember(func(*values))
 
 
-@RULES.register("clone empty_like zeros_like ones_like full_like rand_like randn_like")
+@RULES.register("clone empty_like flip put zeros_like ones_like full_like rand_like randn_like")
 def like(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A tensor without gaps gives its own strides to its likeness; other layouts go to the meta kernel."""
     x = args[0]
