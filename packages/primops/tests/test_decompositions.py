@@ -144,6 +144,8 @@ def test_rms_norm_backward_is_the_derivative():
     rstd = (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()
     actual = DEFAULT.get("_fused_rms_norm_backward")(grad, x, [4], rstd, w, [True, True])
     torch.testing.assert_close(actual, expected)
+    half = DEFAULT.get("_fused_rms_norm_backward")(grad.bfloat16(), x.bfloat16(), [4], rstd, w.bfloat16(), [True, True])
+    assert [y.dtype for y in half] == [torch.bfloat16] * 2
 
 
 @pytest.mark.parametrize("padding", [None, 1])
@@ -163,9 +165,11 @@ def test_bags_of_embeddings(mode, ends, padding):
 
     gm = check_against_eager(step, torch.randn(5, 3), *([] if weights is None else [weights]))
     assert not decomposition_report(gm).externs
-    with pytest.raises(IndexError):  # bags start with the first row
-        evaluate(decompose(trace(lambda t, o: torch.nn.functional.embedding_bag(rows, t, o), torch.ones(5, 3), offsets)),
-                 [torch.ones(5, 3), offsets + 1])  # fmt: skip
+    table = torch.ones(5, 3)
+    graph = decompose(trace(lambda t, o: torch.nn.functional.embedding_bag(rows, t, o), table, offsets))
+    for wrong in (offsets + 1, torch.cat([offsets[:-1], torch.tensor([6])])):  # bags start with the first row, and in the rows
+        with pytest.raises(IndexError):
+            evaluate(graph, [table, wrong])
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

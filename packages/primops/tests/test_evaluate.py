@@ -32,6 +32,13 @@ def test_outputs_have_the_strides_of_the_graph():
     assert transposed.stride() == (1, 8) and plain.stride() == (8, 1)
 
 
+def test_results_of_one_element_keep_the_strides_of_the_graph():
+    x = torch.randn(4).as_strided((1, 4), (0, 1)) + torch.zeros(1, 4)
+    gm = decompose(trace(lambda x: x.as_strided((4, 1), (1, 0)) + 1, x))
+    (result,) = evaluate(gm, [x])
+    assert result.stride() == (x.as_strided((4, 1), (1, 0)) + 1).stride()
+
+
 def test_constants_are_found():
     offset = torch.arange(8.0)
     gm = decompose(trace(lambda x: x + offset, X))

@@ -24,6 +24,7 @@ from primops import (
     format_graph,
     prims,
 )
+from primops.errors import user_line
 from primops.testing import check_against_eager, trace
 from torch import fx
 
@@ -62,6 +63,21 @@ def test_metadata_is_kept():
         assert node.meta["forward_node"] == "origin_node"
         assert node.meta["origin"] == "gelu_default"
         assert isinstance(node.meta["val"], TensorMeta)
+
+
+def test_the_users_line_is_the_innermost_with_its_source():
+    assert user_line(None) is None and user_line("no frames") == "no frames"
+    outer = 'File "main.py", line 1, in <module>\n    model(x)\n'
+    assert user_line(outer + STACK) == 'File "model.py", line 7, in forward: y = x.foo()'
+    assert user_line(outer + STACK + "\n        ^^^^^^^") == 'File "model.py", line 7, in forward: y = x.foo()'
+
+
+@pytest.mark.parametrize("device, takes_a_root", [("cpu", False), ("cuda", True)])
+def test_half_roots_are_powers_on_the_cpu_alone(device, takes_a_root):
+    half = TensorMeta((2, 3), (3, 1), torch.float16, torch.device(device))
+    gm = one_call(aten.pow.Tensor_Scalar, 0.5, val=half)
+    gm.graph.find_nodes(op="placeholder")[0].meta["val"] = half
+    assert ("sqrt" in targets(decompose(gm))) is takes_a_root
 
 
 def test_given_graph_is_left_alone():
@@ -123,6 +139,8 @@ SIMPLER = {
     "widened twice": (lambda x: x.half().float().double(), ["convert", "convert"]),
     "negated twice": (lambda x: x.neg().neg() + 1, ["add"]),
     "expanded twice": (lambda x: x[:, None].expand(2, 4, 3).expand(2, 4, 3), ["reshape", "broadcast_in_dim"]),
+    "flip of one": (lambda x: x[:1].flip(0) + 1, ["slice", "add"]),
+    "largest of one": (lambda x: x[:1].amax(0) + 1, ["slice", "reshape", "add"]),
     "sum of one": (lambda x: x[:1, :1].sum() + 1, ["slice", "slice", "reshape", "add"]),
 }
 

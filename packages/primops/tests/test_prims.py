@@ -73,6 +73,19 @@ def test_elements_that_share_a_word_are_decided_apart():
     assert abs((drawn < 1e-6).sum() - 4.2) < 9
 
 
+@pytest.mark.parametrize("offset", [0, 8, 800])
+def test_odd_elements_swap_the_halves_of_the_word(offset):
+    """The even element shows a word's upper 24 bits, the odd one its lower 16 bits and then the next 8 of the upper."""
+    even, odd = (prims.uniform16(torch.tensor(9), shape=(64,), offset=offset) * 2.0**24).long().view(-1, 2).unbind(1)
+    assert torch.equal(odd & 0xFF, even >> 16)
+    assert torch.equal((odd >> 16), even & 0xFF)
+
+
+def test_metas_are_inferred_without_an_interpreter():
+    meta = TensorMeta.from_tensor(ONES)
+    assert prims.add(meta, 1.0) == meta and prims.sum(meta, dims=(1,)).shape == (2,)
+
+
 def test_random_seed_follows_the_default_generator():
     torch.manual_seed(3)
     first, second = prims.random_seed(device=CPU), prims.random_seed(device=CPU)
@@ -138,6 +151,9 @@ BAD_CALLS = {
     "real and meta": (prims.add, (ONES, TensorMeta.from_tensor(ONES)), {}),
     "width": (prims.bitcast, (ONES,), {"dtype": torch.int16}),
     "bool sum": (prims.sum, (ONES.bool(),), {"dims": (0,)}),
+    "int32 seed": (prims.uniform, (torch.tensor(1, dtype=torch.int32),), {"shape": (2,), "offset": 0}),
+    "seed of one dim": (prims.uniform16, (torch.tensor([1]),), {"shape": (2,), "offset": 0}),
+    "complex number on floats": (prims.add, (ONES, 1j), {}),
     "broadcast misfit": (prims.broadcast_in_dim, (ONES,), {"shape": (4, 3), "dims": (0, 1)}),
 }
 
