@@ -12,6 +12,7 @@ from symshapes import (
     GuardOnDataDependent,
     Mod,
     ShapeEnv,
+    WhileAny,
     expr_of,
     free_symbols,
     hint_of,
@@ -19,6 +20,7 @@ from symshapes import (
     statically_known_true,
     sym_int,
 )
+from symshapes.guards import current_user_line
 
 
 def test_every_size_has_its_own_symbol_until_a_guard_merges_them() -> None:
@@ -194,3 +196,51 @@ def test_a_bool_among_numbers_is_a_number() -> None:
     node = ShapeEnv().create_symbol(8, "L['x'].size(0)").node
     for method, wanted in (("add", 9), ("mul", 8), ("gt", True), ("eq", False), ("int_floordiv", 8)):
         assert getattr(node, method)(node.wrap_bool(True)).hint == wanted
+
+
+def test_conjunctions_are_known_by_their_parts() -> None:
+    env = ShapeEnv()
+    env.create_symbol(8), env.create_symbol(9)
+    a, b = env.hints
+    yes, no, unknown = sympy.Ge(a + b, 3), sympy.Lt(a * b, 4), sympy.Gt(a, 5)
+    for parts, conjunction, disjunction in (
+        ((yes, no), False, True), ((yes, unknown), None, True), ((no, unknown), False, None), ((yes, yes), True, True),
+    ):  # fmt: skip
+        assert env.statically_known(sympy.And(*parts, evaluate=False)) is conjunction
+        assert env.statically_known(sympy.Or(*parts, evaluate=False)) is disjunction
+    assert env.statically_known(sympy.Not(no, evaluate=False)) is True
+    assert env.statically_known(sympy.Symbol("flag")) is None
+    assert not env.guards
+
+
+@pytest.mark.parametrize("divisor", [2.5, -1.5, 3.0, 4])
+def test_quotients_and_remainders_of_floats_are_pythons(divisor: float) -> None:
+    env = ShapeEnv()
+    size = env.create_symbol(8)
+    (symbol,) = env.hints
+    for make in (lambda x: x // divisor, lambda x: x % divisor, lambda x: (x * 0.5) // divisor, lambda x: (x / 3) % divisor):
+        made = make(size)
+        assert type(made) is (torch.SymInt if type(make(8)) is int else torch.SymFloat)
+        for value in (8, 11):
+            found, wanted = env.evaluate(expr_of(made), {symbol: value}), make(value)
+            assert type(wanted)(found) == pytest.approx(wanted)
+
+
+def test_a_node_of_a_bool_becomes_one_of_a_number() -> None:
+    truth = (ShapeEnv().create_symbol(8) > 4).node
+    assert truth.sym_int().pytype is int and truth.sym_float().pytype is float
+
+
+def test_frames_of_files_are_left_out_of_the_users_line() -> None:
+    assert "test_env.py" in current_user_line()
+    assert "test_env.py" not in current_user_line(lambda path: path.endswith("test_env.py"))
+
+
+def test_a_setting_of_the_process_ends_with_its_last_user() -> None:
+    calls: list[str] = []
+    setting = WhileAny(lambda: calls.append("begin") or len(calls), lambda before: calls.append(f"end {before}"))
+    for _ in range(2):
+        with setting, setting:
+            assert setting.before is not None
+        assert setting.before is None
+    assert calls == ["begin", "end 1", "begin", "end 3"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from symshapes import DataDependentError, FakeTensor, FakeTensorError, FakeTensorMode, ShapeEnv, expr_of, hint_of
+from torch.testing._internal.two_tensor import TwoTensor
 
 
 def test_from_real_keeps_metadata() -> None:
@@ -90,6 +91,43 @@ def test_shape_errors_are_eagers() -> None:
 def test_real_operand_is_refused() -> None:
     with pytest.raises(FakeTensorError, match="real tensor"):
         FakeTensorMode().empty((2,)) + torch.ones(2)
+
+
+def test_real_operand_is_refused_inside_the_mode() -> None:
+    real = torch.ones(2)
+    with FakeTensorMode() as mode, pytest.raises(FakeTensorError, match="real tensor"):
+        mode.empty((2,)) + real
+
+
+def test_subclasses_that_wrap_fakes_decide_first() -> None:
+    mode = FakeTensorMode()
+    pair = TwoTensor(mode.empty((2, 3)), mode.empty((2, 3)))
+    assert type(mode.empty((2, 3)) + pair) is TwoTensor and type(pair.relu()) is TwoTensor
+    with mode:
+        assert type(mode.empty((2, 3)) * pair) is TwoTensor
+
+
+def test_integers_alone_remember_the_size_they_are_made_of() -> None:
+    mode = FakeTensorMode(ShapeEnv())
+    size = mode.shape_env.create_symbol(8, upper=100)
+    with mode:
+        assert expr_of(torch.full((), size).known_number) == expr_of(size)
+        assert torch.full((), size, dtype=torch.float32).known_number is None
+        assert torch.full((1,), size).known_number is None
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)])
+def test_symbolic_strides_answer_questions_of_formats(order: tuple[int, ...]) -> None:
+    sizes = [(2, 4, 5, 6)[d] for d in order]
+    real = torch.rand(sizes).permute([order.index(d) for d in range(4)])
+    fake = FakeTensorMode().from_real(real, dynamic_dims="auto")
+    nodes = [[n.node if isinstance(n, torch.SymInt) else fake.shape[0].node.wrap_int(n) for n in part]
+             for part in (fake.shape, fake.stride())]  # fmt: skip
+    first = nodes[0][0]
+    assert bool(first.is_channels_last_strides_2d(*nodes).expr) is (order == (0, 2, 3, 1))
+    assert not first.is_channels_last_strides_3d(*nodes).expr
+    assert bool(first.is_contiguous(*nodes).expr) is real.is_contiguous()
+    assert bool(first.is_channels_last_contiguous_2d(*nodes).expr) is real.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_two_modes_are_refused() -> None:

@@ -27,7 +27,7 @@ scatter scatter_add scatter_reduce take masked_fill masked_scatter where embeddi
 smooth_l1_loss huber_loss binary_cross_entropy mm bmm addmm baddbmm addbmm mv addmv dot vdot addr max min amax amin
 argmax argmin aminmax mode median nanmedian kthvalue topk sort var std var_mean std_mean mean sum prod any all cumsum
 cumprod cummax cummin logcumsumexp logsumexp norm linalg_vector_norm _softmax _log_softmax softplus gelu silu
-floor_divide complex _cdist_forward linalg_cross
+floor_divide complex polar hardswish log_sigmoid_forward _cdist_forward linalg_cross
 """
 _ASKED = frozenset(_NAMES.split())
 """Operators of programs that are not pointwise, or not marked as such."""

@@ -5,7 +5,7 @@ A rule is ``(mode, func, args, kwargs) -> result``; it returns NotImplemented fo
 
 from __future__ import annotations
 
-from . import convolution, creation, data_dependent, library, matmul, pointwise, reduction, view
+from . import checked, convolution, creation, data_dependent, library, matmul, pointwise, reduction, view
 from .registry import Rule, RuleTable
 
 RULES = RuleTable.merged(
@@ -17,6 +17,7 @@ RULES = RuleTable.merged(
     convolution.RULES,
     data_dependent.RULES,
     library.RULES,
+    checked.RULES,
 )
 
 __all__ = ["RULES", "Rule", "RuleTable"]

@@ -6,7 +6,16 @@ from typing import Any
 
 import torch
 
-from .format import format_strides, has_channels_last_strides, is_fake, known_at_least, require_one_dtype, restrided, same_size
+from .format import (
+    format_strides,
+    has_channels_last_strides,
+    is_fake,
+    known_at_least,
+    require_equal,
+    require_one_dtype,
+    restrided,
+    same_size,
+)
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -71,6 +80,8 @@ def convolution(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> An
     if not any(same_size(size, 0) for size in x.shape):  # kernels look at nothing of an empty batch
         require_one_dtype(("input", x), ("weight", weight))
         require_one_dtype(("input", x), ("bias", args[2]))
+    if args[6] and x.dim() == weight.dim() and not require_equal(mode.shape_env, x.shape[1], weight.shape[0]):
+        raise RuntimeError(f"transposed convolution: {x.shape[1]} channels for a weight of size {list(weight.shape)}")
     out = mode.run_meta(func, args, kwargs)
     return restrided(mode, out, _strides(out.shape, _prefers_channels_last(mode, x, weight)))
 

@@ -52,6 +52,8 @@ def addmm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     bias, a, b = args[:3]
     require_one_dtype(("self", bias), ("mat2", b))
     require_one_dtype(("mat1", a), ("mat2", b))
+    if is_fake(bias) and bias.dim() > 2:  # the meta kernel broadcasts it
+        raise RuntimeError(f"addmm: self has {bias.dim()} dimensions, more than the product's 2")
     if len(args) != 3 or not _agree(mode, func, (a, b), 2) or bias.dtype is not a.dtype or bias.fake_device != a.fake_device:
         return NotImplemented
     sizes = (a.shape[0], b.shape[1])

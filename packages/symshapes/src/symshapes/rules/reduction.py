@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .checked import require_dim
 from .format import is_fake, require_equal, require_parameters_of
 from .registry import RuleTable
 
@@ -98,7 +99,8 @@ def softmax(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     x, dim, half_to_float = args
     if not (x.dtype.is_floating_point or x.dtype.is_complex) and x.fake_device.type != "meta":
         raise NotImplementedError(f"softmax of {x.dtype}: meta kernels alone have it")
-    if half_to_float or not x.dtype.is_floating_point or not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
+    require_dim(x, dim)  # the meta kernel takes any
+    if half_to_float or not x.dtype.is_floating_point:
         return NotImplemented
     return mode.empty(x.shape, dtype=x.dtype, device=x.fake_device)
 

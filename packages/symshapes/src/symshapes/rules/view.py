@@ -11,7 +11,7 @@ import torch
 
 from symshapes.expr import FloorDiv
 
-from .format import expr, format_strides, is_contiguous, is_fake, is_one, known_at_least, require_equal
+from .format import expr, format_strides, is_contiguous, is_fake, is_one, known_at_least, require_equal, same_size, same_sizes
 from .registry import RuleTable
 
 aten = torch.ops.aten
@@ -52,18 +52,22 @@ def view(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return mode.run_native(aten.as_strided.default, (base, *geometry), {}, base.fake_device)
 
 
-_WRITTEN = {aten.slice_scatter.default: aten.slice.Tensor, aten.select_scatter.default: aten.select.int}
+_WRITTEN = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+    aten.diagonal_scatter.default: aten.diagonal.default,
+}
 
 
-@RULES.register("slice_scatter select_scatter")
+@RULES.register(*_WRITTEN)
 def scatter(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A symbolic position has its sign and range guarded as by the view that is written."""
+    """Position and sizes are checked as by the view that is written, a symbolic position with guards; no source is repeated."""
     base, source, *place = args
-    if is_fake(base) and _has_symbols(base, tuple(place)):
+    if is_fake(base):
         part = mode.run_op(_WRITTEN[func], (base, *place), kwargs)
         if source.shape != part.shape:
-            kind = "slice" if func is aten.slice_scatter.default else "selected part"
-            raise RuntimeError(f"expected src to have a size equal to the {kind} of self: {source.shape}, {part.shape}")
+            sizes = f"src size = {list(source.shape)}, slice size = {list(part.shape)}"
+            raise RuntimeError(f"expected src to have a size equal to the slice of self. {sizes}")
     return NotImplemented
 
 
@@ -245,4 +249,5 @@ def view_contiguous(mode: Any, x: Any, target: list[Any]) -> Geometry | None:
         rest = rest * quotient
     if not require_equal(env, env.wrap(rest), env.wrap(total)):
         return None
-    return sizes, format_strides(sizes, False), x.storage_offset()
+    is_kept = same_sizes(sizes, x.shape) and any(same_size(size, 0) for size in sizes)  # eager keeps strides of no elements
+    return sizes, list(x.stride()) if is_kept else format_strides(sizes, False), x.storage_offset()

@@ -1,0 +1,31 @@
+"""Ops whose meta kernel takes what eager mode refuses: the check, then the meta kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .registry import RuleTable
+
+RULES = RuleTable()
+
+
+def require_dim(x: Any, dim: int) -> None:
+    """Raises IndexError for a dim that ``x`` does not have."""
+    rank = max(x.dim(), 1)
+    if not -rank <= dim < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+
+
+@RULES.register("sort sort.stable")
+def sort(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Along a dim of the operand."""
+    require_dim(args[0], args[1] if len(args) > 1 else kwargs.get("dim", -1))
+    return NotImplemented
+
+
+@RULES.register("index_select")
+def index_select(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """At positions in a vector, or at one."""
+    if len(args) > 2 and args[2].dim() > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    return NotImplemented
