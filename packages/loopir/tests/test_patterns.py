@@ -63,6 +63,11 @@ def test_attention_becomes_one_call(name: str) -> None:
     assert host.extern_ops == ("aten.scaled_dot_product_attention.default",)
 
 
+def test_attention_of_half_operands_with_a_float_softmax() -> None:
+    args = [x.bfloat16() for x in heads()]
+    assert check(SPELLINGS["float softmax"], *args, tolerance=2e-2).extern_ops == ("aten.scaled_dot_product_attention.default",)
+
+
 def test_masked_attention_keeps_rows_without_keys_nan() -> None:
     mask = torch.ones(5, 6, dtype=torch.bool).triu(2)
     mask[3] = True
@@ -118,6 +123,14 @@ def test_batch_norm_goes_into_a_frozen_convolution(transposed: bool, groups: int
     host = check(fn, torch.randn(2, 4, 7, 7), weight, *NORM, static=5, freeze=True)
     assert host.extern_ops == ("aten.convolution.default",)
     assert all(len(kernel.buffers) == 2 for kernel in host.program.kernels)
+
+
+def test_batch_norm_in_training_stays() -> None:
+    def fn(x, weight, gamma, beta, mean, variance):
+        y = F.conv2d(x, weight)
+        return torch.ops.aten._native_batch_norm_legit_functional(y, gamma, beta, mean, variance, True, 0.1, 1e-3)[0]
+
+    check(fn, torch.randn(2, 4, 7, 7), torch.randn(8, 4, 3, 3), *NORM, static=5, freeze=True)
 
 
 def test_only_frozen_parameters_are_constants() -> None:
@@ -216,6 +229,28 @@ def test_offered_linears_see_the_tensor_before_flattening() -> None:
     assert [tuple(meta.shape) for meta in contraction.operands if meta] == [(2, 3, 4), (5, 4), (5,)]
     assert contraction.static == (False, True, True) and not any(contraction.constant)
     assert [(step.name, step.parameters) for step in contraction.steps] == [("relu", ()), ("add", (1, 1))]
+
+
+@needs_mkldnn
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w, b, y: y + F.linear(x, w, b),
+        lambda x, w, b, y: y * F.linear(x, w, b).relu(),
+        lambda x, w, b, y: torch.add(y, F.linear(x, w, b), alpha=2),
+        lambda x, w, b, y: y - F.linear(x, w, b),
+        lambda x, w, b, y: F.linear(x, w, b).view(3, 2, 5) + y.view(3, 2, 5),
+        lambda x, w, b, y: torch.mm(x.view(6, 4), w.permute(1, 0)).view(2, 3, 5) + y,
+        lambda x, w, b, y: torch.mm(x.view(6, 4), w.transpose(-1, -2)).view(3, 2, 5).relu() + y.view(3, 2, 5),
+        lambda x, w, b, y: F.linear(x, w, b) + y[0, 0],
+        lambda x, w, b, y: F.linear(x, w, b) > y,
+    ],
+)
+def test_what_follows_offered_linears_keeps_its_operands(fn: Callable) -> None:
+    codegen = Offering()
+    check(fn, torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5), torch.randn(2, 3, 5), codegen=codegen)
+    for contraction in codegen.asked:
+        assert all(parameter in (1, 2, None) for step in contraction.steps for parameter in step.parameters)
 
 
 def test_packing_what_is_no_constant_is_an_error() -> None:

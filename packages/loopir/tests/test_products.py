@@ -63,6 +63,16 @@ def test_large_images_and_other_types_stay_convolutions() -> None:
         assert sum("convolution" in op for op in host.extern_ops) == 2
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_no_images_stay_convolutions(size: int) -> None:
+    x, w = torch.randn(0, 3, 6, 6), torch.randn(4, 3, size, size)
+    fn = step(1 if size == 1 else 3, 0, 1, True, [True, True, True])
+    g = torch.conv2d(x, w, None, 1 if size == 1 else 3)
+    host = compile_graph(trace(fn, x, w, g), (x, w, g), codegens={"cpu": EvaluatorCodeGenerator()})
+    for result, expected in zip(host(x, w, g), fn(x, w, g), strict=True):
+        assert torch.equal(result, expected) and result.stride() == expected.stride()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels last"])
 def test_patches_with_bias(layout: torch.memory_format, dtype: torch.dtype) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopir.patterns.match import keep_outputs
 from loopir.patterns.scalars import move_scalars
+from primops import TensorMeta
 from primops.testing import trace
 from torch import fx
 
@@ -25,7 +26,17 @@ def moved(function: Callable[..., Sequence[torch.Tensor]], *inputs: torch.Tensor
     keep_outputs(graph)
     move_scalars(graph)
     graph.graph.lint()
+    for node in graph.graph.nodes:
+        val = node.meta.get("val")
+        if node.op == "call_function" and isinstance(val, TensorMeta) and val.device.type == "cpu":  # of the pattern
+            result = node.target(*fx.map_arg(node.args, like), **node.kwargs)
+            assert (tuple(result.shape), result.stride(), result.dtype) == (val.shape, val.strides, val.dtype), node
     return graph
+
+
+def like(node: fx.Node) -> torch.Tensor:
+    val = node.meta["val"]
+    return torch.empty_strided(val.shape, val.stride(), dtype=val.dtype)
 
 
 def values(graph: fx.GraphModule, *inputs: torch.Tensor) -> list[torch.Tensor]:

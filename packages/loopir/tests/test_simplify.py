@@ -9,7 +9,7 @@ from loopir.evaluate import evaluate_expr
 from loopir.lowering.reshape import match_dims, reshaped_strides, source_index
 from loopir.node import contiguous_strides
 from loopir.schedule.align import refine
-from loopir.simplify import Facts, linear_parts
+from loopir.simplify import Facts, exact_quotient, linear_parts
 
 x, y, s = symbol("x0"), symbol("x1"), symbol("s0")
 
@@ -66,6 +66,52 @@ def test_simplified_reshape_index_is_right(source, random):
     for position, point in enumerate(itertools.product(*map(range, target))):
         values = {symbol.name: value for symbol, value in zip(symbols, point, strict=True)}
         assert evaluate_expr(simple, values) == evaluate_expr(flat, values) == position
+
+
+@st.composite
+def index_expressions(draw):
+    """Formulas over loops, with negative parts, quotients and remainders."""
+    made = st.sampled_from([x, y, x + y, 4 * x + y, 6 * x + 2 * y, x - y, 3 - x, 12 * y - 4, -x, 2 * x - 5 * y + 1])
+    grow = {
+        "add": lambda a, b, n: a + b, "sub": lambda a, b, n: a - b, "scale": lambda a, b, n: n * a,
+        "div": lambda a, b, n: FloorDiv(a, sympy.Integer(n)), "mod": lambda a, b, n: Mod(a, sympy.Integer(n)),
+    }  # fmt: skip
+    expr = draw(made)
+    for name in draw(st.lists(st.sampled_from(sorted(grow)), max_size=3)):
+        expr = grow[name](expr, draw(made), draw(st.integers(1, 12)))
+    return sympy.sympify(expr)
+
+
+@given(index_expressions(), st.integers(1, 5), st.integers(1, 7))
+def test_simplified_indices_and_bounds_hold_at_every_point(expr, rows, columns):
+    extents = {x: sympy.Integer(rows), y: sympy.Integer(columns)}
+    points = [{"x0": a, "x1": b} for a in range(rows) for b in range(columns)]
+    values = [evaluate_expr(expr, point) for point in points]
+    simple = Facts().simplify(expr, extents)
+    assert [evaluate_expr(simple, point) for point in points] == values
+    upper = Facts().upper(expr, extents)
+    assert upper is None or max(values) <= evaluate_expr(sympy.sympify(upper), {})
+    assert min(values) >= 0 or not Facts().is_from_zero(expr, extents)
+    for limit in (1, 4, 12):
+        assert not Facts().is_below(expr, sympy.Integer(limit), extents) or 0 <= min(values) <= max(values) < limit
+
+
+def test_bounds_that_are_not_known():
+    extents, other = {x: sympy.Integer(4)}, symbol("x7")
+    assert Facts().upper(x * x - other, extents) is None or Facts().upper(3 * x + 2, extents) == 11
+    assert Facts().upper(-x, extents) == 0 and Facts().upper(s - 1 + x, extents) == s + 2
+    assert Facts(signed={s}).upper(s * x, extents) is None
+    assert Facts(signed={s}).upper(s + FloorDiv(x, s), extents) is None
+    assert not Facts(signed={s}).is_from_zero(s + x, extents)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "quotient"),
+    [(6 * s, 3, 2 * s), (6, 4, None), (6, 3, 2), (s, 2, None), (s * s + s, s, s + 1), (s, 0, None), (5, 0, None),
+     (4 * sympy.Max(s, 3), sympy.Max(s, 3), 4), (4 * sympy.Min(s, 3), 2, 2 * sympy.Min(s, 3)), (sympy.Max(s, 3), 2, None)],
+)  # fmt: skip
+def test_quotients_that_are_whole(a, b, quotient):
+    assert exact_quotient(sympy.sympify(a), sympy.sympify(b)) == quotient
 
 
 def test_symbolic_dims_match():

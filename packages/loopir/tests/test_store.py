@@ -3,6 +3,7 @@ import os
 
 import pytest
 from loopir import ArtifactStore, StoreError
+from loopir.store import default_root
 
 
 def test_store_keeps_what_it_is_given(tmp_path):
@@ -40,6 +41,26 @@ def test_directory_that_others_can_write_is_refused(tmp_path):
     with pytest.raises(StoreError, match="writable by others") as error:
         ArtifactStore(tmp_path / "shared").get("00", ".so")
     assert "STRATA_CACHE_DIR" in str(error.value) and str(tmp_path / "shared") in str(error.value)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o711, 0o777, 0o775, 0o757, 0o720, 0o702])
+def test_others_may_read_a_directory_but_not_write_to_it(tmp_path, mode):
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given").chmod(mode)
+    store = ArtifactStore(tmp_path / "given")
+    if mode & 0o022:
+        with pytest.raises(StoreError, match="writable by others"):
+            store.get("00", ".so")
+    else:
+        assert store.put(store.key("k"), ".so", b"x").read_bytes() == b"x"
+
+
+def test_default_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path / "cache"))
+    assert default_root() == tmp_path / "cache"
+    monkeypatch.delenv("STRATA_CACHE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_root() == tmp_path / ".cache" / "torchstrata"
 
 
 def test_unusable_directory_says_what_to_try(tmp_path):

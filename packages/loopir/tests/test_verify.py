@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from loopir import VerificationError, check_kernel, parse_kernel
 
@@ -42,6 +44,17 @@ def test_good_kernel_passes():
         ("C4.5", "store(out0, [x0], v1)", "v7 = load(in0, [x0], 'float32')"),
         ("C4.5", "v3 = load(in0, [64*i0 + r0], 'float32')", "v3 = load(out0, [i0], 'float32')"),
         ("C4.6", "store(out1, [64*x0 + r0], v4)", "store(out1, [64*x0], v4)"),
+        ("C4.3", "v4 = add(v3, v1)", "v5 = load(in1, [x0], 'int64')\n            v4 = mul(v3, v5)"),
+        ("C4.3", "v4 = add(v3, v1)", "v5 = lt(v3, v1)\n            v4 = where(v5, v3, v2)"),
+        (
+            "C4.3",
+            "v4 = add(v3, v1)",
+            "v5 = lt(v3, v1)\n            v6 = constant(1, 'int64')\n            v4 = where(v5, v6, v3)",
+        ),
+        ("C4.3", "v4 = add(v3, v1)", "v4 = where(v3, v3, v1)"),
+        ("C4.3", "v4 = add(v3, v1)", "v4 = uniform(v3, v1)"),
+        ("C4.3", "store(out0, [x0], v1)", "store(out0, [x0], v2)"),
+        ("C4.3", "v3 = load(in0, [64*i0 + r0], 'float32')", "v3 = load(in0, [64*i0 + r0], 'float32', mask=v2, other=0.0)"),
         ("C4.7", "v2 = load(in1, [x0], 'int64')", "v2 = load(in0, [x0], 'float32')"),
     ],
 )
@@ -51,6 +64,28 @@ def test_violation_names_its_clause(clause, old, new):
         check_kernel(parse_kernel(GOOD.replace(old, new, 1)))
     assert error.value.clause == clause, str(error.value)
     assert "kernel good" in str(error.value)
+
+
+def of_add(**changes):
+    return lambda steps: tuple(replace(step, **changes) if step.op == "add" else step for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("clause", "edit"),
+    [
+        ("C4.1", lambda steps: ()),
+        ("C4.2", of_add(op="addition")),
+        ("C4.3", of_add(dtype=None)),
+        ("C4.3", lambda steps: tuple(replace(s, args=(*s.args[:3], 0.0)) if s.op == "load" else s for s in steps)),
+    ],
+    ids=["no instructions", "unknown operation", "no dtype", "a number for no mask"],
+)
+def test_what_no_text_says_is_found_as_well(clause, edit):
+    kernel = parse_kernel(GOOD)
+    bodies = tuple(replace(body, instructions=edit(body.instructions)) for body in kernel.bodies)
+    with pytest.raises(VerificationError) as error:
+        check_kernel(replace(kernel, bodies=bodies))
+    assert error.value.clause == clause, str(error.value)
 
 
 def test_masked_load_may_be_out_of_bounds():
