@@ -9,9 +9,12 @@ import pytest
 import sympy
 import torch
 import torch.nn.functional as F
-from loopir import BuildError, symbol
+from loopir import BuildError, Options, compile_graph, symbol
 from loopir.node import Buffer
 from loopir.runs import Slot, _meet, _place, size_in_bytes
+from loopir.testing import EvaluatorCodeGenerator
+from primops import TensorMeta, prims
+from primops.testing import trace
 
 CPU = torch.device("cpu")
 SQUARE = torch.randn(4, 4)
@@ -54,10 +57,12 @@ def test_checks_without_a_result_are_kept(compiled):
         torch._assert_async(x.sum() > 0, "not positive")
         return x + 1
 
-    host = compiled(fn, torch.ones(3))
-    torch.testing.assert_close(host(torch.ones(3))[0], torch.ones(3) + 1)
-    with pytest.raises(RuntimeError, match="not positive"):
-        host(-torch.ones(3))
+    x = torch.ones(3)
+    matched = compile_graph(trace(fn, x), (x,), codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(inference=True))
+    for host in (compiled(fn, x), matched):
+        torch.testing.assert_close(host(x)[0], x + 1)
+        with pytest.raises(RuntimeError, match="not positive"):
+            host(-x)
 
 
 EDGES = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -7.3, 1e30, float("inf"), -float("inf"), float("nan")]
@@ -70,6 +75,21 @@ def test_floored_quotients_of_floats(run, dtype):
     run(lambda a: (a // 0.3, 7.0 // a, a // -2, a % -0.3), left)
 
 
+def test_prims_whose_arguments_no_operator_gives():
+    left, right = (torch.tensor(x) for x in zip(*itertools.product(EDGES, EDGES)))
+    for prim, operands in ((prims.floor_div, (left, right)), (prims.remainder, (left, right))):
+        graph = torch.fx.Graph()
+        inputs = [graph.placeholder(name) for name in "ab"]
+        call = graph.call_function(prim, tuple(inputs))
+        for node, value in zip((*inputs, call), (*operands, expected := prim(*operands))):
+            node.meta["val"] = TensorMeta.from_tensor(value)
+        graph.output((call,)).meta["val"] = (call.meta["val"],)
+        module = torch.fx.GraphModule(torch.nn.Module(), graph)
+        (result,) = compile_graph(module, operands, codegens={"cpu": EvaluatorCodeGenerator()})(*operands)
+        assert torch.equal(result.isnan(), expected.isnan()), prim
+        torch.testing.assert_close(result, expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 def test_integers(run, dtype):
     a, b = torch.arange(-9, 9).to(dtype), (torch.arange(18) % 4 + 1).to(dtype)
@@ -77,21 +97,31 @@ def test_integers(run, dtype):
     run(lambda a, b: (a.argmax(), a.argmin(0), a.sum(), a.prod(), a.amax(), (a > 2).any(), (a > 2).sum(), a / b), a, b)
 
 
+def run_patterns(fn, *args):
+    """As ``run``, from the graph of operators, in which patterns are looked for."""
+    host = compile_graph(trace(fn, *args), args, codegens={"cpu": EvaluatorCodeGenerator()}, options=Options(check=True))
+    for result, expected in zip(host(*args), [fn(*args)], strict=True):
+        torch.testing.assert_close(result, expected)
+        assert result.stride() == expected.stride()
+
+
 @pytest.mark.parametrize("dims", [(0, 0), (1, 1), (-1, 1), (0, -2), (0, 1), (1, 0), (-2, 1)])
-def test_concatenations_of_concatenations(run, dims):
+def test_concatenations_of_concatenations(dims):
     inner, outer = dims
-    run(lambda a, b: torch.cat([torch.cat([a, b], inner), torch.cat([a, b], inner) * 2], outer), SQUARE, SQUARE + 1)
-    run(lambda a, b: torch.cat([torch.cat([a, b], inner).double(), torch.cat([a, b], inner)], outer), SQUARE, SQUARE + 1)
+    run_patterns(lambda a, b: torch.cat([torch.cat([a, b], inner), torch.cat([a, b], inner) * 2], outer), SQUARE, SQUARE + 1)
+    run_patterns(
+        lambda a, b: torch.cat([torch.cat([a, b], inner).double(), torch.cat([a, b], inner)], outer), SQUARE, SQUARE + 1
+    )
 
 
 @pytest.mark.parametrize(
     "pads", [((1, 1), (2, 0, 0, 3)), ((0, 0, 1, 2), (3, 1)), ((1, 2), (2, 1)), ((1, 0), (-1, 0)), ((2, 2), (1, 1))]
 )
-def test_pads_of_pads(run, pads):
+def test_pads_of_pads(pads):
     first, second = pads
-    run(lambda x: F.pad(F.pad(x, first), second), SQUARE)
-    run(lambda x: F.pad(F.pad(x, first, value=1.0), second, value=1.0), SQUARE)
-    run(lambda x: F.pad(F.pad(x, first, value=1.0), second), SQUARE)
+    run_patterns(lambda x: F.pad(F.pad(x, first), second), SQUARE)
+    run_patterns(lambda x: F.pad(F.pad(x, first, value=1.0), second, value=1.0), SQUARE)
+    run_patterns(lambda x: F.pad(F.pad(x, first, value=1.0), second), SQUARE)
 
 
 def test_inputs_are_freed_only_where_they_are_given_up(compiled):

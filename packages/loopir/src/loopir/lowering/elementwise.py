@@ -102,16 +102,6 @@ def _arc(ops: OpsHandler, dtype: torch.dtype, a: Any, op: str) -> Any:
     return ops.elementwise("atan2", *((a, other) if op == "asin" else (other, a)))
 
 
-def _integer_power(ops: OpsHandler, a: Any, exponent: int) -> Any:
-    result, square = None, a
-    while exponent:
-        if exponent & 1:
-            result = square if result is None else ops.mul(result, square)
-        exponent >>= 1
-        square = ops.mul(square, square) if exponent else square
-    return result
-
-
 def _operation(name: str, dtype: torch.dtype) -> Callable[..., Any]:
     """How prim ``name`` on ``dtype`` is written with loop operations."""
     op = RENAMED.get(name, name)
@@ -133,22 +123,13 @@ def _operation(name: str, dtype: torch.dtype) -> Callable[..., Any]:
 
 
 @table.register(*UNARY.split(), *BINARY.split())
-def lower_arithmetic(ctx: LoweringContext, node: torch.fx.Node, *operands: Any) -> Lazy | None:
+def lower_arithmetic(ctx: LoweringContext, node: torch.fx.Node, *operands: Any) -> Lazy:
     """Any elementwise prim of one or two operands."""
     name: str = node.target.name  # type: ignore[union-attr]
     dtype = operand_dtype(operands)
     result = node.meta["val"].dtype
     weight = 4 if RENAMED.get(name, name) in COSTLY else 1
     compute = _operation(name, dtype)
-    if name == "pow" and not dtype.is_floating_point:
-        exponent = operands[1]
-        if not isinstance(exponent, int) or exponent < 0:
-            return None
-        if exponent == 0:
-            return lower_elementwise(ctx, operands[:1], result, lambda ops, a: ops.constant(1, dtype), 1, dtype)
-        return lower_elementwise(
-            ctx, operands[:1], result, lambda ops, a: _integer_power(ops, a, exponent), 2 * exponent.bit_length(), dtype
-        )
     return lower_elementwise(ctx, operands, result, compute, weight, dtype)
 
 
