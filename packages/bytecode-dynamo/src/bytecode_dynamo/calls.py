@@ -29,7 +29,7 @@ from .errors import GraphBreak, ObservedException
 from .evaluation import FrameExit
 from .evaluator import run_inlined
 from .frame import Frame, GlobalNames, decoded
-from .source import ConstSource
+from .source import AttrSource, ConstSource
 from .variables import cached_function, reporting, tensor_setters, underlying  # noqa: F401 (register rules)
 from .variables.base import VariableTracker
 from .variables.callable import CallableVariable, ClassVariable, SuperVariable
@@ -211,6 +211,9 @@ class Calls:
         receiver = getattr(function, "__self__", None)
         if isinstance(receiver, (types.GetSetDescriptorType, property)) and function.__name__ in ("__get__", "__set__"):
             descriptor: Any = receiver
+            if isinstance(descriptor, property) and function.__name__ == "__get__" and not isinstance(args[0], TensorVariable):
+                getter = self.wrap(descriptor.fget, AttrSource(ConstSource(descriptor), "fget"))
+                return self.create(descriptor) if args[0].is_none else getter.call(self, [args[0]], {})
             name = str(getattr(descriptor, "__name__", None) or descriptor.fget.__name__)
             return self.get_attr(args[0], name) if function.__name__ == "__get__" else self._set_natively(name, *args)
         owner = getattr(function, "__objclass__", None)

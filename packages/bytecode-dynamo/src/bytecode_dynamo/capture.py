@@ -267,7 +267,8 @@ class Compilation:
             raise Unsupported(error.record()) from None
         if self._pointless():
             return self._skip()
-        index = self._original_index(outcome.snapshot.index)
+        if (index := self._original_index(outcome.snapshot.index)) is None:
+            return self._unbuildable(error)
         analysis = Analysis(self.original.neutral)
         gen = Codegen(self.ctx, self.decoded.neutral)
         gen.emitter.position = self.original.neutral.position_at(index)
@@ -395,8 +396,8 @@ class Compilation:
             gen.load_const(None)
         stores.append(lambda: gen.emitter.store_fast(name))
 
-    def _original_index(self, index: int) -> int:
-        """The place in the original function of an instruction of this one."""
+    def _original_index(self, index: int) -> int | None:
+        """The place in the original function of an instruction of this one; None for one that only restores its stack."""
         if self.origin is None:
             return index
         places = {id(item): k for k, item in enumerate(self.original.instructions)}
@@ -406,9 +407,8 @@ class Compilation:
             return found
         target = self.origin.resume.target
         entry = self.original.instructions[target]
-        if items[index].op is entry.op and items[index].position == entry.position:
-            return target
-        raise InvariantError(f"instruction {index} of a resume function of {self.original.neutral.name} has no original")
+        at_entry = items[index].op is entry.op and items[index].position == entry.position
+        return target if at_entry else None
 
     def _cut(self, index: int, prefix: list[Instruction], analysis: Analysis, extra: list[str]) -> CodeType:
         """The first half: the prefix, the instruction that breaks, and the handover."""

@@ -26,9 +26,9 @@ def raised_again(error: Any, raised: list[Any]) -> Any:
     if kept:
         left = [leaf for one in kept for leaf in _leaves(one)]
         new.append(split(error, lambda leaf: any(leaf is one for one in left))[0])
-    if not new or (kept and len(new) == 1):
-        return new[0] if new else None
-    return BaseExceptionGroup("", new)
+    if len(new) > 1:
+        return BaseExceptionGroup("", new)
+    return new[0] if new else None
 
 
 def split(group: Any, condition: Any) -> tuple[Any, Any]:

@@ -111,6 +111,10 @@ def _missing_member(ctx: Context, cls: Any, value: VariableTracker) -> VariableT
     return ctx.raise_error(ValueError, text)
 
 
+_WITHOUT_KEYWORDS = (int, float, str, tuple, frozenset)
+"""Those whose ``__new__`` refuses keyword arguments that only an ``__init__`` below knows."""
+
+
 def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> VariableTracker:
     """An object of a class written in Python."""
     for name in ("__new__", "__init__", "__abstractmethods__"):
@@ -127,7 +131,7 @@ def construct_user(ctx: Context, cls: type, args: Args, kwargs: Kwargs) -> Varia
             return made
     elif base in (int, float, str) and not isinstance(cls.__init__, types.FunctionType):
         return new_object(ctx, cls, args) if not kwargs else ctx.fold(cls, args, kwargs)
-    elif maker is base.__new__:
+    elif maker is base.__new__ and not (kwargs and base in _WITHOUT_KEYWORDS):
         made = new_object(ctx, cls, args)
     else:
         raise GraphBreak("BD019", f"construction of {cls.__module__}.{cls.__qualname__}")
@@ -177,20 +181,15 @@ def construct_named_tuple(ctx: Context, cls: Any, args: Args, kwargs: Kwargs) ->
     index, maker = find_special(ctx, cls, "__new__")
     if cls.__mro__[index].__bases__ != (tuple,):
         return ctx.get_attr(ClassVariable(cls), "__new__").call(ctx, [ClassVariable(cls), *args], kwargs)
-    given = dict(zip(cls._fields, args))
-    if len(args) > len(cls._fields) or set(kwargs) - set(cls._fields) or set(given) & set(kwargs):
-        ctx.raise_error(TypeError, f"{cls.__name__}: wrong arguments")
-    given |= kwargs
+    try:
+        cls.__new__(cls, *args, **kwargs)  # its fields hold anything
+    except TypeError as error:
+        return ctx.raise_error(TypeError, *error.args)
+    given = dict(zip(cls._fields, args)) | kwargs
     maker = ctx.get_attr(ClassVariable(cls), "__new__")
     defaults = maker.defaults if isinstance(maker, FunctionVariable) else ()
     given = dict(zip(reversed(cls._fields), reversed(defaults))) | given
-    items = []
-    for field in cls._fields:
-        if field in given:
-            items.append(ctx.real(given[field]))
-        else:
-            ctx.raise_error(TypeError, f"{cls.__name__}: missing argument {field!r}")
-    return TupleVariable(tuple(items), cls)
+    return TupleVariable(tuple(ctx.real(given[field]) for field in cls._fields), cls)
 
 
 @evaluates_call(collections.namedtuple)
@@ -209,7 +208,7 @@ def make_named_tuple_class(ctx: Context, *args: VariableTracker, **kwargs: Varia
 # -- built-in types ---------------------------------------------------------------------------------------------------------
 
 
-constructs(list)(lambda ctx, *items: ctx.create_list(items[0].unpack(ctx) if items else []))
+constructs(list)(lambda ctx, items=None, /: ctx.create_list(items.unpack(ctx) if items is not None else []))
 
 
 @constructs(collections.deque)
@@ -221,8 +220,8 @@ def make_deque(ctx: Context, iterable: VariableTracker | None = None, maxlen: Va
     return ctx.create_list(list(items), collections.deque, longest)
 
 
-constructs(tuple)(lambda ctx, *items: ctx.create_tuple(items[0].unpack(ctx) if items else []))
-constructs(torch.Size)(lambda ctx, *items: ctx.create_tuple(items[0].unpack(ctx) if items else [], torch.Size))
+constructs(tuple)(lambda ctx, items=None, /: ctx.create_tuple(items.unpack(ctx) if items is not None else []))
+constructs(torch.Size)(lambda ctx, items=None, /: ctx.create_tuple(items.unpack(ctx) if items is not None else [], torch.Size))
 
 
 def _make_dict(cls: type) -> Constructor:

@@ -22,7 +22,7 @@ from bytecode_dynamo.variables.iterator import (
     islice_bounds,
 )
 from bytecode_dynamo.variables.mapping import DictVariable, DictViewVariable
-from bytecode_dynamo.variables.sequence import ListVariable, SequenceVariable
+from bytecode_dynamo.variables.sequence import ListVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.userobject import UserObjectVariable
 
@@ -60,11 +60,13 @@ def make_reversed(ctx: Context, items: VariableTracker) -> VariableTracker:
         method = items.special(ctx, "__reversed__")
         if method is not None:
             return method.call(ctx, [], {})
+        if items.special(ctx, "__len__") is None or items.special(ctx, "__getitem__") is None:
+            ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
         size = items.length(ctx).as_constant(ctx)
         return ctx.iterator([items.get_item(ctx, ConstantVariable(index)) for index in reversed(range(size))])
     if isinstance(items, TensorVariable):  # a class with __reversed__
         return items.call_method(ctx, "flip", [ConstantVariable(0)], {}) if items.fake.dim() else items
-    if not isinstance(items, (SequenceVariable, DictVariable)) and issubclass(items.python_type(), (set, frozenset)):
+    if not hasattr(items.python_type(), "__reversed__") and not hasattr(items.python_type(), "__getitem__"):
         ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not reversible")
     if isinstance(items, (DictVariable, DictViewVariable)):
         return ctx.keys_iterator(items, backward=True)

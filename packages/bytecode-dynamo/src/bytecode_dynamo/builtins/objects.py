@@ -9,6 +9,7 @@ from bytecode_dynamo import groups, polyfills
 from bytecode_dynamo.effects import MISSING
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
@@ -48,7 +49,11 @@ def object_init(ctx: Context, *args: Value, **kwargs: Value) -> None:
     pass
 
 
-evaluates_call(object.__new__)(lambda ctx, cls, *args, **kwargs: ctx.new_object(cls.as_constant(ctx)))
+@evaluates_call(object.__new__)
+def object_new(ctx: Context, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    if not isinstance(cls, ClassVariable):
+        return ctx.raise_error(TypeError, f"object.__new__(X): X is not a type object ({cls.python_type().__name__})")
+    return ctx.new_object(cls.value)
 
 
 @evaluates_call(object.__eq__)

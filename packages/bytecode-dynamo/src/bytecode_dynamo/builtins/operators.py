@@ -16,7 +16,7 @@ from bytecode_dynamo.dynamic import fits
 from bytecode_dynamo.errors import GraphBreak, InvariantError
 from bytecode_dynamo.graph import size_operation
 from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
-from bytecode_dynamo.variables.attribute import find_special
+from bytecode_dynamo.variables.attribute import find_special, type_name
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, KnownObjectVariable, NumberOfVariable
 from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SliceVariable, SymbolicVariable, computed_number
@@ -28,7 +28,7 @@ from bytecode_dynamo.variables.sequence import ListVariable, RangeVariable, Sequ
 from bytecode_dynamo.variables.sets import SetVariable, members_of
 from bytecode_dynamo.variables.tensor import TensorVariable
 from bytecode_dynamo.variables.text import TextVariable, text_of
-from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjectVariable
+from bytecode_dynamo.variables.userobject import InstanceDictVariable, OpaqueVariable, UserObjectVariable
 
 from .registry import evaluates_call
 from .text_format import formatted
@@ -85,7 +85,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
         made = ctx.decide(lambda: function(value.value), value.describe())
         return ctx.create(made) if fits(ctx, made) else ctx.fold(function, [value], {})
     if isinstance(value, UserObjectVariable):
-        return value.call_method(ctx, method, [], {})
+        return value.ask(ctx, method, [])
     return ctx.fold(function, [value], {})
 
 
@@ -203,12 +203,10 @@ def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any)
         return _repeated(ctx, left, right, in_place)
     if symbol == "|" and isinstance(left, DictVariable) and isinstance(right, DictVariable):
         return ctx.new_dict({**left.entries(ctx), **right.entries(ctx)}, left.key.cls, left.factory)
-    if isinstance(right, UserObjectVariable):
-        return _special(ctx, BINARY[symbol][2], left, right, in_place)
-    kind, other = left.python_type().__name__, right.python_type().__name__
-    if symbol == "+" and kind in ("list", "tuple"):
-        return ctx.raise_error(TypeError, f'can only concatenate {kind} (not "{other}") to {kind}')
-    return ctx.raise_error(TypeError, f"unsupported operand type(s) for {symbol}{'=' * in_place}: {kind!r} and {other!r}")
+    kind = left.python_type().__name__
+    if symbol == "+" and kind in ("list", "tuple", "deque") and not isinstance(right, UserObjectVariable):
+        return ctx.raise_error(TypeError, f'can only concatenate {kind} (not "{type_name(right.python_type())}") to {kind}')
+    return _special(ctx, BINARY[symbol][2], left, right, in_place)
 
 
 def _repeats(value: VariableTracker) -> bool:
@@ -251,10 +249,10 @@ def _join(ctx: Context, left: Any, right: Any) -> VariableTracker:
 
 
 def _can_join(left: Any, right: Any) -> bool:
-    """Whether both are lists or both are tuples."""
+    """Whether both are lists, tuples or deques."""
     if not isinstance(left, SequenceVariable) or isinstance(left, RangeVariable) or not isinstance(right, SequenceVariable):
         return False
-    return isinstance(left, ListVariable) is isinstance(right, ListVariable)
+    return _family(left) is _family(right)
 
 
 def _is_written(ctx: Context, value: VariableTracker, name: str) -> bool:
@@ -285,7 +283,7 @@ def _special(ctx: Context, name: str, left: VariableTracker, right: VariableTrac
         return _repeated(ctx, left, right, in_place) if _repeats(left) else _repeated(ctx, right, left, False)
     symbol = next(symbol for symbol, entry in BINARY.items() if entry[2] == name)
     text = f"{symbol}{'=' * in_place}" if name != "pow" or in_place else "** or pow()"
-    names = f"{left.python_type().__name__!r} and {right.python_type().__name__!r}"
+    names = " and ".join(repr(type_name(side.python_type())) for side in (left, right))
     return ctx.raise_error(TypeError, f"unsupported operand type(s) for {text}: {names}")
 
 
@@ -353,7 +351,7 @@ def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> b
     """``left == right`` for anything but tensors, numbers and objects with ``__eq__``."""
     left, right = native(left), native(right)
     if isinstance(left, SequenceVariable) and isinstance(right, SequenceVariable):
-        if isinstance(left, ListVariable) is not isinstance(right, ListVariable):
+        if _family(left) is not _family(right):
             return False
         a, b = left.unpack(ctx), right.unpack(ctx)
         return len(a) == len(b) and all(ctx.alike(x, y) for x, y in zip(a, b))
@@ -370,6 +368,8 @@ def same_value(ctx: Context, left: VariableTracker, right: VariableTracker) -> b
         return set(members_of(ctx, left)) == set(members_of(ctx, right))
     if isinstance(left, (ConstantVariable, KnownObjectVariable)) and isinstance(right, (ConstantVariable, KnownObjectVariable)):
         return bool(left.as_constant(ctx) == right.as_constant(ctx))
+    if any(isinstance(side, OpaqueVariable) and side.cls.__eq__ is not object.__eq__ for side in (left, right)):
+        raise GraphBreak("BD007", f"{left.describe()} == {right.describe()}")
     return is_same(ctx, left, right)
 
 
@@ -429,10 +429,10 @@ evaluates_call(operator.is_not)(lambda ctx, left, right: ConstantVariable(not is
 
 @evaluates_call(operator.index)
 def index(ctx: Context, value: VariableTracker) -> VariableTracker:
-    if isinstance(value, ConstantVariable):
-        return ctx.fold(operator.index, [value], {})
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, "__index__", [])
+    if not hasattr(value.python_type(), "__index__"):
+        ctx.raise_error(TypeError, f"{value.python_type().__name__!r} object cannot be interpreted as an integer")
     return value if isinstance(value, SymbolicVariable) else value.call_method(ctx, "__index__", [], {})
 
 

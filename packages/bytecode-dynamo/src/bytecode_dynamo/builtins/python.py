@@ -24,6 +24,7 @@ import torch
 from bytecode_dynamo import polyfills
 from bytecode_dynamo.errors import GraphBreak, NotConstant, ObservedException
 from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.variables.array import ArrayVariable
 from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, NumberOfVariable
@@ -130,7 +131,7 @@ def iter_(ctx: Context, value: Value, *sentinel: Value) -> Value:
 @evaluates_call(next)
 def next_(ctx: Context, iterator: Value, *default: Value) -> Value:
     if isinstance(iterator, UserObjectVariable):
-        item = ctx.until_stop(lambda: iterator.call_method(ctx, "__next__", [], {}))
+        item = ctx.until_stop(lambda: iterator.ask(ctx, "__next__", []))
     else:
         item = iterator.next(ctx)
     if item is not None:
@@ -227,7 +228,7 @@ def abs_(ctx: Context, value: Value) -> Value:
     if isinstance(value, SymbolicVariable):
         return ctx.create(ctx.decide(lambda: operators.known_form(abs(value.value)), value.describe()))
     if isinstance(value, UserObjectVariable):
-        return value.call_method(ctx, "__abs__", [], {})
+        return value.ask(ctx, "__abs__", [])
     return ctx.fold(abs, [value], {})
 
 
@@ -238,7 +239,9 @@ def round_(ctx: Context, value: Value, *digits: Value) -> Value:
             return ctx.raise_error(TypeError, "type Tensor doesn't define __round__ method")
         return value.call_method(ctx, "round", [], {"decimals": digits[0]} if digits else {})
     if isinstance(value, UserObjectVariable):
-        return value.call_method(ctx, "__round__", list(digits), {})
+        if value.special(ctx, "__round__") is None:
+            ctx.raise_error(TypeError, f"type {value.python_type().__name__} doesn't define __round__ method")
+        return value.ask(ctx, "__round__", list(digits))
     if isinstance(value, FloatVariable):
         return computed_number(ctx, round, [value, *digits])
     return ctx.fold(round, [value, *digits], {})
@@ -252,7 +255,9 @@ def divmod_(ctx: Context, left: Value, right: Value) -> Value:
             if isinstance(made, ConstantVariable) and made.value is NotImplemented:
                 raise GraphBreak("BD007", f"divmod() of {owner.describe()}, which does not implement it")
             return made
-    if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
+    if type(left) is type(right) is ConstantVariable:
+        return ctx.fold(divmod, [left, right], {})
+    if not all(operators.is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
         names = left.python_type().__name__, right.python_type().__name__
         ctx.raise_error(TypeError, f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}")
     return ctx.create_tuple([operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)])
@@ -278,6 +283,8 @@ def text_rule(function: Any) -> Any:
             plain, cls = vars(object), value.python_type()
             empty = not args or (isinstance(args[0], ConstantVariable) and args[0].value == "")
             found = find_special(ctx, cls, "__format__")[1]
+            if name == "__format__" and found is plain[name] and not empty:
+                ctx.raise_error(TypeError, f"unsupported format string passed to {cls.__name__}.__format__")
             if name == "__format__" and (found is plain[name] or (empty and isinstance(found, types.MethodDescriptorType))):
                 name, args = "__str__", ()
             if name == "__str__" and find_special(ctx, cls, name)[1] is plain[name]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.bytecode import Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
-from bytecode_dynamo.variables.attribute import find_in_class
+from bytecode_dynamo.variables.attribute import find_special
 from bytecode_dynamo.variables.base import VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable, SliceVariable
 from bytecode_dynamo.variables.derived import native
@@ -54,6 +54,22 @@ def build_slice(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     frame.push(SliceVariable((start, stop, step[0] if step else ctx.none)))
 
 
+def _has_any(ctx: Context, value: VariableTracker, *names: str) -> bool:
+    return any(find_special(ctx, value.python_type(), name)[0] >= 0 for name in names)
+
+
+def _extend_list(ctx: Context, container: ListVariable, items: VariableTracker) -> None:
+    if not _has_any(ctx, items, "__iter__", "__getitem__"):
+        ctx.raise_error(TypeError, f"Value after * must be an iterable, not {items.python_type().__name__}")
+    list_extend(ctx, container, items)
+
+
+def _update_dict(ctx: Context, container: DictVariable, items: VariableTracker) -> None:
+    if not _has_any(ctx, items, "keys"):
+        ctx.raise_error(TypeError, f"{items.python_type().__name__!r} object is not a mapping")
+    dict_update(ctx, container, items)
+
+
 def _extends(op: Op, kind: type, extend: Callable[[Context, Any, VariableTracker], object]) -> None:
     """What is on the stack goes into the container, of this kind, that stands below it."""
 
@@ -67,9 +83,9 @@ def _extends(op: Op, kind: type, extend: Callable[[Context, Any, VariableTracker
 
 _extends(Op.LIST_APPEND, ListVariable, list_append)
 _extends(Op.SET_ADD, SetVariable, set_add)
-_extends(Op.LIST_EXTEND, ListVariable, list_extend)
+_extends(Op.LIST_EXTEND, ListVariable, _extend_list)
 _extends(Op.SET_UPDATE, SetVariable, set_update)
-_extends(Op.DICT_UPDATE, DictVariable, dict_update)
+_extends(Op.DICT_UPDATE, DictVariable, _update_dict)
 
 
 @evaluates(Op.MAP_ADD)
@@ -83,6 +99,8 @@ def merge_dict(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     items = frame.stack.pop()
     base = frame.stack[-instruction.arg]
     assert isinstance(base, DictVariable)
+    if not _has_any(ctx, items, "keys"):
+        raise GraphBreak("BD007", f"{items.describe()} after **")
     for key, _ in pairs_of(ctx, items):
         if base.contains(ctx, key):
             ctx.raise_error(TypeError, f"got multiple values for keyword argument {key.describe()}")
@@ -102,10 +120,14 @@ def unpack_sequence(ctx: Context, frame: Frame, instruction: Instruction) -> Non
     frame.stack += reversed(items)
 
 
+def _require_iterable(ctx: Context, value: VariableTracker) -> None:
+    if not _has_any(ctx, value, "__iter__", "__getitem__"):
+        ctx.raise_error(TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object")
+
+
 def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[VariableTracker]:
     """The items of an iterable that must have this many."""
-    if find_in_class(value.python_type(), "__iter__")[0] < 0 and find_in_class(value.python_type(), "__getitem__")[0] < 0:
-        ctx.raise_error(TypeError, f"cannot unpack non-iterable {value.python_type().__name__} object")
+    _require_iterable(ctx, value)
     iterator = value.iterate(ctx)
     items: list[VariableTracker] = []
     while len(items) <= count and (item := iterator.next(ctx)) is not None:
@@ -120,7 +142,9 @@ def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[Var
 @evaluates(Op.UNPACK_EX)
 def unpack_ex(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     before, after = instruction.arg & 0xFF, instruction.arg >> 8
-    items = frame.stack.pop().unpack(ctx)
+    value = frame.stack.pop()
+    _require_iterable(ctx, value)
+    items = value.unpack(ctx)
     if len(items) < before + after:
         ctx.raise_error(ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
     end = len(items) - after

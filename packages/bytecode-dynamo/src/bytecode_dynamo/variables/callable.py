@@ -323,7 +323,9 @@ class NamespaceVariable(KnownObjectVariable):
             return ctx.fold(getattr(self.value, name), args, kwargs)
         if isinstance(self.value, property) and name in ("getter", "setter", "deleter"):
             return ctx.call_known(getattr(property, name), [self, *args], kwargs)
-        if isinstance(getattr(self.value, name, None), types.BuiltinMethodType):
+        if isinstance(self.value, property) and name in ("__get__", "__set__"):
+            return ctx.call_known(getattr(self.value, name), args, kwargs)
+        if isinstance(getattr(self.value, name, None), (types.BuiltinMethodType, types.MethodWrapperType)):
             raise GraphBreak("BD002", f"call of {self.describe()}.{name}")
         return KnownObjectVariable.call_method(self, ctx, name, args, kwargs)
 

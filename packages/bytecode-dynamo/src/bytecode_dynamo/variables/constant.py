@@ -112,6 +112,8 @@ class ConstantVariable(VariableTracker):
         if name == "format" and type(self.value) is str:
             return ctx.call_known(str.format, [self, *args], kwargs)
         if name == "join" and type(self.value) in (str, bytes) and len(args) == 1:
+            if not hasattr(args[0].python_type(), "__iter__") and not hasattr(args[0].python_type(), "__getitem__"):
+                return ctx.raise_error(TypeError, "can only join an iterable")
             args = [ctx.create_list(args[0].unpack(ctx))]
         return ctx.fold(getattr(self.value, name), args, kwargs)
 
@@ -343,6 +345,8 @@ class SliceVariable(VariableTracker):
             return self.parts[("start", "stop", "step").index(name)]
         if name == "indices":
             return ctx.bound_rule(self, name)
+        if not hasattr(slice, name):
+            return ctx.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
         raise GraphBreak("BD014", f"attribute {name!r} of a slice")
 
     def call_method(self, ctx: Context, name: str, args: Args, kwargs: Kwargs) -> VariableTracker:

@@ -97,6 +97,6 @@ _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]]
     list: lambda ctx, args: ctx.create_list([]),
     collections.deque: lambda ctx, args: ctx.create_list([], collections.deque),
     set: lambda ctx, args: ctx.new_set({}, set),
-    **{base: lambda ctx, args, base=base: ctx.fold(base, args[:1], {}) for base in (int, float, str)},
-    tuple: lambda ctx, args: ctx.create_tuple(args[0].unpack(ctx) if args else []),
+    **{base: lambda ctx, args, base=base: ctx.fold(base, args, {}) for base in (int, float, str)},
+    tuple: lambda ctx, args: ctx.construct(tuple, args, {}),
 }

@@ -46,6 +46,8 @@ class CellVariable(KeyedVariable):
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         held = self.contents(ctx)
+        if not hasattr(types.CellType, name):
+            return ctx.raise_error(AttributeError, f"'cell' object has no attribute {name!r}")
         if name != "cell_contents":
             raise GraphBreak("BD014", f"attribute {name!r} of a cell")
         return ctx.raise_error(ValueError, "Cell is empty") if held is None else held
@@ -136,7 +138,7 @@ class FunctionVariable(VariableTracker):
             return self._attribute_of_new(ctx, name)
         assert self.source is not None
         if name == "__dict__":
-            return ctx.wrap(self.value.__dict__, AttrSource(self.source, name))
+            return self._existing_dict(ctx, self.source)
         if name in self.value.__dict__:
             return ctx.wrap(self.value.__dict__[name], ItemSource(AttrSource(self.source, "__dict__"), name))
         if name in KEPT_APART and hasattr(self.value, name):
@@ -145,6 +147,11 @@ class FunctionVariable(VariableTracker):
             ctx.guards.require(self.source, GuardKind.NO_ATTR, name)
             return ctx.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
         raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
+
+    def _existing_dict(self, ctx: Context, source: Source) -> VariableTracker:
+        if self.key is not None and ctx.effects.attributes(self.key):
+            raise GraphBreak("BD014", f"__dict__ of {self.describe()}, whose attributes are assigned to")
+        return ctx.wrap(self.value.__dict__, AttrSource(source, "__dict__"))
 
     def _attribute_of_new(self, ctx: Context, name: str) -> VariableTracker:
         if name == "__module__":

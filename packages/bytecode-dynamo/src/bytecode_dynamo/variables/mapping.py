@@ -312,7 +312,7 @@ def constant_pairs(named: Kwargs) -> Iterable[tuple[VariableTracker, VariableTra
 
 def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker, VariableTracker]]:
     """Entries of a mapping, or of an iterable of pairs."""
-    if isinstance(value, UserObjectVariable) and value.python_type().__iter__ is dict.__iter__:  # pyright: ignore
+    if isinstance(value, UserObjectVariable) and getattr(value.python_type(), "__iter__", None) is dict.__iter__:  # pyright: ignore
         value = value.contents  # pyright: ignore
     if isinstance(value, DictVariable):
         return [(ctx.real(key), held) for key, held in value.entries(ctx).values()]

@@ -65,6 +65,21 @@ class ObjectKey:
         return is_constant_value(other) and self.ctx.alike(self.value, ConstantVariable(other))
 
 
+_REFUSALS = {
+    "__len__": "object of type {} has no len()",
+    "__next__": "{} object is not an iterator",
+    "__index__": "{} object cannot be interpreted as an integer",
+    "__getitem__": "{} object is not subscriptable",
+    "__setitem__": "{} object does not support item assignment",
+    "__delitem__": "{} object doesn't support item deletion",
+    "__neg__": "bad operand type for unary -: {}",
+    "__pos__": "bad operand type for unary +: {}",
+    "__invert__": "bad operand type for unary ~: {}",
+    "__abs__": "bad operand type for abs(): {}",
+}
+"""What the interpreter says where the class of an object has no such method."""
+
+
 def _said_without_a_dict() -> str:
     """What the interpreter adds to the name of an attribute for which an object has no place."""
     try:
@@ -235,7 +250,8 @@ class UserObjectVariable(KeyedVariable):
         """Call a special method as the interpreter does."""
         method = self.special(ctx, name)
         if method is None:
-            return ctx.raise_error(TypeError, f"{self.key.cls.__name__!r} object does not support {name}")
+            text = _REFUSALS.get(name, f"{{}} object does not support {name}")
+            return ctx.raise_error(TypeError, text.format(repr(self.key.cls.__name__)))
         return method.call(ctx, args, {})
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
@@ -254,6 +270,8 @@ class UserObjectVariable(KeyedVariable):
         method = self.special(ctx, "__contains__")
         if method is not None:
             return method.call(ctx, [item], {}).truth(ctx)
+        if self.special(ctx, "__iter__") is None and self.special(ctx, "__getitem__") is None:
+            ctx.raise_error(TypeError, f"argument of type {self.key.cls.__name__!r} is not iterable")
         return VariableTracker.contains(self, ctx, item)
 
     def iterate(self, ctx: Context) -> VariableTracker:
