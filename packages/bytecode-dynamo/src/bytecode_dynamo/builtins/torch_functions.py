@@ -204,6 +204,9 @@ def make_tensor(ctx: Context, data: VariableTracker, *args: VariableTracker, **k
     kinds = {(row.fake.dtype, row.fake.device, row.fake.dim()) for row in rows if isinstance(row, TensorVariable)}
     if len(kinds) == 1 and all(isinstance(row, TensorVariable) and not row.fake.dim() for row in rows):
         data = ctx.torch_call("call_function", torch.stack, [ctx.create_list(rows)], {}).call_method(ctx, "detach", [], {})
+        wanted = kwargs["dtype"].as_constant(ctx) if "dtype" in kwargs else None
+        if wanted is not None and rows[0].fake.is_floating_point() and not (wanted.is_floating_point or wanted.is_complex):
+            raise GraphBreak("BD018", f"torch.tensor of numbers in tensors, as {wanted}")  # which eager mode refuses
         if not args and set(kwargs) <= {"dtype", "device"}:
             return data.call_method(ctx, "to", [], kwargs) if kwargs else data
     if isinstance(data, SymbolicVariable) and isinstance(data.value, torch.SymBool):
