@@ -160,7 +160,8 @@ class WriteRules(TorchFunctionMode):
         if func in _EXPAND and is_functional(target):
             return self._expand(target, func(*args, **kwargs))
         if func is torch.broadcast_tensors and all(map(is_functional, args)):
-            return [*map(self._expand, args, func(*args))]
+            found = zip(args, func(*args))  # a tensor that has the common size is given back itself
+            return [t if [*map(expr_of, t.shape)] == [*map(expr_of, out.shape)] else self._expand(t, out) for t, out in found]
         if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
             return self._as_strided(target, *args[1:], **kwargs)
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
