@@ -182,3 +182,22 @@ def test_a_result_in_the_memory_of_another_value(result):
     torchstrata.reset()
     made = torchstrata.compile(result)(torch.ones(3, 4, requires_grad=True))
     assert torch.equal(made.mul_(torch.ones(1, requires_grad=True)), result(torch.ones(3, 4))) and made.requires_grad
+
+
+def test_the_base_of_a_view_before_a_failure():
+    """What was computed of the base and of the view could not be undone, so effects before the failure were lost."""
+
+    def function(base, view, weight, state):
+        state.append("before")
+        base -= weight
+        view.detach().add_(1)
+        base[torch.tensor([7])]
+        state.append("after")
+
+    torchstrata.reset()
+    outcomes = []
+    for call in (function, torchstrata.compile(function, backend="eager")):
+        state: list[str] = []
+        base = torch.ones(3, 4)
+        outcomes.append((outcome(call, base, base[1:], torch.ones(4, requires_grad=True), state), state, base.tolist()))
+    assert outcomes[0] == outcomes[1]

@@ -40,6 +40,12 @@ def size_hint(size: Any) -> int:
     return node.hint if node.hint is not None else 1 << 30
 
 
+def has_hint(size: Any) -> bool:
+    """Whether the value of a size is known at tracing time."""
+    node = getattr(size, "node", None)
+    return node is None or node.hint is not None
+
+
 def storage_id(wrapper: torch.Tensor) -> int:
     """Identity of the storage: equal for a wrapper and its views."""
     return wrapper.untyped_storage()._cdata

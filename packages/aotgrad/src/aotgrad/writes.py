@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
-from symshapes import expr_of, is_symbolic, is_wrapper
+from symshapes import expr_of, is_wrapper
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from .effects import TracedTensor
 from .errors import Unsupported
 from .foreach import write_to_each
-from .functional import below_functionalisation, current_value, is_functional, size_hint, storage_id
+from .functional import below_functionalisation, current_value, has_hint, is_functional, size_hint, storage_id
 from .functional_ops import call_functional, is_fused_step, is_mutable_custom, overload_called
 from .history import OuterPaths, history_of
 from .overlap import overlap
@@ -396,7 +396,7 @@ def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
     if target is read or storage_id(target) != storage_id(read):
         return False
     layouts = (*target.shape, *target.stride(), target.storage_offset(), *read.shape, *read.stride(), read.storage_offset())
-    if any(is_symbolic(n) and n.node.hint is None for n in layouts) or not overlap(target, read):
+    if not all(map(has_hint, layouts)) or not overlap(target, read):
         return False  # usual programs write to one part and read another
     steps = [[(size_hint(n), size_hint(s)) for n, s in zip(t.shape, t.stride()) if size_hint(n) != 1] for t in (target, read)]
     if steps[0] != steps[1] or size_hint(target.storage_offset()) != size_hint(read.storage_offset()):

@@ -214,7 +214,7 @@ class Calls:
             if isinstance(descriptor, property) and function.__name__ == "__get__" and not isinstance(args[0], TensorVariable):
                 getter = self.wrap(descriptor.fget, AttrSource(ConstSource(descriptor), "fget"))
                 return self.create(descriptor) if args[0].is_none else getter.call(self, [args[0]], {})
-            name = str(getattr(descriptor, "__name__", None) or descriptor.fget.__name__)
+            name = str(getattr(descriptor, "__name__", None) or getattr(descriptor.fget, "__name__", None))
             return self.get_attr(args[0], name) if function.__name__ == "__get__" else self._set_natively(name, *args)
         owner = getattr(function, "__objclass__", None)
         if owner is not None and args:

@@ -299,7 +299,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int]:
-    return tensor.shape, tensor.stride(), tensor.storage_offset()
+    return tensor.shape, tensor.stride(), int(tensor.storage_offset())
 
 
 def _history(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -364,6 +364,7 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
             random = True
         elif event in storages:
             written[event] = storages[event]
+    too_late = too_late or (exposed and any(_is_base(ctx, item.node.meta["val"]) for item in written.values()))
     devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
     fakes = [item.node.meta["val"] for item in written.values()]
     visible = all(not fake.is_inference() and fake._version for fake in fakes)
@@ -395,6 +396,12 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
         visible,
         ctx.whole,
     )
+
+
+def _is_base(ctx: Context, fake: FakeTensor) -> bool:
+    """Whether an input has a history, which nothing undoes for the views of it that are inputs too."""
+    example = ctx.examples.get(id(fake))
+    return fake.requires_grad and any(view._is_view() and view._base is example for view in ctx.examples.values())
 
 
 def _tensors(inputs: Sequence[GraphInput]) -> Iterator[GraphInput]:

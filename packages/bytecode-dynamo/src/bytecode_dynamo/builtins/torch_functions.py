@@ -205,7 +205,8 @@ def make_tensor(ctx: Context, data: VariableTracker, *args: VariableTracker, **k
     if len(kinds) == 1 and all(isinstance(row, TensorVariable) and not row.fake.dim() for row in rows):
         data = ctx.torch_call("call_function", torch.stack, [ctx.create_list(rows)], {}).call_method(ctx, "detach", [], {})
         wanted = kwargs["dtype"].as_constant(ctx) if "dtype" in kwargs else None
-        if wanted is not None and rows[0].fake.is_floating_point() and not (wanted.is_floating_point or wanted.is_complex):
+        ((given, _, _),) = kinds
+        if wanted is not None and given.is_floating_point and not (wanted.is_floating_point or wanted.is_complex):
             raise GraphBreak("BD018", f"torch.tensor of numbers in tensors, as {wanted}")  # which eager mode refuses
         if not args and set(kwargs) <= {"dtype", "device"}:
             return data.call_method(ctx, "to", [], kwargs) if kwargs else data
@@ -291,15 +292,16 @@ def _changes_history_of_view(ctx: Context, target: Any, written: VariableTracker
     """Whether a call writes to a view that was there before, and it or what is written requires gradients: nothing undoes
     that."""
     name = name_of(target)
-    if not (name.endswith("_") or name == "setitem") or not isinstance(written, TensorVariable):
+    is_write = name.endswith("_") or target in _AUGMENTED or target is operator.setitem
+    if not is_write or not isinstance(written, TensorVariable):
         return False
     example = ctx.example_of(written)
-    if example is None or not example._is_view() or not torch.is_grad_enabled():
+    if example is None or not torch.is_grad_enabled():
         return False
-    changes = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(fakes))
-    if changes:
-        ctx.refuse_if_careful(f"{written.describe()}, a view, gets another history by {name}()")
-    return changes
+    if not any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(fakes)):
+        return False
+    ctx.refuse_if_careful(f"{written.describe()} gets another history by {name}(), and so does a view of it")
+    return example._is_view()
 
 
 def require(ctx: Context, since: int, error: str, message: str) -> None:
@@ -324,6 +326,9 @@ def _has_numbers_only(index: Any) -> bool:
 
 _MASKS = (torch.bool, torch.uint8)
 _INDEXED = (operator.getitem, operator.setitem)
+_AUGMENTED = frozenset(
+    getattr(operator, f"i{name}") for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"]
+)
 # fmt: off
 _RELAYOUTS = frozenset(["t_", "transpose_", "swapaxes_", "swapdims_", "unsqueeze_", "squeeze_", "as_strided_", "resize_",
                         "resize_as_"])
