@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import itertools
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -191,18 +191,27 @@ def bugs_in(package: str, path: Path) -> Iterator[Bug]:
             if old is None or new is None or old.lineno != old.end_lineno:  # type: ignore[attr-defined]
                 continue
             number = old.lineno  # type: ignore[attr-defined]
-            after = planted(lines[number - 1], old, unparsed(new))
-            try:
-                ast.parse("\n".join([*lines[: number - 1], after, *lines[number:]]))
-            except SyntaxError:
-                continue
-            probe = probed(lines[number - 1], old)
+            after, probe = planted(lines[number - 1], old, unparsed(new)), probed(lines[number - 1], old)
             yield Bug(kind, package, str(path.relative_to(ROOT)), number, lines[number - 1], after, probe)
 
 
+def is_python(bug: Bug) -> bool:
+    """Whether the file with the bug has a syntax tree."""
+    lines = (ROOT / bug.path).read_text().splitlines()
+    lines[bug.line - 1] = bug.after
+    try:
+        ast.parse("\n".join(lines))
+    except SyntaxError:
+        return False
+    return True
+
+
 def draw(seed: int, count: int) -> list[Bug]:
-    """``count`` bugs, packages and kinds in turn; the same for the same seed and sources."""
-    rng = random.Random(seed)
+    """``count`` bugs, packages and kinds in turn. A change of the sources replaces the bugs of the changed lines alone."""
+
+    def rank(bug: Bug) -> str:
+        return hashlib.sha256(f"{seed} {bug.path} {bug.before.strip()} {bug.after.strip()}".encode()).hexdigest()
+
     neutral = {(row["path"], row["before"], row["after"]) for row in json.loads(NEUTRAL.read_text())}
     pools: dict[tuple[str, str], list[Bug]] = {}
     for package in PACKAGES:
@@ -213,13 +222,16 @@ def draw(seed: int, count: int) -> list[Bug]:
                     pools.setdefault((package, bug.kind), []).append(bug)
     chosen: list[Bug] = []
     for pool in pools.values():
-        rng.shuffle(pool)
         pool[:] = [bug for bug in pool if (bug.path, bug.before.strip(), bug.after.strip()) not in neutral]
+        pool.sort(key=rank)
     for package, kind in zip(itertools.cycle(PACKAGES), itertools.cycle([*KINDS, None])):  # lengths without a common factor
         if len(chosen) == count or not any(pools.values()):
             return chosen
-        if kind is not None and (pool := pools.get((package, kind))):
-            chosen.append(pool.pop())
+        pool = pools.get((package, kind)) if kind is not None else None
+        while pool:
+            if is_python(bug := pool.pop()):
+                chosen.append(bug)
+                break
     return chosen
 
 
