@@ -35,7 +35,7 @@ IMMUTABLE, HEAP_TYPE = 1 << 8, 1 << 9  # Py_TPFLAGS_IMMUTABLETYPE, Py_TPFLAGS_HE
 
 def type_name(cls: type) -> str:
     """The name of a class in messages of the interpreter: classes written in C have their module's before it."""
-    plain = cls.__flags__ & HEAP_TYPE or cls.__module__ == "builtins"
+    plain = not cls.__flags__ & IMMUTABLE or cls.__module__ == "builtins"
     return cls.__name__ if plain else f"{cls.__module__}.{cls.__name__}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.effects import Identity
@@ -97,6 +98,6 @@ _MAKERS: dict[type, Callable[[Context, list[VariableTracker]], VariableTracker]]
     list: lambda ctx, args: ctx.create_list([]),
     collections.deque: lambda ctx, args: ctx.create_list([], collections.deque),
     set: lambda ctx, args: ctx.new_set({}, set),
-    **{base: lambda ctx, args, base=base: ctx.fold(base, args, {}) for base in (int, float, str)},
+    **{base: lambda ctx, args, base=base: ctx.fold(partial(base.__new__, base), args, {}) for base in (int, float, str)},
     tuple: lambda ctx, args: ctx.construct(tuple, args, {}),
 }
