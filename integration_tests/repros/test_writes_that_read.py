@@ -50,13 +50,14 @@ def test_errors_and_values_are_those_of_eager(write, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("write", ["columns", "a column", "first row", "first row of all"])
+@pytest.mark.parametrize("write", ["columns", "a column", "first row", "first row of all", "ends"])
 def test_rows_that_change(write, layout):
     """Whether memory is shared was not asked of symbolic sizes; eager refuses one dense row, whose two views differ in rank."""
-    written = {**WRITES, "first row": lambda x: x.sub_(x[0]), "first row of all": lambda x: x[:1].sub_(x[0])}[write]
+    rows = {"first row": lambda x: x.sub_(x[0]), "first row of all": lambda x: x[:1].sub_(x[0])}
+    written = {**WRITES, **rows, "ends": lambda x: x[:3].add_(x[-3:])}[write]
     torchstrata.reset()
     compiled = torchstrata.compile(written)
-    for rows in (2, 3, 5, 1, 4):
+    for rows in (6, 7, 3, 5, 1, 4, 2):
         found = []
         for call in (written, compiled):
             x = LAYOUTS[layout](torch.arange(rows * 4.0).reshape(rows, 4))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from aotgrad import FallbackWarning, aot_function, counters, run_eager
+from aotgrad.apart import hold_apart
 from aotgrad.overlap import overlap
 from aotgrad.testing import check_against_eager
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from symshapes import FakeTensorMode, ShapeEnv, expr_of
 
 F64 = torch.float64
 
@@ -168,3 +170,35 @@ def test_slices_with_one_history(slices):
 
     for f in (write_one, write_both, return_views):
         check_against_eager(f, make, compiled=aot_function(f, forward_compiler=run_eager))
+
+
+BOUNDS = st.sampled_from([None, 0, 1, 2, 3, -3, -2, -1])
+PARTS = st.builds(slice, BOUNDS, BOUNDS, st.sampled_from([None, 2]))
+SIZES = st.tuples(st.integers(2, 7), st.integers(2, 7))
+
+
+@given(SIZES, PARTS, PARTS, PARTS, PARTS, st.booleans(), SIZES)
+def test_parts_held_apart_are_apart_where_the_guards_hold(sizes, rows, columns, other_rows, other_columns, turned, later):
+    def parts(t):
+        t = t.t() if turned else t
+        return t[rows, columns], t[other_rows, other_columns]
+
+    env = ShapeEnv()
+    symbols = [env.create_symbol(n, name) for n, name in zip(sizes, "rc")]
+    values = {expr_of(s): n for s, n in zip(symbols, later)}
+    with FakeTensorMode(shape_env=env), torch.no_grad():
+        a, b = parts(torch.zeros(*symbols))
+        assume(not overlap(a, b))
+        hold_apart(a, b)
+    if not env.failing_guards(values):
+        assert not overlap(*parts(torch.zeros(later)))
+
+
+def test_columns_are_apart_whatever_the_rows():
+    env = ShapeEnv()
+    rows = env.create_symbol(5, "r")
+    with FakeTensorMode(shape_env=env):
+        x = torch.zeros(rows, 4)
+        for a, b in ((x[:, :2], x[:, 2:]), (x[:, ::2], x[:, 1::2]), (x[1:, :2], x[:-1, 2:]), (x[0], x[1])):
+            hold_apart(a, b)
+    assert not env.failing_guards({expr_of(rows): 9})

@@ -10,6 +10,7 @@ from symshapes import expr_of, is_wrapper
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from .apart import hold_apart
 from .effects import TracedTensor
 from .errors import Unsupported
 from .foreach import write_to_each
@@ -389,17 +390,20 @@ def _overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
 
 
 def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two tensors show some elements in common, and not all in the same places.
+    """Whether two tensors show some elements in common, and not all in the same places; guards it if not.
 
     Eager refuses dense ones, and computes with others what no functional program does: with what it has just written.
     """
     if target is read or storage_id(target) != storage_id(read):
         return False
     layouts = (*target.shape, *target.stride(), target.storage_offset(), *read.shape, *read.stride(), read.storage_offset())
-    if not all(map(has_hint, layouts)) or not overlap(target, read):
+    if not all(map(has_hint, layouts)):
         return False  # usual programs write to one part and read another
-    steps = [[(size_hint(n), size_hint(s)) for n, s in zip(t.shape, t.stride()) if size_hint(n) != 1] for t in (target, read)]
-    if steps[0] != steps[1] or size_hint(target.storage_offset()) != size_hint(read.storage_offset()):
+    if not overlap(target, read):
+        hold_apart(target, read)
+        return False
+    steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
+    if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
         return True
     # Elements of the same places: eager refuses dense ones with another rank or another step between rows of one element.
-    return [*map(size_hint, target.stride())] != [*map(size_hint, read.stride())] and not _has_gaps(target)
+    return [*target.stride()] != [*read.stride()] and not _has_gaps(target)

@@ -1,0 +1,83 @@
+"""Guards that two tensors stay apart in memory when symbolic sizes change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .functional import size_hint
+
+_Steps = list[tuple[Any, Any]]
+"""Sizes and strides in bytes, the element itself among them."""
+
+
+def hold_apart(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Guards that two tensors of one storage, which have no bytes in common in the example, never have.
+
+    Where no comparison of their bounds says so, sizes, strides and offsets are guarded to be those of the example.
+    """
+    for t in (a, b):
+        if not size_hint(t.numel()):
+            _hold(t.numel() == 0)
+            return
+    steps, other = _steps(a), _steps(b)
+    distance = b.storage_offset() * b.element_size() - a.storage_offset() * a.element_size()
+    while not _hold_in_order(_length(steps), distance, _length(other)):
+        stride = max((s for _, s in (*steps, *other)), key=size_hint, default=0)
+        steps, other = _without(stride, steps), _without(stride, other)
+        offset = _offset_in_row(_length(steps), distance, _length(other), stride)
+        if offset is None:
+            for n in (*a.shape, *a.stride(), a.storage_offset(), *b.shape, *b.stride(), b.storage_offset()):
+                int(n)  # guards the value
+            return
+        distance = offset
+
+
+def _hold(condition: Any) -> None:
+    """A symbolic condition that holds in the example is guarded when it is asked for."""
+    assert bool(condition)
+
+
+def _steps(t: torch.Tensor) -> _Steps:
+    steps = [(n, s * t.element_size()) for n, s in zip(t.shape, t.stride())]
+    return [(n, s) for n, s in (*steps, (t.element_size(), 1)) if size_hint(s)]
+
+
+def _length(steps: _Steps) -> Any:
+    """The distance of the last byte from the first."""
+    return sum(((n - 1) * s for n, s in steps), 0)
+
+
+def _hold_in_order(length: Any, distance: Any, other: Any) -> bool:
+    """Whether one ends before the other begins, which is guarded then."""
+    if size_hint(length) < size_hint(distance):
+        _hold(length < distance)
+    elif size_hint(distance + other) < 0:
+        _hold(distance + other < 0)
+    else:
+        return False
+    return True
+
+
+def _without(stride: Any, steps: _Steps) -> _Steps:
+    for _, s in steps:
+        if size_hint(s) == size_hint(stride):
+            _hold(s == stride)
+    return [(n, s) for n, s in steps if size_hint(s) != size_hint(stride)]
+
+
+def _offset_in_row(length: Any, distance: Any, other: Any, stride: Any) -> Any:
+    """Where the other one begins in the rows of this one, or None where parts of rows reach into other rows.
+
+    Parts that do not can only meet in one row: whether they do, their places in it tell.
+    """
+    if not size_hint(stride):
+        return None
+    rows = size_hint(distance) // size_hint(stride)
+    for offset in (distance - rows * stride, distance - (rows + 1) * stride):
+        if size_hint(length - offset) < size_hint(stride) and size_hint(offset + other) < size_hint(stride):
+            _hold(length - offset < stride)
+            _hold(offset + other < stride)
+            return offset
+    return None
