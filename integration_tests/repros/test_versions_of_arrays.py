@@ -43,7 +43,18 @@ def refused_afterwards(x, log):
     return y
 
 
-PROGRAMS = [written_after_saving, written_as_given, two_tensors_of_one_array, refused_afterwards]
+def data_exchanged_after_a_view(x, log):
+    array = x.detach().numpy()
+    tensor = torch.from_numpy(array)
+    view = tensor[1:]
+    tensor.data = tensor.data * 2
+    tensor.add_(1)
+    return view, tensor
+
+
+PROGRAMS = [
+    written_after_saving, written_as_given, two_tensors_of_one_array, refused_afterwards, data_exchanged_after_a_view
+]  # fmt: skip
 
 
 def observe(call):
@@ -134,3 +145,23 @@ def test_arrays_in_inference_mode():
     x = torch.arange(6.0).reshape(3, 2)
     torchstrata.reset()
     assert repr(torchstrata.compile(function, backend="eager")(x)) == repr(function(x))
+
+
+def test_arrays_are_written_once_by_a_graph_that_fails():
+    """Nothing tells whether they were written before it failed, so the call can't run again."""
+
+    def failing(module, inputs):
+        def run(*values):
+            module(*values)
+            raise RuntimeError("after all writes")
+
+        return run
+
+    def function(x, array):
+        numpy.add(array, 1, out=array)
+        return x * 2
+
+    array = numpy.zeros(3)
+    with pytest.raises(RuntimeError, match="after all writes"):
+        torchstrata.compile(function, backend=failing)(torch.ones(3), array)
+    assert array.tolist() == [1, 1, 1]

@@ -115,6 +115,7 @@ PROGRAMS = [
 INPUTS = {
     "plain": lambda leaf: torch.ones(2, 4),
     "with history": lambda leaf: leaf * 2,
+    "view with history": lambda leaf: (leaf.repeat(2, 1) * 2)[1:3],
 }
 
 

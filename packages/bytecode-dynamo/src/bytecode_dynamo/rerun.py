@@ -34,6 +34,7 @@ from .errors import DynamoError, LosesEffects, UnsoundAssumption
 from .failing import CompiledGraph
 from .hook import Activated, Continuation
 from .opaque import OpaqueCall
+from .variables.array import ArraySource
 
 if TYPE_CHECKING:
     from .context import Context
@@ -364,10 +365,9 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
             random = True
         elif event in storages:
             written[event] = storages[event]
-    too_late = too_late or (exposed and any(_is_base(ctx, item.node.meta["val"]) for item in written.values()))
+    too_late = too_late or (exposed and any(_shares_history(ctx, item.node.meta["val"]) for item in written.values()))
     devices = {item.node.meta["val"].fake_device.type for item in _tensors(inputs)} | {"cpu"}
-    fakes = [item.node.meta["val"] for item in written.values()]
-    visible = all(not fake.is_inference() and fake._version for fake in fakes)
+    visible = all(map(_is_counted, written.values()))
     known = all(map(_is_known, module.graph.nodes))
     inside = {
         t.untyped_storage()._cdata for i in inputs if is_wrapper(i.node.meta["val"]) for t in inner_tensors(i.node.meta["val"])
@@ -398,10 +398,18 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     )
 
 
-def _is_base(ctx: Context, fake: FakeTensor) -> bool:
-    """Whether an input has a history, which nothing undoes for the views of it that are inputs too."""
+def _shares_history(ctx: Context, fake: FakeTensor) -> bool:
+    """Whether an input has a history that nothing undoes: that of a view, or of what has a view among the inputs."""
     example = ctx.examples.get(id(fake))
-    return fake.requires_grad and any(view._is_view() and view._base is example for view in ctx.examples.values())
+    if not fake.requires_grad or example is None:
+        return False
+    return example._is_view() or any(view._is_view() and view._base is example for view in ctx.examples.values())
+
+
+def _is_counted(item: GraphInput) -> bool:
+    """Whether the version of an input that is written tells of it; NumPy's writes count nowhere."""
+    fake = item.node.meta["val"]
+    return not (isinstance(item.source, ArraySource) or fake.is_inference()) and fake._version > 0
 
 
 def _tensors(inputs: Sequence[GraphInput]) -> Iterator[GraphInput]:

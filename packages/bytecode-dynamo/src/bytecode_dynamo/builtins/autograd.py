@@ -94,9 +94,11 @@ def _accumulate(ctx: Context, leaf: VariableTracker, gradient: VariableTracker) 
         leaf.set_attr(ctx, "grad", ctx.torch_call("call_function", torch.add, [held, gradient], {}))
         return
     # Not shared with anything, and with the layout of the leaf; autograd keeps a gradient's own where that says the same.
-    layout = gradient if _is_laid_out_like(gradient, leaf) else leaf
-    made = ctx.torch_call("call_function", torch.empty_like, [layout], {})
-    leaf.set_attr(ctx, "grad", made.call_method(ctx, "copy_", [gradient], {}))
+    if _is_laid_out_like(gradient, leaf):
+        made = gradient.call_method(ctx, "clone", [], {})
+    else:
+        made = ctx.torch_call("call_function", torch.empty_like, [leaf], {}).call_method(ctx, "copy_", [gradient], {})
+    leaf.set_attr(ctx, "grad", made)
 
 
 def _is_laid_out_like(gradient: VariableTracker, leaf: VariableTracker) -> bool:

@@ -142,7 +142,7 @@ class TensorVariable(VariableTracker):
             handled = ctx.dispatch_override("get_attr", name, [self], {})
             if handled is not None:
                 return handled
-        if name == "_version" and ctx.examples:
+        if name == "_version" and ctx.examples and not _is_made_here(ctx, self.fake):
             raise GraphBreak("BD014", f"{self.describe()}._version: how often inputs were written is not known")
         if name in PLAIN_ATTRIBUTES and not callable(getattr(torch.Tensor, name, callable)):
             return ctx.create(_plain_attribute(ctx, self, name))
@@ -268,6 +268,14 @@ class TensorVariable(VariableTracker):
         if origin is None:
             gen.load_const(None if self.fake.is_inference() else self.fake._version)
         gen.emitter.call(2 if origin is None else 3)
+
+
+def _is_made_here(ctx: Context, fake: torch.Tensor) -> bool:
+    """Whether a tensor lies in no input's memory: all writes to it are seen."""
+    given = [val for node in ctx.graph.inputs if isinstance(val := node.meta["val"], torch.Tensor)]
+    if any(map(is_wrapper, [fake, *given])):
+        return False
+    return fake.untyped_storage()._cdata not in {val.untyped_storage()._cdata for val in given}
 
 
 def to_list(ctx: Context, x: TensorVariable) -> VariableTracker:

@@ -95,6 +95,7 @@ def _set_data(ctx: Context, x: TensorVariable, value: TensorVariable) -> None:
             x.fake.data = value.fake
     except RuntimeError as error:
         raise GraphBreak("BD020", f"assignment to 'data' of {x.describe()}: {error}") from None
+    ctx.from_arrays.pop(id(x.fake), None)  # views made before keep the array's memory
     ctx.graph.add_host_call(SET_DATA, (x.node, value.node), val=x.fake)
 
 
