@@ -180,6 +180,18 @@ def test_operators_of_the_program_are_not_kept(compiled):
             assert torch.equal(compiled(lambda x: torch.ops.kept_graphs.scale(x) + 1)(x), x * factor + 1)
 
 
+def test_operators_of_torch_that_are_exchanged_are_not_kept(compiled):
+    x = torch.ones(3)
+    call = lambda x: torch.special.expit(x) + 1  # noqa: E731
+    expected = torch.sigmoid(x) + 1
+    assert torch.equal(compiled(call)(x), expected)
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("special_expit", lambda x: x * 5, "CompositeImplicitAutograd", allow_override=True)
+        assert torch.equal(call(x), x * 5 + 1)
+        assert torch.equal(compiled(call)(x), x * 5 + 1)
+    assert torch.equal(compiled(call)(x), expected)
+
+
 def test_functions_put_in_torchs_place_are_not_kept(compiled, monkeypatch):
     x = torch.ones(3)
     call = lambda x: torch.nn.functional.relu6(x) + 1  # noqa: E731

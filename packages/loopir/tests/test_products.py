@@ -12,9 +12,9 @@ from primops.testing import trace
 aten = torch.ops.aten
 
 
-def step(stride: int, padding: int, dilation: int, bias: bool, wanted: list[bool], groups: int = 1):
+def step(stride: int | list[int], padding: int, dilation: int, bias: bool, wanted: list[bool], groups: int = 1):
     def fn(x, w, g):
-        rest = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups)
+        rest = (stride if isinstance(stride, list) else [stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups)
         y = aten.convolution(x, w, None, *rest)
         found = aten.convolution_backward(g, x, w, [w.shape[0]] if bias else None, *rest, wanted)
         return (y, *(t for t in found if t is not None))
@@ -32,6 +32,7 @@ CASES = {
     "patches that leave a rest": (2, 2, 0, 1, False, [True, True, False], 2),
     "depthwise": (5, 1, 2, 1, False, [True, True, False], 2),
     "depthwise in steps": (4, 2, 1, 1, False, [False, True, False], 1),
+    "depthwise in two steps": (4, [1, 2], 1, 1, False, [False, True, False], 1),
 }
 
 

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from primops import DEFAULT, decomposition_report
+from primops import DEFAULT, decompose, decomposition_report
 from primops.decompositions.creation import place
-from primops.testing import check_against_eager
+from primops.testing import check_against_eager, trace
 
 aten = torch.ops.aten
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
@@ -371,6 +371,13 @@ def test_random_numbers_are_counted_exactly(dtype, most):
         assert set(drawn("random.to", x, 5).tolist()) == set(range(5))
         assert set(drawn("random.from", x, 3, 9).tolist()) == set(range(3, 9))
         assert set(drawn("random.from", x, **{"from": 3, "to": 9}).tolist()) == set(range(3, 9))
+
+
+@pytest.mark.parametrize(("p", "train"), [(0.5, False), (0.0, True), (0.0, None), (1.0, True), (1.0, False)])
+def test_dropout_of_nothing_or_all_draws_nothing(p, train):
+    check(lambda x: aten.native_dropout(x, p, train), made(4, 5))
+    names = {str(node.target) for node in decompose(trace(lambda x: aten.native_dropout(x, p, train), made(4, 5))).graph.nodes}
+    assert not any("uniform" in name for name in names)
 
 
 def test_gradients_of_dropout_have_a_float_dtype():

@@ -252,3 +252,29 @@ def test_results_of_other_sizes_strides_and_numbers_are_kept_apart():
         for call in (torch.exp, torch.sigmoid, torch.tanh):
             assert [call(z).stride() for z in (wide, tall)] == [(4, 1), (1, 3)]
     assert not mode.shape_env.guards
+
+
+LAYOUTS = {
+    "plain": lambda: torch.randn(4, 3, 8, 5),
+    "gaps between places": lambda: torch.randn(4, 3, 8, 10)[..., ::2],
+    "gaps between rows": lambda: torch.randn(8, 3, 8, 5)[::2],
+    "channels last": lambda: torch.randn(4, 3, 8, 5).contiguous(memory_format=torch.channels_last),
+    "channels last, gaps": lambda: torch.randn(4, 6, 8, 5).contiguous(memory_format=torch.channels_last)[:, ::2],
+    "in another order": lambda: torch.randn(5, 8, 3, 4).permute(3, 2, 1, 0),
+    "expanded": lambda: torch.randn(4, 3, 1, 5).expand(4, 3, 8, 5),
+    "3 dims, gaps": lambda: torch.randn(4, 3, 16)[:, :, ::2],
+    "2 dims, gaps": lambda: torch.randn(4, 6)[:, ::2],
+    "2 dims turned": lambda: torch.randn(3, 4).t(),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_of_batch_norm(name, training):
+    given = LAYOUTS[name](), *(torch.ones(3) for _ in range(4))
+    mode = FakeTensorMode()
+    fakes = [mode.from_real(t) for t in given]
+    with mode:
+        found = aten.native_batch_norm(*fakes, training, 0.1, 1e-5)
+    expected = aten.native_batch_norm(*given, training, 0.1, 1e-5)
+    assert [(t.shape, t.stride()) for t in found] == [(t.shape, t.stride()) for t in expected]

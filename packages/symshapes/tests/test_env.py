@@ -54,6 +54,13 @@ def test_provenance_is_replaceable() -> None:
     assert env.guards[0].provenance == "line 7"
 
 
+def test_numbers_are_their_own_bounds() -> None:
+    env = ShapeEnv()
+    size = env.create_symbol(8, "x.size(0)")
+    assert size == 8 and env.replacements
+    assert env.bounds(3) == (3, 3) and env.bounds(2.5) == (2.5, 2.5)
+
+
 def test_declared_bounds_are_input_guards() -> None:
     env = ShapeEnv()
     env.create_symbol(8, "a")

@@ -44,6 +44,7 @@ def _adam(m: Make, **changes: Any) -> tuple[Any, ...]:
 case(
     "_fused_adam _fused_adamw", lambda m: _adam(m), lambda m: _adam(m, amsgrad=True, maximize=True),
     lambda m: _adam(m, grad_scale=torch.tensor(4.0), found_inf=torch.tensor(0.0)), lambda m: _adam(m, weight_decay=0.0),
+    lambda m: _adam(m, beta1=0.0), lambda m: _adam(m, beta1=0.0, beta2=0.0),
 )  # fmt: skip
 case("_fused_adam.tensor_lr _fused_adamw.tensor_lr", lambda m: _adam(m, lr=torch.tensor(0.1)))
 SGD = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import copy
 import random
 
 import bytecode_dynamo as bd
@@ -127,6 +129,25 @@ def test_random_instance_as_argument():
             assert torch.equal(captured(torch.ones(2), ours), f(torch.ones(2), theirs))
         assert ours.getstate() == theirs.getstate()
     assert bd.counters["graphs"] == 1
+
+
+def test_what_is_no_list_is_shuffled_as_python_does(alike):
+    items = collections.deque([1, 2, 3, 4, 5])
+
+    def f(x, shuffled):
+        try:
+            random.shuffle(shuffled)
+        except TypeError as error:
+            return x + 1, str(error)
+        return x + 1, list(shuffled)
+
+    for shuffled in (items, bytearray(b"shuffle"), (1, 2, 3), {0: 1, 1: 2, 2: 3}):
+        runs = []
+        for call in (f, bd.optimize("eager")(f)):
+            random.seed(3)
+            given = copy.copy(shuffled)
+            runs.append((call(torch.ones(2), given), repr(given), random.getstate()))
+        assert alike(*runs)
 
 
 def test_branch_on_a_random_number_breaks(alike):
