@@ -289,6 +289,19 @@ def test_powers_that_stay_calls(base):
 # Optimizers -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("betas", [(0.0, 0.9), (0.9, 0.0), (0.0, 0.0)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_adam_without_averages(dtype, betas):
+    x = made(2, 3, dtype=dtype)
+    options = {"lr": 0.1, "beta1": betas[0], "beta2": betas[1], "weight_decay": 0.1, "eps": 1e-6}
+
+    def step(x, g, m, v, step):
+        found = aten._fused_adam([x], [g], [m], [v], [], [step], **options, amsgrad=False, maximize=False)
+        return [t for group in found for t in group]
+
+    check(step, x, x * 2, x + 1, x * x, torch.tensor(3.0))
+
+
 @pytest.mark.parametrize("found", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"])
 def test_a_step_is_left_out_where_a_gradient_is_not_finite(name, found):

@@ -269,12 +269,20 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_layouts_of_batch_norm(name, training):
-    given = LAYOUTS[name](), *(torch.ones(3) for _ in range(4))
+def test_layouts_of_batch_norm(name, alike, training):
+    def layouts(x, gradient, *per_channel):
+        found = aten.native_batch_norm(x, *per_channel, training, 0.1, 1e-5)
+        mean, scale = per_channel[2:]
+        rest = (per_channel[0], mean, scale, mean, scale, training, 1e-5, [True] * 3)
+        found += (*aten.native_batch_norm_backward(gradient, x, *rest),)
+        return [(t.shape, t.stride()) for t in found]
+
+    x, gradient = LAYOUTS[name](), LAYOUTS[name]()
+    given = x, gradient if alike else gradient.contiguous(), *(torch.ones(3) for _ in range(4))
     mode = FakeTensorMode()
     fakes = [mode.from_real(t) for t in given]
     with mode:
-        found = aten.native_batch_norm(*fakes, training, 0.1, 1e-5)
-    expected = aten.native_batch_norm(*given, training, 0.1, 1e-5)
-    assert [(t.shape, t.stride()) for t in found] == [(t.shape, t.stride()) for t in expected]
+        found = layouts(*fakes)
+    assert found == layouts(*given)

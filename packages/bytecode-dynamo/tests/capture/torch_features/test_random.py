@@ -148,6 +148,8 @@ def test_what_is_no_list_is_shuffled_as_python_does(alike):
             given = copy.copy(shuffled)
             runs.append((call(torch.ones(2), given), repr(given), random.getstate()))
         assert alike(*runs)
+    with pytest.raises(bd.Unsupported, match="shuffle of tuple"):
+        bd.optimize("eager", fullgraph=True)(lambda x: (random.seed(3), f(x, (1, 2, 3))))(torch.ones(2))
 
 
 def test_branch_on_a_random_number_breaks(alike):

@@ -168,14 +168,20 @@ def native_group_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 @RULES.register("native_batch_norm_backward")
 def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Gradients of operand, weight and bias: one stands for the others where gradient and operand are laid out alike."""
+    """Gradients of operand, weight and bias: one stands for the others where gradient and operand are laid out alike. On the
+    CPU that of the operand has the operand's format."""
     gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
+    on_cpu, strides = x.fake_device.type == "cpu", None
     if weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype:
         strides = _plain_strides(mode, x, args[2:5])
-        if strides is not None and gradient.stride() == strides:
-            per_channel = (mode.empty(weight.shape, dtype=weight.dtype, device=weight.fake_device) for _ in range(2))
-            return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device), *per_channel
-    return NotImplemented
+    if strides is None or not (on_cpu or gradient.stride() == strides):
+        found, *per_channel = mode.run_meta(func, args, kwargs)
+    else:
+        found = mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
+        per_channel = (mode.empty(weight.shape, dtype=weight.dtype, device=weight.fake_device) for _ in range(2))
+    if on_cpu and found is not None:
+        found = restrided(mode, found, format_strides(x.shape, has_channels_last_strides(mode.shape_env, x)))
+    return found, *per_channel
 
 
 @RULES.register("histogram.bin_ct histogram.bins_tensor")
