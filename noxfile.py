@@ -139,7 +139,7 @@ def types(session: nox.Session) -> None:
     """Static types of every package."""
     share(session)
     folders = [f"packages/{name}/src" for name in PACKAGES]  # named, for pyright is content with a pattern that finds no file
-    run_shared(session, "pyright", "--pythonpath", SHARED_PYTHON, *folders)
+    run_shared(session, "pyright", "--threads", "2", "--pythonpath", SHARED_PYTHON, *folders)
 
 
 @shared_session

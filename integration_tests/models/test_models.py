@@ -15,13 +15,14 @@ IDS = [entry.name for entry in ZOO]
 BATCHES = (4, 6)
 # In bfloat16 and of symbolic sizes one model stands for the others, whose kernels take long to compile.
 QUICK = {("unet", "bf16"), ("gpt", "dynamic")}
+LONG = {("unet", "f32", "static")}  # beside the one in bfloat16
 CASES = [
     pytest.param(entry, dtype, dynamic, id=f"{entry.name}-{dtype_id}-{sizes}", marks=marks)
     for entry in ZOO
     for dtype_id, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16))
     for sizes, dynamic in (("static", None), ("dynamic", True))
     for others in [{(entry.name, dtype_id), (entry.name, sizes)} - {(entry.name, "f32"), (entry.name, "static")}]
-    for marks in [() if others <= QUICK else pytest.mark.slow]
+    for marks in [() if others <= QUICK and (entry.name, dtype_id, sizes) not in LONG else pytest.mark.slow]
 ]
 
 

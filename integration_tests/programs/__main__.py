@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:100", help="FIRST:END")
     parser.add_argument("--backend", default="eager", help="'eager', or 'inductor' for the whole stack")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for one program")
+    parser.add_argument("--timeout", type=int, default=40, help="seconds for one program")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no more programs after that")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest program that still differs")
     parser.add_argument("--show", type=int, metavar="SEED", help="print a seed's program")
@@ -48,10 +48,10 @@ def main() -> int:
 def work(first: int, end: int, options: argparse.Namespace) -> int:
     """A worker: a line before each program, and its source and differences when there are any."""
     from integration_tests.programs.generate import generate
-    from integration_tests.programs.run import check
+    from integration_tests.programs.run import OutOfTime, check
 
     def stop(*_: Any) -> None:
-        raise TimeoutError(f"over {options.timeout} s")
+        raise OutOfTime(f"over {options.timeout} s")
 
     signal.signal(signal.SIGALRM, stop)
     for seed in range(first, end):

@@ -286,3 +286,19 @@ def test_layouts_of_batch_norm(name, alike, training):
     with mode:
         found = layouts(*fakes)
     assert found == layouts(*given)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_of_batch_norm_on_a_gpu(name, training):
+    """As an H200 has them: the order of dimensions, and a gradient in one of two formats."""
+    x = LAYOUTS[name]()
+    with FakeTensorMode():
+        fake = torch.empty_strided(x.shape, x.stride(), device="cuda")
+        per_channel = [torch.ones(3, device="cuda") for _ in range(4)]
+        found, *_ = aten.native_batch_norm(fake, *per_channel, training, 0.1, 1e-5)
+        rest = (per_channel[0], *per_channel[:2], *per_channel[:2], training, 1e-5, [True] * 3)
+        gradient, *_ = aten.native_batch_norm_backward(fake, fake, *rest)
+    assert found.stride() == torch.empty_like(x).stride()
+    order = torch.channels_last if name == "channels last" and training else torch.contiguous_format
+    assert gradient.stride() == torch.empty_like(x, memory_format=order).stride()

@@ -168,20 +168,20 @@ def native_group_norm(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any])
 
 @RULES.register("native_batch_norm_backward")
 def native_batch_norm_backward(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Gradients of operand, weight and bias: one stands for the others where gradient and operand are laid out alike. On the
-    CPU that of the operand has the operand's format."""
+    """Gradients of operand, weight and bias, that of the operand in one of two formats: the operand's on the CPU; elsewhere
+    channels-last only in training, of a dense operand."""
     gradient, x, weight, mask = args[0], args[1], args[2], args[9:]
-    on_cpu, strides = x.fake_device.type == "cpu", None
-    if weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype:
-        strides = _plain_strides(mode, x, args[2:5])
-    if strides is None or not (on_cpu or gradient.stride() == strides):
-        found, *per_channel = mode.run_meta(func, args, kwargs)
+    is_plain = weight is not None and mask and all(mask[0]) and gradient.dtype is x.dtype
+    if is_plain and _plain_strides(mode, x, args[2:5]) is not None:
+        results = tuple(mode.empty(sizes, dtype=x.dtype, device=x.fake_device) for sizes in (x.shape, *[x.shape[1:2]] * 2))
     else:
-        found = mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
-        per_channel = (mode.empty(weight.shape, dtype=weight.dtype, device=weight.fake_device) for _ in range(2))
-    if on_cpu and found is not None:
-        found = restrided(mode, found, format_strides(x.shape, has_channels_last_strides(mode.shape_env, x)))
-    return found, *per_channel
+        results = mode.run_meta(func, args, kwargs)
+    if results[0] is None:
+        return results
+    channels_last = has_channels_last_strides(mode.shape_env, x)
+    if x.fake_device.type != "cpu":
+        channels_last = channels_last and args[7] and is_dense(mode, x)
+    return restrided(mode, results[0], format_strides(x.shape, channels_last)), *results[1:]
 
 
 @RULES.register("histogram.bin_ct histogram.bins_tensor")
