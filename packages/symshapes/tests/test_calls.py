@@ -223,7 +223,8 @@ def test_what_eager_mode_refuses_is_refused(name, is_symbolic):
     fakes = [mode.from_real(x, dynamic_dims="auto" if is_symbolic else ()) for x in operands]
     with pytest.raises(Exception) as caught, mode:
         function(*fakes)
-    assert name in OF_OTHER_TYPES or issubclass(caught.type, kind), caught.value
+    kinds = (kind, RuntimeError) if kind is NotImplementedError else kind  # as meta kernels say it
+    assert name in OF_OTHER_TYPES or issubclass(caught.type, kinds), caught.value
 
 
 @pytest.mark.parametrize("name", ["mm of sizes", "bmm of batches", "addmm of sizes", "convolution of channels", "broadcast"])

@@ -5,6 +5,7 @@ Run as it is, it would put the recomputation into the trace of backward, where i
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
+from .torch_versions import NOT_REENTRANT
 from .tracer import Tracer
 
 _tracing = threading.local()
@@ -43,11 +45,14 @@ def _region(tracer: Tracer) -> Iterator[None]:
 
 
 def _without_reentrance(original: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
-    def generator(function: Any, preserve: Any, context_fn: Any, *args: Any, **kwargs: Any) -> Iterator[None]:
+    signature = inspect.signature(original)
+
+    def generator(*args: Any, **kwargs: Any) -> Iterator[None]:
         tracer = getattr(_tracing, "tracer", None)
         if tracer is None:
-            yield from original(function, preserve, context_fn, *args, **kwargs)
+            yield from original(*args, **kwargs)
             return
+        context_fn = signature.bind(*args, **kwargs).arguments.get("context_fn", checkpoint.noop_context_fn)
         forward_context = context_fn()[0] if context_fn is not checkpoint.noop_context_fn else nullcontext()
         with _region(tracer), forward_context:
             yield
@@ -70,5 +75,5 @@ def _reentrant(original: Callable[..., Any]) -> Callable[..., Any]:
 def _install() -> None:
     if checkpoint.CheckpointFunction.apply.__module__ == __name__:
         return
-    checkpoint._checkpoint_without_reentrant_generator = _without_reentrance(checkpoint._checkpoint_without_reentrant_generator)
+    setattr(checkpoint, NOT_REENTRANT, _without_reentrance(getattr(checkpoint, NOT_REENTRANT)))
     checkpoint.CheckpointFunction.apply = staticmethod(_reentrant(checkpoint.CheckpointFunction.apply))  # type: ignore[method-assign]

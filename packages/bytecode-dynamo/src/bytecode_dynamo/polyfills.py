@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import string
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -132,6 +133,31 @@ def call_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
         if element == sentinel:
             return
         yield element
+
+
+def in_managers(make: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A generator function whose generators are in a fresh manager while they run, and not while they wait."""
+
+    @functools.wraps(function)
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        step, given = generator.send, None
+        try:
+            while True:
+                with make():
+                    response = step(given)
+                try:
+                    step, given = generator.send, (yield response)
+                except GeneratorExit:
+                    with make():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    step, given = generator.throw, error
+        except StopIteration as stop:
+            return stop.value
+
+    return generate
 
 
 def iterate_sequence(sequence: Any) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.graph import NestedGraph
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.subgraph import nested_graph, parameter, without_effects
+from bytecode_dynamo.torch_versions import FUNCTION_APPLY
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -31,7 +32,6 @@ from .registry import evaluates_call, evaluates_code
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
 
-_APPLY: Any = Function.apply
 _ONCE = once_differentiable(lambda ctx: None).__code__
 MOST_OPTIONAL = 3
 HIGHEST_ORDER = 4
@@ -82,7 +82,7 @@ class FunctionContextVariable(UserObjectVariable):
         return UserObjectVariable.call_method(self, ctx, name, args, kwargs)
 
 
-@evaluates_call(_APPLY.__func__)
+@evaluates_call(FUNCTION_APPLY)
 def apply(ctx: Context, cls: VariableTracker, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
     if not isinstance(cls, ClassVariable) or kwargs:
         raise GraphBreak("BD018", f"{cls.describe()}.apply")

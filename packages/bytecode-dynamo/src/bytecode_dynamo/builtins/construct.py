@@ -19,7 +19,7 @@ from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.rule_table import RuleTable
 from bytecode_dynamo.source import ConstSource, ItemSource
-from bytecode_dynamo.variables.attribute import find_special
+from bytecode_dynamo.variables.attribute import find_in_class, find_special
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable, SuperVariable
 from bytecode_dynamo.variables.constant import (
@@ -46,7 +46,7 @@ from bytecode_dynamo.variables.userobject import UserObjectVariable
 from . import torch_functions
 from .construct_wrapper import WrapperDraft, finish_wrapper
 from .python import text_rule
-from .registry import apply_rule, evaluates_call, written_as
+from .registry import FUNCTIONS, apply_rule, evaluates_call, written_as
 
 if TYPE_CHECKING:
     from bytecode_dynamo.context import Context
@@ -448,6 +448,9 @@ def _from_keys(ctx: Context, cls: type, function: Any, args: Args, kwargs: Kwarg
 
 def call_class_method(ctx: Context, cls: type, function: Any, args: Any, kwargs: Any) -> VariableTracker:
     """``dict.fromkeys`` and other class methods written in C."""
+    rule = FUNCTIONS.find(find_in_class(cls, function.__name__)[1])
+    if rule is not None:
+        return apply_rule(function, rule, ctx, [ctx.constant_class(cls), *args], kwargs)
     if function.__name__ == "fromkeys" and issubclass(cls, dict):
         return _from_keys(ctx, cls, function, args, kwargs)
     if kwargs and function.__name__ in ("from_iterable", "__new__"):

@@ -16,6 +16,7 @@ from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import ConstSource
+from bytecode_dynamo.torch_versions import TRUTHS_OF_ALL
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -36,6 +37,12 @@ def wrapped(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> Variable
 @evaluates_code(torch.jit.script_if_tracing(lambda: None))
 def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
     return ctx.get_attr(function, "__original_fn").call(ctx, args, kwargs)
+
+
+@evaluates_code(*TRUTHS_OF_ALL)
+def truth_of_all(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
+    """A tensor in place of its ``bool``: what is asked of it is whether the program goes on, which a graph can check."""
+    return ctx.torch_call("call_function", torch._is_all_true, [args[0]], {})
 
 
 @evaluates_call(fx_traceback.annotate)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._contextlib import _wrap_generator
 
+from bytecode_dynamo import polyfills
 from bytecode_dynamo.builtins.registry import evaluates_call, evaluates_code
 from bytecode_dynamo.effects import MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.opaque import OpaqueCall
-from bytecode_dynamo.source import AttrSource, ConstSource, Source
+from bytecode_dynamo.source import AttrSource, Source
 from bytecode_dynamo.stance import STRICT_WRAPPER, error_on_graph_break
 
 from .base import Args, KeyedVariable, Kwargs, VariableTracker
@@ -86,8 +86,7 @@ class ModeContextVariable(KeyedVariable):
 def decorate(ctx: Context, manager: ModeContextVariable, function: VariableTracker) -> VariableTracker:
     """A function under a manager; a generator is in it while it runs, and not while it waits."""
     if getattr(getattr(function, "code", None), "co_flags", 0) & inspect.CO_GENERATOR:
-        wrapper = ctx.wrap(_wrap_generator, ConstSource(_wrap_generator))
-        return wrapper.call(ctx, [manager.get_attr(ctx, "clone"), function], {})
+        return ctx.polyfill(polyfills.in_managers, [manager.get_attr(ctx, "clone"), function], {})
     return DecoratedVariable(manager, function)
 
 

@@ -1,0 +1,10 @@
+"""What differs between the versions of torch, found by asking the one that is installed."""
+
+from __future__ import annotations
+
+from torch.utils import checkpoint
+
+NOT_REENTRANT = "_checkpoint_without_reentrant_generator"
+"""The generator in ``torch.utils.checkpoint`` around a function that runs again in backward (below another from torch 2.15 on)."""
+if hasattr(checkpoint, f"{NOT_REENTRANT}_impl"):
+    NOT_REENTRANT = f"{NOT_REENTRANT}_impl"
