@@ -5,6 +5,6 @@ from __future__ import annotations
 from torch.utils import checkpoint
 
 NOT_REENTRANT = "_checkpoint_without_reentrant_generator"
-"""The generator in ``torch.utils.checkpoint`` around a function that runs again in backward (below another from torch 2.15 on)."""
+"""The generator in ``torch.utils.checkpoint`` around what runs again in backward; from torch 2.15 on it is below another."""
 if hasattr(checkpoint, f"{NOT_REENTRANT}_impl"):
     NOT_REENTRANT = f"{NOT_REENTRANT}_impl"

@@ -27,6 +27,8 @@ SUFFIX = ".graph"
 _OWNERS = frozenset(["torch", "_operator", "operator", "math", "builtins"])
 _ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
 """What a trace sees of an operator: where torch has nothing in Python."""
+_TORCHS_OWN = "/PythonTLSSnapshot"
+"""But this, from torch 2.15 on, of ``to_dense``."""
 _C: Any = torch._C
 
 
@@ -105,7 +107,8 @@ def _torch_state() -> tuple[object, ...]:
     """State of torch that a trace reads, beside that which programs depend on."""
     if _C._len_torch_function_stack() or _len_torch_dispatch_stack():
         raise Undescribed("modes")
-    if any(name.startswith("aten/") and any(key in name for key in _ABOVE_KERNELS) for name in torch.library._impls):
+    exchanged = (name for name in torch.library._impls if name.startswith("aten/") and not name.endswith(_TORCHS_OWN))
+    if any(key in name for name in exchanged for key in _ABOVE_KERNELS):
         raise Undescribed("operators of torch that somebody has exchanged")
     return (
         [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")],

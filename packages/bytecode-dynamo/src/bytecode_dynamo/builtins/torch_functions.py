@@ -259,6 +259,9 @@ def call(
     views = [(t, t.shape) for t in pytree.tree_leaves(named.get("out")) if isinstance(t, torch.Tensor) and t._is_view()]
     try:
         result = evaluate(ctx, op, target, fakes, named)
+        if target in _INDEXED and len(ctx.env.unbacked) > with_unbacked and _has_number(fakes[1]):
+            del ctx.env.deferred_asserts[assumptions:]  # of the number, which torch from 2.15 on reads into the view's offset
+            raise GraphBreak("BD001", f"{name_of(target)} with a number in a tensor")
     except GraphBreak as error:
         if error.id == "BD001" and target is operator.getitem and ctx.graph.in_batch and _has_numbers_only(fakes[1]):
             return ctx.polyfill(control_flow.item_of_each, args, {})
@@ -317,6 +320,10 @@ def _indexed_by_host(ctx: Context, target: Any, args: list[VariableTracker], fak
     val = evaluate(ctx, "call_function", target, fakes, {})
     ctx.mode.events.append("refuse")
     return wrap_result(ctx, ctx.graph.add_host_call(target, tuple(arg.as_proxy(ctx) for arg in args), val=val), val)
+
+
+def _has_number(index: Any) -> bool:
+    return any(isinstance(x, torch.Tensor) and not x.dim() and x.dtype not in _MASKS for x in pytree.tree_leaves(index))
 
 
 def _has_numbers_only(index: Any) -> bool:
