@@ -56,3 +56,10 @@ def test_versions_are_eagers(program, backend):
     compiled = torchstrata.compile(program, backend=backend, fullgraph=True)
     for x in (torch.ones(2, 3), torch.ones(3, 2).t()):
         assert repr(compiled(x)) == repr(program(x))
+
+
+@pytest.mark.filterwarnings("error")
+@torch.inference_mode()
+def test_inference_tensors_have_none():
+    with pytest.raises(RuntimeError, match="do not track version"):
+        torchstrata.compile(lambda x: (x * 2)._version, backend="eager")(torch.ones(3))

@@ -271,9 +271,9 @@ class TensorVariable(VariableTracker):
 
 
 def _is_made_here(ctx: Context, fake: torch.Tensor) -> bool:
-    """Whether a tensor lies in no input's memory: all writes to it are seen."""
+    """Whether a tensor lies in no input's memory, and counts its writes: all of them are seen."""
     given = [val for node in ctx.graph.inputs if isinstance(val := node.meta["val"], torch.Tensor)]
-    if any(map(is_wrapper, [fake, *given])):
+    if fake.is_inference() or any(map(is_wrapper, [fake, *given])):
         return False
     return fake.untyped_storage()._cdata not in {val.untyped_storage()._cdata for val in given}
 
