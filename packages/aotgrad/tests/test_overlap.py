@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from aotgrad import FallbackWarning, aot_function, counters, run_eager
-from aotgrad.apart import hold_apart
+from aotgrad.disjoint import guard_disjoint
 from aotgrad.overlap import overlap
 from aotgrad.testing import check_against_eager
 from hypothesis import assume, given
@@ -178,7 +178,7 @@ SIZES = st.tuples(st.integers(2, 7), st.integers(2, 7))
 
 
 @given(SIZES, PARTS, PARTS, PARTS, PARTS, st.booleans(), SIZES)
-def test_parts_held_apart_are_apart_where_the_guards_hold(sizes, rows, columns, other_rows, other_columns, turned, later):
+def test_disjoint_parts_are_disjoint_where_the_guards_hold(sizes, rows, columns, other_rows, other_columns, turned, later):
     def parts(t):
         t = t.t() if turned else t
         return t[rows, columns], t[other_rows, other_columns]
@@ -189,16 +189,16 @@ def test_parts_held_apart_are_apart_where_the_guards_hold(sizes, rows, columns, 
     with FakeTensorMode(shape_env=env), torch.no_grad():
         a, b = parts(torch.zeros(*symbols))
         assume(not overlap(a, b))
-        hold_apart(a, b)
+        guard_disjoint(a, b)
     if not env.failing_guards(values):
         assert not overlap(*parts(torch.zeros(later)))
 
 
-def test_columns_are_apart_whatever_the_rows():
+def test_columns_are_disjoint_whatever_the_rows():
     env = ShapeEnv()
     rows = env.create_symbol(5, "r")
     with FakeTensorMode(shape_env=env):
         x = torch.zeros(rows, 4)
         for a, b in ((x[:, :2], x[:, 2:]), (x[:, ::2], x[:, 1::2]), (x[1:, :2], x[:-1, 2:]), (x[0], x[1])):
-            hold_apart(a, b)
+            guard_disjoint(a, b)
     assert not env.failing_guards({expr_of(rows): 9})

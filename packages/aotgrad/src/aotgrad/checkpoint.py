@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
-from .torch_versions import NOT_REENTRANT
+from .torch_versions import CHECKPOINT_GENERATOR
 from .tracer import Tracer
 
 _tracing = threading.local()
@@ -75,5 +75,5 @@ def _reentrant(original: Callable[..., Any]) -> Callable[..., Any]:
 def _install() -> None:
     if checkpoint.CheckpointFunction.apply.__module__ == __name__:
         return
-    setattr(checkpoint, NOT_REENTRANT, _without_reentrance(getattr(checkpoint, NOT_REENTRANT)))
+    setattr(checkpoint, CHECKPOINT_GENERATOR, _without_reentrance(getattr(checkpoint, CHECKPOINT_GENERATOR)))
     checkpoint.CheckpointFunction.apply = staticmethod(_reentrant(checkpoint.CheckpointFunction.apply))  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.utils import checkpoint
 
-NOT_REENTRANT = "_checkpoint_without_reentrant_generator"
-"""The generator in ``torch.utils.checkpoint`` around what runs again in backward; from torch 2.15 on it is below another."""
-if hasattr(checkpoint, f"{NOT_REENTRANT}_impl"):
-    NOT_REENTRANT = f"{NOT_REENTRANT}_impl"
+CHECKPOINT_GENERATOR = "_checkpoint_without_reentrant_generator"
+"""The generator that ``torch.utils.checkpoint`` runs a function in; torch 2.15 has it under another name."""
+if hasattr(checkpoint, f"{CHECKPOINT_GENERATOR}_impl"):
+    CHECKPOINT_GENERATOR = f"{CHECKPOINT_GENERATOR}_impl"

@@ -10,7 +10,7 @@ from symshapes import expr_of, is_wrapper
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from .apart import hold_apart
+from .disjoint import guard_disjoint
 from .effects import TracedTensor
 from .errors import Unsupported
 from .foreach import write_to_each
@@ -390,7 +390,7 @@ def _overlaps(target: torch.Tensor, read: torch.Tensor) -> bool:
 
 
 def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether two tensors show some elements in common, and not all in the same places; guards it if not.
+    """Whether two tensors show some elements in common, and not all in the same places; if not, adds guards.
 
     Eager refuses dense ones, and computes with others what no functional program does: with what it has just written.
     """
@@ -400,10 +400,11 @@ def _overlaps_partly(target: torch.Tensor, read: torch.Tensor) -> bool:
     if not all(map(has_hint, layouts)):
         return False  # usual programs write to one part and read another
     if not overlap(target, read):
-        hold_apart(target, read)
+        guard_disjoint(target, read)
         return False
     steps = [[(n, s) for n, s in zip(t.shape, t.stride()) if n != 1] for t in (target, read)]
     if steps[0] != steps[1] or target.storage_offset() != read.storage_offset():
         return True
     # Elements of the same places: eager refuses dense ones with another rank or another step between rows of one element.
-    return [*target.stride()] != [*read.stride()] and not _has_gaps(target)
+    is_dense = bool(1 + sum((n - 1) * s for n, s in zip(target.shape, target.stride())) == target.numel())
+    return is_dense and [*target.stride()] != [*read.stride()]

@@ -135,8 +135,8 @@ def call_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
         yield element
 
 
-def in_managers(make: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """A generator function whose generators are in a fresh manager while they run, and not while they wait."""
+def generator_in_context(make: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A generator function under a context manager, which is entered anew for each step and left at each ``yield``."""
 
     @functools.wraps(function)
     def generate(*args: Any, **kwargs: Any) -> Any:

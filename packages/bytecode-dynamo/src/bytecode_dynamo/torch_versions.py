@@ -8,8 +8,8 @@ import torch.distributions.distribution
 from torch.autograd import Function
 
 FUNCTION_APPLY: Any = getattr(vars(Function)["apply"], "__func__", vars(Function)["apply"])
-"""What ``Function.apply`` binds to a class: a function, or from torch 2.14 on C's descriptor of a class method."""
+"""What ``Function.apply`` binds to a class: a Python function, or (torch 2.15) a class method written in C."""
 
 _all_true = getattr(torch.distributions.distribution, "_all_true_or_runtime_assert", None)
-TRUTHS_OF_ALL: tuple[Any, ...] = (_all_true,) if _all_true is not None else ()
-"""What says of a distribution's parameters whether they are valid, from torch 2.14 on: ``bool`` of a tensor."""
+ALL_TRUE_FUNCTIONS: tuple[Any, ...] = (_all_true,) if _all_true is not None else ()
+"""What validates the parameters of a distribution in torch 2.15; it returns ``bool`` of a tensor."""

@@ -15,5 +15,5 @@ def _error_of(call: Callable[[], object]) -> type[Exception]:
     return RuntimeError
 
 
-BOOLS_SUBTRACTED = _error_of(lambda: torch.zeros(1, dtype=torch.bool, device="cpu") - True)
-"""How a difference of bools is refused: NotImplementedError from torch 2.15 on."""
+BOOL_SUBTRACTION_ERROR = _error_of(lambda: torch.zeros(1, dtype=torch.bool, device="cpu") - True)
+"""What eager mode raises for a difference of bools: RuntimeError, or NotImplementedError in torch 2.15."""

@@ -28,7 +28,7 @@ _OWNERS = frozenset(["torch", "_operator", "operator", "math", "builtins"])
 _ABOVE_KERNELS = ("/Auto", "/Composite", "/Functionalize", "/Python")
 """What a trace sees of an operator: where torch has nothing in Python."""
 _TORCHS_OWN = "/PythonTLSSnapshot"
-"""But this, from torch 2.15 on, of ``to_dense``."""
+"""Except this one, which torch 2.15 registers itself, for ``to_dense``."""
 _C: Any = torch._C
 
 

@@ -260,7 +260,7 @@ def call(
     try:
         result = evaluate(ctx, op, target, fakes, named)
         if target in _INDEXED and len(ctx.env.unbacked) > with_unbacked and _has_number(fakes[1]):
-            del ctx.env.deferred_asserts[assumptions:]  # of the number, which torch from 2.15 on reads into the view's offset
+            del ctx.env.deferred_asserts[assumptions:]  # torch 2.15 reads the number into the view's offset
             raise GraphBreak("BD001", f"{name_of(target)} with a number in a tensor")
     except GraphBreak as error:
         if error.id == "BD001" and target is operator.getitem and ctx.graph.in_batch and _has_numbers_only(fakes[1]):

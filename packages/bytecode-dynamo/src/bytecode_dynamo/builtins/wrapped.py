@@ -16,7 +16,7 @@ from bytecode_dynamo.control_flow import polyfill_of
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.opaque import OpaqueCall
 from bytecode_dynamo.source import ConstSource
-from bytecode_dynamo.torch_versions import TRUTHS_OF_ALL
+from bytecode_dynamo.torch_versions import ALL_TRUE_FUNCTIONS
 from bytecode_dynamo.variables.base import Args, Kwargs, VariableTracker
 from bytecode_dynamo.variables.constant import ConstantVariable
 from bytecode_dynamo.variables.tensor import TensorVariable
@@ -39,9 +39,9 @@ def scripted_if_tracing(ctx: Context, function: Any, args: Args, kwargs: Kwargs)
     return ctx.get_attr(function, "__original_fn").call(ctx, args, kwargs)
 
 
-@evaluates_code(*TRUTHS_OF_ALL)
+@evaluates_code(*ALL_TRUE_FUNCTIONS)
 def truth_of_all(ctx: Context, function: Any, args: Args, kwargs: Kwargs) -> VariableTracker:
-    """A tensor in place of its ``bool``: what is asked of it is whether the program goes on, which a graph can check."""
+    """The tensor itself, not its ``bool``: callers only raise if it is false, and a graph can assert that."""
     return ctx.torch_call("call_function", torch._is_all_true, [args[0]], {})
 
 

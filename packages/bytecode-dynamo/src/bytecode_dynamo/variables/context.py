@@ -86,7 +86,7 @@ class ModeContextVariable(KeyedVariable):
 def decorate(ctx: Context, manager: ModeContextVariable, function: VariableTracker) -> VariableTracker:
     """A function under a manager; a generator is in it while it runs, and not while it waits."""
     if getattr(getattr(function, "code", None), "co_flags", 0) & inspect.CO_GENERATOR:
-        return ctx.polyfill(polyfills.in_managers, [manager.get_attr(ctx, "clone"), function], {})
+        return ctx.polyfill(polyfills.generator_in_context, [manager.get_attr(ctx, "clone"), function], {})
     return DecoratedVariable(manager, function)
 
 

@@ -27,7 +27,7 @@ from primops.operand import (
 )
 from primops.promotion import is_integral, is_number, result_dtype, to_float_dtype
 from primops.registry import DecompositionTable
-from primops.torch_versions import LOW_LIMITS_WRAP, NAN_LIMIT_WINS
+from primops.torch_versions import NAN_LIMIT_WINS, NEGATIVE_LIMITS_WRAP
 
 rules = DecompositionTable()
 Body = Callable[..., Tensor]
@@ -165,9 +165,9 @@ for _name in ("and", "or", "xor"):
 # Clamping and selection ------------------------------------------------------------------------------------------------------
 
 
-def _lowest(self: Tensor, limit: Any) -> Any:
-    """A limit that is a number, where unsigned integers hold it."""
-    if LOW_LIMITS_WRAP or self.dtype.is_signed or self.dtype is torch.bool or not isinstance(limit, (int, torch.SymInt)):
+def _lower_limit(self: Tensor, limit: Any) -> Any:
+    """The lower limit, raised to 0 for unsigned integers where eager mode does not wrap it around."""
+    if NEGATIVE_LIMITS_WRAP or self.dtype.is_signed or self.dtype is torch.bool or not isinstance(limit, (int, torch.SymInt)):
         return limit
     return torch.sym_max(limit, 0) if not isinstance(limit, bool) else limit
 
@@ -175,7 +175,7 @@ def _lowest(self: Tensor, limit: Any) -> Any:
 @rules.register("clamp", "clamp.Tensor")
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """``min(max(self, min), max)``; NaN in any of them wins (in torch 2.11 not that of a number that is the only limit)."""
-    limit, min = max if min is None else min, _lowest(self, min)
+    limit, min = max if min is None else min, _lower_limit(self, min)
     ignores_nan = not NAN_LIMIT_WINS and (min is None or max is None) and is_number(limit)
 
     def body(a: Tensor, *limits: Any) -> Tensor:
@@ -193,7 +193,7 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 @rules.register("clamp_min", "clamp_min.Tensor")
 def clamp_min(self: Tensor, min: Any) -> Tensor:
-    min = _lowest(self, min)
+    min = _lower_limit(self, min)
     return elementwise(prims.bitwise_or if result_dtype(self, min) is torch.bool else prims.maximum, self, min)
 
 

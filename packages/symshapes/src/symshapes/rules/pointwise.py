@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from symshapes.torch_versions import BOOLS_SUBTRACTED
+from symshapes.torch_versions import BOOL_SUBTRACTION_ERROR
 
 from .broadcast import broadcast_sizes, result_strides
 from .format import is_fake, same_sizes
@@ -101,7 +101,7 @@ def subtraction(rule: Rule) -> Rule:
     def checked(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         is_meta = any(is_fake(x) and x.fake_device.type == "meta" for x in args[:2])
         if not is_meta and any(x.dtype is torch.bool if isinstance(x, torch.Tensor) else type(x) is bool for x in args[:2]):
-            raise BOOLS_SUBTRACTED("Subtraction, the `-` operator, with a bool tensor is not supported.")
+            raise BOOL_SUBTRACTION_ERROR("Subtraction, the `-` operator, with a bool tensor is not supported.")
         return rule(mode, func, args, kwargs)
 
     return checked

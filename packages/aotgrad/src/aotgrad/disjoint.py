@@ -1,4 +1,4 @@
-"""Guards that two tensors stay apart in memory when symbolic sizes change."""
+"""Guards under which two tensors of one storage stay disjoint when symbolic sizes change."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _Steps = list[tuple[Any, Any]]
 """Sizes and strides in bytes, the element itself among them."""
 
 
-def hold_apart(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Guards that two tensors of one storage, which have no bytes in common in the example, never have.
+def guard_disjoint(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Adds guards under which two tensors, disjoint with the sizes of the example, are disjoint with other sizes too.
 
-    Where no comparison of their bounds says so, sizes, strides and offsets are guarded to be those of the example.
+    If no comparison of their bounds proves it, the guards fix sizes, strides and offsets to those of the example.
     """
     for t in (a, b):
         if not size_hint(t.numel()):
-            _hold(t.numel() == 0)
+            _guard(t.numel() == 0)
             return
     steps, other = _steps(a), _steps(b)
     distance = b.storage_offset() * b.element_size() - a.storage_offset() * a.element_size()
-    while not _hold_in_order(_length(steps), distance, _length(other)):
+    while not _guard_in_order(_length(steps), distance, _length(other)):
         stride = max((s for _, s in (*steps, *other)), key=size_hint, default=0)
         steps, other = _without(stride, steps), _without(stride, other)
         offset = _offset_in_row(_length(steps), distance, _length(other), stride)
@@ -34,8 +34,8 @@ def hold_apart(a: torch.Tensor, b: torch.Tensor) -> None:
         distance = offset
 
 
-def _hold(condition: Any) -> None:
-    """A symbolic condition that holds in the example is guarded when it is asked for."""
+def _guard(condition: Any) -> None:
+    """Asking for the truth of a symbolic condition adds it as a guard; it holds in the example."""
     assert bool(condition)
 
 
@@ -49,12 +49,12 @@ def _length(steps: _Steps) -> Any:
     return sum(((n - 1) * s for n, s in steps), 0)
 
 
-def _hold_in_order(length: Any, distance: Any, other: Any) -> bool:
-    """Whether one ends before the other begins, which is guarded then."""
+def _guard_in_order(length: Any, distance: Any, other: Any) -> bool:
+    """Whether one ends before the other begins; if so, adds a guard."""
     if size_hint(length) < size_hint(distance):
-        _hold(length < distance)
+        _guard(length < distance)
     elif size_hint(distance + other) < 0:
-        _hold(distance + other < 0)
+        _guard(distance + other < 0)
     else:
         return False
     return True
@@ -63,21 +63,21 @@ def _hold_in_order(length: Any, distance: Any, other: Any) -> bool:
 def _without(stride: Any, steps: _Steps) -> _Steps:
     for _, s in steps:
         if size_hint(s) == size_hint(stride):
-            _hold(s == stride)
+            _guard(s == stride)
     return [(n, s) for n, s in steps if size_hint(s) != size_hint(stride)]
 
 
 def _offset_in_row(length: Any, distance: Any, other: Any, stride: Any) -> Any:
-    """Where the other one begins in the rows of this one, or None where parts of rows reach into other rows.
+    """The other tensor's offset within a row of this one; None if either reaches beyond its row.
 
-    Parts that do not can only meet in one row: whether they do, their places in it tell.
+    If neither does, they can only overlap within one row, so their offsets in it decide.
     """
     if not size_hint(stride):
         return None
     rows = size_hint(distance) // size_hint(stride)
     for offset in (distance - rows * stride, distance - (rows + 1) * stride):
         if size_hint(length - offset) < size_hint(stride) and size_hint(offset + other) < size_hint(stride):
-            _hold(length - offset < stride)
-            _hold(offset + other < stride)
+            _guard(length - offset < stride)
+            _guard(offset + other < stride)
             return offset
     return None
