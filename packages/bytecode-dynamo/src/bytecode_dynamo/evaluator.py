@@ -10,7 +10,7 @@ from .errors import GraphBreak, NotConstant, ObservedException
 from .evaluation import FrameExit
 from .frame import Frame, Snapshot, place_stack
 from .opcodes import HANDLERS
-from .variables.base import VariableTracker
+from .variables.base import LastiVariable, VariableTracker
 from .variables.generator import close_abandoned
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def handle(ctx: Context, frame: Frame, raised: ObservedException) -> bool:
         return False
     del frame.stack[handler.depth :]
     if handler.lasti:
-        frame.push(ctx.constant(0))
+        frame.push(LastiVariable(handler.depth))
     frame.push(raised.value)
     frame.jump(handler.target)
     return True

@@ -64,7 +64,7 @@ def object_eq(ctx: Context, left: Value, right: Value) -> Value:
 evaluates_call(object.__ne__)(lambda ctx, left, right: ConstantVariable(not ctx.equal(left, right)))
 
 
-@evaluates_call(BaseException.__init__, Exception.__init__)
+@evaluates_call(*{BaseException.__init__, Exception.__init__})  # one function from 3.14 on
 def exception_init(ctx: Context, error: Value, *args: Value) -> None:
     error.set_attr(ctx, "args", ctx.create_tuple(args))
 

@@ -146,6 +146,8 @@ class Analysis:
             return (*rest, *callable_pair(Entry.NULL))
         if op is Op.LOAD_METHOD or (op is Op.LOAD_SUPER_ATTR and item.arg.method):
             return (*rest, *callable_pair(Entry.MAYBE_NULL))
+        if op in (Op.BEFORE_WITH, Op.BEFORE_ASYNC_WITH) and RUNNING.exit_is_pair:
+            return (*rest, *callable_pair(Entry.MAYBE_NULL), Entry.VALUE)
         return (*rest, *(Entry.VALUE,) * pushed)
 
     def _flow_backward(self) -> list[int]:

@@ -86,19 +86,21 @@ def lower(natives: list[Native], pool: Pool) -> list[Instruction]:
     """Turn native instructions into neutral ones."""
     out: list[Instruction] = []
     folds = RUNNING.folds
+    label: Label | None = None  # of what is to come: some natives stand for nothing
     k, end = 0, len(natives)
     while k < end:
         native = natives[k]
+        label = native.label or label
         fold = folds.get(native.name)
         folded = fold(natives, k, pool) if fold is not None else None
         if folded is None:
             op, unpack = _ROWS[native.name]
             arg = native.target if native.target is not None else unpack(native.arg, pool)
-            out.append(Instruction(op, arg, native.position, native.handler, native.label))
+            out.append(Instruction(op, arg, native.position, native.handler, label))
+            label = None
             k += 1
             continue
         pairs, consumed = folded
-        label = native.label
         # The last native of a fold is the one that can raise: its position counts.
         position = natives[k + consumed - 1].position
         for op, arg in pairs:

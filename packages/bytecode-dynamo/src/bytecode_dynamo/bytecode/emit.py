@@ -132,6 +132,22 @@ class Emitter:
         """Push NULL."""
         self.emit(Op.PUSH_NULL)
 
+    def load_lasti(self, depth: int) -> None:
+        """Push an entry of the kind that a handler with ``lasti`` finds below the exception, ``depth`` entries being there.
+
+        Only its kind matters: RERAISE takes from it the line of a frame that is about to end. Where it is no object, nothing but
+        an exception pushes one.
+        """
+        if RUNNING.lasti_is_object:
+            self.load_const(0)
+            return
+        self.load_const(None)
+        outer, self.handler = self.handler, Handler(Label(), depth, True)
+        self.emit(Op.RAISE_VARARGS, 1)
+        self.label(self.handler.target)
+        self.handler = outer
+        self.pop()
+
     # Containers.
 
     def build_tuple(self, size: int) -> None:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from .analysis import Analysis, Entry, State, reachable
 from .decode import decode, remember
+from .emit import Emitter
 from .encode import encode
 from .instruction import CO_VARARGS, CO_VARKEYWORDS, Call, Code, Handler, Instruction, Label, Op, Position, with_label
 from .versions import RUNNING
@@ -43,7 +44,7 @@ class Resume:
     """A function that carries on at one instruction of the original.
 
     ``target`` is the index of that instruction in the original, ``variables`` the slots passed first, ``stack`` the kinds of
-    the stack entries there; those that are not ``Entry.NULL`` are passed after the variables, bottom first. ``native`` is the
+    the stack entries there; those that ``is_passed`` are passed after the variables, bottom first. ``native`` is the
     code object (``decode(native) is code``): always the same one for one target of one original, while it lives.
     """
 
@@ -131,6 +132,11 @@ def prune(instructions: list[Instruction], keep: int = 0) -> list[Instruction]:
     return out
 
 
+def is_passed(kind: Entry) -> bool:
+    """Whether a stack entry is an argument of the resume function; others are made there."""
+    return kind is not Entry.NULL and (kind is not Entry.LASTI or RUNNING.lasti_is_object)
+
+
 class Handover:
     """One crossing from a first half to its resume function."""
 
@@ -152,7 +158,7 @@ class Handover:
             prefix += "."
         self.temporaries = [f"{prefix}s{k}" for k in range(len(state.stack))]
         self.variables = self._variables()
-        passed = [name for name, kind in zip(self.temporaries, state.stack, strict=True) if kind is not Entry.NULL]
+        passed = [name for name, kind in zip(self.temporaries, state.stack, strict=True) if is_passed(kind)]
         self.parameters = [*self.variables, *passed]
         self.resume = self._find_resume()
 
@@ -186,7 +192,11 @@ class Handover:
         the handlers of the first half, which the resume function has too.
         """
         make = self._item
-        out = [make(Op.STORE_FAST, name) for name in reversed(self.temporaries)]
+        entries = dict(zip(self.temporaries, self.state.stack, strict=True))
+        out: list[Instruction] = []
+        for name in reversed(self.temporaries):
+            keep = is_passed(entries[name]) or entries[name] is Entry.NULL
+            out.append(make(Op.STORE_FAST, name) if keep else make(Op.POP_TOP))
         callee = self._make_function()
         if self.continuation is not None:
             callee, function = [make(Op.LOAD_CONST, self.continuation)], callee
@@ -197,7 +207,6 @@ class Handover:
         out += function
         first_depth = 3 if function else 2
         late: list[Instruction] = []
-        entries = dict(zip(self.temporaries, self.state.stack, strict=True))
         for depth, name in enumerate(self.parameters, start=first_depth):
             entry = entries.get(name)
             if entry is Entry.MAYBE_NULL or (entry is None and not self._is_bound(name)):
@@ -293,9 +302,13 @@ class Handover:
         """Push the entries again, letting go of the arguments."""
         make = self._item
         out: list[Instruction] = []
-        for name, kind in zip(self.temporaries, self.state.stack, strict=True):
+        for depth, (name, kind) in enumerate(zip(self.temporaries, self.state.stack, strict=True)):
             if kind is Entry.NULL:
                 out.append(make(Op.PUSH_NULL))
+            elif not is_passed(kind):
+                emitter = Emitter(self.position)
+                emitter.load_lasti(depth)
+                out += emitter.instructions
             elif kind is Entry.MAYBE_NULL:
                 given, done = Label(), Label()
                 out += [*self._jump_if_given(name, given), make(Op.PUSH_NULL)]

@@ -2,7 +2,8 @@
 
 What differs from a native instruction: superinstructions are taken apart, caches and EXTENDED_ARG are gone, keyword names
 are part of ``CALL``, jumps and handlers are ``Label`` objects, the exception handler is a field of each instruction, a loop's
-landing (END_FOR) is gone. The order of NULL and callable is the version's own (``NULL_BELOW_CALLABLE``).
+landing (END_FOR) is gone. The order of NULL and callable is the version's own (``NULL_BELOW_CALLABLE``), and so is how a
+``with`` block keeps its exit method (``EXIT_IS_PAIR``).
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class Op(Enum):
     UNPACK_EX = auto()
     CONVERT_VALUE = auto()
     FORMAT_VALUE = auto()
+    BUILD_INTERPOLATION = auto()
+    BUILD_TEMPLATE = auto()
     # Pattern matching.
     GET_LEN = auto()
     MATCH_MAPPING = auto()

@@ -36,13 +36,13 @@ FIXED: dict[Op, Effect] = {
         ),
         (
             (1, 2),
-            "LOAD_METHOD GET_LEN MATCH_MAPPING MATCH_SEQUENCE PUSH_EXC_INFO BEFORE_WITH IMPORT_FROM GET_ANEXT "
-            "BEFORE_ASYNC_WITH FOR_ITER",
+            "LOAD_METHOD GET_LEN MATCH_MAPPING MATCH_SEQUENCE PUSH_EXC_INFO IMPORT_FROM GET_ANEXT FOR_ITER",
         ),
         ((2, 0), "STORE_ATTR DELETE_SUBSCR END_ASYNC_FOR"),
         (
             (2, 1),
-            "BINARY_SUBSCR BINARY_OP COMPARE_OP IS_OP CONTAINS_OP PREP_RERAISE_STAR CALL_INTRINSIC_2 IMPORT_NAME END_SEND",
+            "BINARY_SUBSCR BINARY_OP COMPARE_OP IS_OP CONTAINS_OP PREP_RERAISE_STAR CALL_INTRINSIC_2 IMPORT_NAME END_SEND "
+            "BUILD_TEMPLATE",
         ),
         ((2, 2), "CHECK_EXC_MATCH CHECK_EG_MATCH SEND"),
         ((2, 3), "MATCH_KEYS"),
@@ -50,7 +50,8 @@ FIXED: dict[Op, Effect] = {
         ((3, 1), "BINARY_SLICE MATCH_CLASS"),
         ((3, 2), "CLEANUP_THROW"),
         ((4, 0), "STORE_SLICE"),
-        ((4, 5), "WITH_EXCEPT_START"),
+        ((1, 2 + RUNNING.exit_is_pair), "BEFORE_WITH BEFORE_ASYNC_WITH"),
+        ((4 + RUNNING.exit_is_pair, 5 + RUNNING.exit_is_pair), "WITH_EXCEPT_START"),
     )
     for name in names.split()
 }
@@ -70,6 +71,7 @@ VARIABLE: dict[Op, Callable[[Instruction], Effect]] = {
     Op.UNPACK_SEQUENCE: lambda item: (1, item.arg),
     Op.UNPACK_EX: lambda item: (1, (item.arg & 255) + 1 + (item.arg >> 8)),
     Op.FORMAT_VALUE: lambda item: (1 + item.arg.has_spec, 1),
+    Op.BUILD_INTERPOLATION: lambda item: (2 + (item.arg & 1), 1),
     Op.CALL: lambda item: (item.arg.argc + 2, 1),
     Op.CALL_FUNCTION_EX: lambda item: (3 + (item.arg & 1), 1),
     Op.MAKE_FUNCTION: lambda item: (1 + item.arg.bit_count(), 1),
@@ -128,7 +130,7 @@ def stack_size(instructions: list[Instruction]) -> int:
                 raise ValueError(f"stack underflow at {k}: {item!r}")
             after = depth - popped + pushed
             largest = max(largest, depth, after)
-            if op is Op.CALL and item.arg.keywords and RUNNING.keywords_on_stack:
+            if RUNNING.keywords_on_stack and (op is Op.CALL_FUNCTION_EX or (op is Op.CALL and item.arg.keywords)):
                 largest = max(largest, depth + 1)
             if op in EXITS or op in (Op.JUMP, Op.JUMP_NO_INTERRUPT):
                 break

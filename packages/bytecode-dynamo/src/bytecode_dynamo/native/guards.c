@@ -178,7 +178,7 @@ static PyObject *borrowed_property(Step *step, PyObject *object) {
 SELDOM PyObject *load(Step *step, PyObject **registers, PyObject *const *slots, Py_ssize_t count, PyFunctionObject *function) {
     PyObject *from = step->source >= 0 ? registers[step->source] : NULL;
     switch (step->op) {
-    case OP_ARGUMENT: return step->index < count ? slots[step->index] : NULL;
+    case OP_ARGUMENT: return step->index < count ? SLOT_OBJECT(slots[step->index]) : NULL;
     case OP_GLOBALS: return function->func_globals;
     case OP_BUILTINS: return function->func_builtins;
     case OP_CLOSURE:
@@ -277,7 +277,7 @@ static int run_python(Program *self, PyObject *const *slots, Py_ssize_t count, P
     }
     args[0] = (PyObject *)function;
     for (Py_ssize_t i = 0; i < count; i++)
-        args[i + 1] = slots[i];
+        args[i + 1] = SLOT_OBJECT(slots[i]);
     PyObject *callable = Py_NewRef(self->python);
     Py_INCREF(self);
     PyObject *result = PyObject_Vectorcall(callable, args, (size_t)count + 1, NULL);

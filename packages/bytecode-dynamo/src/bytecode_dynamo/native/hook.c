@@ -5,41 +5,7 @@
    called instead.  Frames of generators, class bodies and modules are never touched, nor frames that are resumed.
 
    A thread has at most one active region.  While guards or the callback of a miss run, the thread has none. */
-#include "native.h"
-#ifndef Py_BUILD_CORE
-#define Py_BUILD_CORE 1
-#endif
-#include <internal/pycore_code.h>
-#include <internal/pycore_frame.h>
-#undef Py_BUILD_CORE
-
-typedef _PyInterpreterFrame Frame;
-
-#if PY_VERSION_HEX >= 0x030D0000
-#define FRAME_CODE(frame) ((PyCodeObject *)(frame)->f_executable)
-#define FRAME_SET_CODE(frame, code) ((frame)->f_executable = (PyObject *)(code))
-#define FRAME_FUNCTION(frame) ((PyFunctionObject *)(frame)->f_funcobj)
-#define FRAME_REWIND(frame, code) ((frame)->instr_ptr = _PyCode_CODE(code))
-#elif PY_VERSION_HEX >= 0x030C0000
-#define FRAME_CODE(frame) ((frame)->f_code)
-#define FRAME_SET_CODE(frame, code) ((frame)->f_code = (code))
-#define FRAME_FUNCTION(frame) ((PyFunctionObject *)(frame)->f_funcobj)
-#define FRAME_REWIND(frame, code) ((frame)->prev_instr = _PyCode_CODE(code) - 1)
-#else
-#define FRAME_CODE(frame) ((frame)->f_code)
-#define FRAME_SET_CODE(frame, code) ((frame)->f_code = (code))
-#define FRAME_FUNCTION(frame) ((frame)->f_func)
-#define FRAME_REWIND(frame, code) ((frame)->prev_instr = _PyCode_CODE(code) - 1)
-#endif
-
-#if PY_VERSION_HEX >= 0x030C0000
-/* The evaluator clears the frame that it is given, and has to be given every frame. */
-#define CALLEE_CLEARS 1
-#define FRAME_SIZE(code) ((Py_ssize_t)(code)->co_framesize)
-#else
-#define CALLEE_CLEARS 0
-#define FRAME_SIZE(code) ((Py_ssize_t)((code)->co_nlocalsplus + (code)->co_stacksize + FRAME_SPECIALS_SIZE))
-#endif
+#include "frames.h"
 
 #define NOINLINE __attribute__((noinline))
 #define ASIDE 2                           /* of Cache.skip: without a region meanwhile */
@@ -58,8 +24,8 @@ static unsigned long fallback_count = 0;
 
 /* ---- evaluation ---- */
 
-#if PY_VERSION_HEX >= 0x030C0000
-/* With a hook, every Python call takes two units of the small budget for C recursion.  They are lent back, up to a depth
+#if RECURSION_PER_CALL
+/* With a hook, every Python call takes units of the small budget for C recursion.  They are lent back, up to a depth
    that the C stack bears, so that sys.getrecursionlimit() is the limit that counts. */
 #define LEND_LIMIT 4000
 static _Thread_local int lent = 0;
@@ -68,9 +34,9 @@ static inline PyObject *evaluate(PyThreadState *thread, Frame *frame) {
     if (lent >= LEND_LIMIT)
         return _PyEval_EvalFrameDefault(thread, frame, 0);
     lent++;
-    thread->c_recursion_remaining += 2;
+    thread->c_recursion_remaining += RECURSION_PER_CALL;
     PyObject *result = _PyEval_EvalFrameDefault(thread, frame, 0);
-    thread->c_recursion_remaining -= 2;
+    thread->c_recursion_remaining -= RECURSION_PER_CALL;
     lent--;
     return result;
 }
@@ -86,14 +52,11 @@ static inline int retarget(PyThreadState *thread, Frame *frame, PyCodeObject *co
     if (base + FRAME_SIZE(old) != thread->datastack_top || top >= thread->datastack_limit)
         return 0;
     for (int i = old->co_nlocalsplus; i < code->co_nlocalsplus; i++)
-        frame->localsplus[i] = NULL;
+        frame_empty_slot(frame, i);
     for (int i = code->co_nlocalsplus; i < old->co_nlocalsplus; i++)
-        Py_CLEAR(frame->localsplus[i]);
+        frame_clear_slot(frame, i);
     thread->datastack_top = top;
-    FRAME_SET_CODE(frame, (PyCodeObject *)Py_NewRef((PyObject *)code));
-    FRAME_REWIND(frame, code);
-    frame->stacktop = code->co_nlocalsplus;
-    Py_DECREF(old);
+    frame_begin(frame, code);
     return 1;
 }
 
@@ -105,14 +68,11 @@ static NOINLINE PyObject *discard(PyThreadState *thread, Frame *frame, PyObject 
     if (result == NULL)
         PyErr_Fetch(&type, &value, &traceback);
     for (int i = 0; i < old->co_nlocalsplus; i++)
-        Py_CLEAR(frame->localsplus[i]);
+        frame_clear_slot(frame, i);
     /* Every frame has room for one slot and one stack entry. */
-    frame->localsplus[0] = result != NULL ? result : Py_NewRef(Py_None);
+    frame_fill_slot(frame, 0, result != NULL ? result : Py_NewRef(Py_None));
     thread->datastack_top = (PyObject **)frame + FRAME_SIZE(discard_code);
-    FRAME_SET_CODE(frame, (PyCodeObject *)Py_NewRef((PyObject *)discard_code));
-    FRAME_REWIND(frame, discard_code);
-    frame->stacktop = discard_code->co_nlocalsplus;
-    Py_DECREF(old);
+    frame_begin(frame, discard_code);
     PyObject *returned = _PyEval_EvalFrameDefault(thread, frame, 0);
     if (result == NULL) {
         Py_XDECREF(returned);
@@ -123,6 +83,21 @@ static NOINLINE PyObject *discard(PyThreadState *thread, Frame *frame, PyObject 
 #else
     return result;
 #endif
+}
+
+/* callable(function, *arguments of the frame), the function left out when NULL. */
+static PyObject *call_with_arguments(PyObject *callable, PyFunctionObject *function, Frame *frame) {
+    Py_ssize_t count = argument_count(FRAME_CODE(frame)), first = function != NULL;
+    PyObject *few[16], **args = count + first <= 16 ? few : PyMem_Malloc((count + first) * sizeof(PyObject *));
+    if (args == NULL)
+        return PyErr_NoMemory();
+    args[0] = (PyObject *)function;
+    for (Py_ssize_t i = 0; i < count; i++)
+        args[i + first] = FRAME_SLOT(frame, i);
+    PyObject *result = PyObject_Vectorcall(callable, args, (size_t)(count + first), NULL);
+    if (args != few)
+        PyMem_Free(args);
+    return result;
 }
 
 /* Calls the entry as a function, because the frame could not be turned into a frame of its code. */
@@ -137,7 +112,7 @@ static NOINLINE PyObject *call_flat(PyThreadState *thread, Frame *frame, Entry *
         PyFunction_SetClosure(callee, function->func_closure) < 0)
         Py_CLEAR(callee);
     if (callee != NULL) {
-        result = PyObject_Vectorcall(callee, frame->localsplus, (size_t)argument_count(FRAME_CODE(frame)), NULL);
+        result = call_with_arguments(callee, NULL, frame);
         Py_DECREF(callee);
     }
     return discard(thread, frame, result);
@@ -162,7 +137,7 @@ static void clear_finished(Frame *frame) {
     if (frame->frame_obj != NULL && Py_REFCNT(frame->frame_obj) > 1)
         return;
     for (int i = 0; i < frame->stacktop; i++)
-        Py_CLEAR(frame->localsplus[i]);
+        frame_clear_slot(frame, i);
 #endif
 }
 
@@ -181,23 +156,10 @@ static NOINLINE PyObject *run_held(PyThreadState *thread, Frame *frame, Entry *e
 /* ---- guards and misses ---- */
 
 /* A guard that is a Python function: (function, *arguments) -> bool. */
-static NOINLINE int check_callable(PyObject *guard, Frame *frame, PyCodeObject *code) {
-    Py_ssize_t count = argument_count(code);
-    PyObject *few[16], **args = count + 1 <= 16 ? few : PyMem_Malloc((count + 1) * sizeof(PyObject *));
-    if (args == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    args[0] = (PyObject *)FRAME_FUNCTION(frame);
-    for (Py_ssize_t i = 0; i < count; i++)
-        args[i + 1] = frame->localsplus[i];
-    PyObject *result = PyObject_Vectorcall(guard, args, (size_t)count + 1, NULL);
-    if (args != few)
-        PyMem_Free(args);
-    if (result == NULL)
-        return -1;
-    int truth = PyObject_IsTrue(result);
-    Py_DECREF(result);
+static NOINLINE int check_callable(PyObject *guard, Frame *frame) {
+    PyObject *result = call_with_arguments(guard, FRAME_FUNCTION(frame), frame);
+    int truth = result != NULL ? PyObject_IsTrue(result) : -1;
+    Py_XDECREF(result);
     return truth;
 }
 
@@ -206,9 +168,9 @@ static int check_entry(Entry *entry, Frame *frame, PyCodeObject *code) {
     if (guard == Py_None)
         return 1;
     if (Py_IS_TYPE(guard, guard_program_type))
-        return guard_program_check(guard, frame->localsplus, argument_count(code), FRAME_FUNCTION(frame));
+        return guard_program_check(guard, FRAME_SLOTS(frame), argument_count(code), FRAME_FUNCTION(frame));
     Py_INCREF(guard);
-    int result = check_callable(guard, frame, code);
+    int result = check_callable(guard, frame);
     Py_DECREF(guard);
     return result;
 }
@@ -245,7 +207,7 @@ static PyObject *view_frame(Frame *frame, PyCodeObject *code) {
     PyObject *locals = PyTuple_New(count);
     PyObject *closure = function->func_closure != NULL ? Py_NewRef(function->func_closure) : PyTuple_New(0);
     for (Py_ssize_t i = 0; locals != NULL && i < count; i++) {
-        PyObject *value = i < given ? frame->localsplus[i] : NULL;
+        PyObject *value = i < given ? FRAME_SLOT(frame, i) : NULL;
         PyTuple_SET_ITEM(locals, i, Py_NewRef(value != NULL ? value : null_object));
     }
     PyStructSequence_SetItem(view, 0, Py_NewRef((PyObject *)code));
@@ -480,7 +442,7 @@ PyMODINIT_FUNC PyInit__hook(void) {
         return NULL;
     frame_view_type = PyStructSequence_NewType(&view_description);
     if (frame_view_type == NULL || activated_init(module) < 0 || continuation_init(module) < 0 || guards_init(module) < 0 ||
-        cache_init(module) < 0 || make_discard_code() < 0 ||
+        cache_init(module) < 0 || watch_init() < 0 || make_discard_code() < 0 ||
         PyModule_AddObjectRef(module, "FrameView", (PyObject *)frame_view_type) < 0 ||
         (null_object = sentinel(module, "NULL")) == NULL || (skip_object = sentinel(module, "SKIP")) == NULL ||
         (aside_object = sentinel(module, "STEP_ASIDE")) == NULL || (run_once_object = sentinel(module, "RUN_ONCE")) == NULL) {

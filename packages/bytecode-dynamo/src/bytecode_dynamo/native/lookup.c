@@ -46,6 +46,7 @@ PyObject *instance_dict(PyObject *object) {
     return dict;
 }
 
+#if PY_VERSION_HEX < 0x030E0000
 uint64_t dict_version(PyObject *dict) {
 #if PY_VERSION_HEX >= 0x030D0000
     if (!own_values(dict))
@@ -57,6 +58,7 @@ uint64_t dict_version(PyObject *dict) {
     return ((PyDictObject *)dict)->ma_version_tag;
 #endif
 }
+#endif
 
 PyObject *dict_lookup(PyObject *dict, PyObject *key, Py_hash_t hash) {
     PyObject *value = _PyDict_GetItem_KnownHash(dict, key, hash);

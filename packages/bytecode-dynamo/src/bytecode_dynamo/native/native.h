@@ -1,4 +1,4 @@
-/* Shared declarations of the extension module bytecode_dynamo._hook (plain C, CPython 3.11 - 3.13 with the GIL). */
+/* Shared declarations of the extension module bytecode_dynamo._hook (plain C, CPython 3.11 - 3.14 with the GIL). */
 #ifndef BYTECODE_DYNAMO_NATIVE_H
 #define BYTECODE_DYNAMO_NATIVE_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <structmember.h>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
-#error "bytecode_dynamo supports CPython 3.11, 3.12 and 3.13 only"
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
+#error "bytecode_dynamo supports CPython 3.11 to 3.14 only"
 #endif
 #ifdef Py_GIL_DISABLED
 #error "bytecode_dynamo does not support free-threaded builds"
@@ -22,6 +22,14 @@
 #define RequestCodeExtra _PyEval_RequestCodeExtraIndex
 #define GetCodeExtra _PyCode_GetExtra
 #define SetCodeExtra _PyCode_SetExtra
+#endif
+
+/* The object that a variable's slot holds, or NULL.  From 3.14 on, the lowest bit of a slot says that it holds no reference
+   of its own (Include/internal/pycore_stackref.h); arrays of plain pointers can be read in the same way. */
+#if PY_VERSION_HEX >= 0x030E0000
+#define SLOT_OBJECT(slot) ((PyObject *)((uintptr_t)(slot) & ~(uintptr_t)1))
+#else
+#define SLOT_OBJECT(slot) (slot)
 #endif
 
 /* ---- cache.c: regions, entries, and the entries of a code object ---- */
@@ -116,6 +124,10 @@ PyObject *class_dict_lookup(PyTypeObject *type, Py_ssize_t index, PyObject *name
 int same_constant(PyObject *a, PyObject *b);
 int same_keys(PyObject *dict, PyObject *keys);
 Py_ssize_t container_length(PyObject *object);                 /* -1: not a built-in container */
+
+/* ---- watch.c: dict_version where CPython keeps none ---- */
+
+int watch_init(void);
 
 /* ---- tensors.c ---- */
 

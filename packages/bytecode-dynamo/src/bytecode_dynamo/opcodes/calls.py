@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 FunctionType = type(lambda: None)
 
 
-def pop_callable(frame: Frame) -> tuple[VariableTracker, list[VariableTracker]]:
+def split_pair(first: VariableTracker, second: VariableTracker) -> tuple[VariableTracker, list[VariableTracker]]:
     """The callable of a pair, and the receiver if the pair is a method and its object."""
-    first, second = frame.pop_many(2)
     if isinstance(first, NullVariable):
         return second, []
     if isinstance(second, NullVariable):
@@ -38,7 +37,7 @@ def pop_callable(frame: Frame) -> tuple[VariableTracker, list[VariableTracker]]:
 def call(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     arg: Call = instruction.arg
     values = frame.pop_many(arg.argc)
-    function, receiver = pop_callable(frame)
+    function, receiver = split_pair(*frame.pop_many(2))
     names = arg.keywords
     positional = values[: len(values) - len(names)]
     keywords = dict(zip(names, values[len(positional) :]))
@@ -52,7 +51,7 @@ def call(ctx: Context, frame: Frame, instruction: Instruction) -> None:
 def call_function_ex(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     named = frame.stack.pop() if instruction.arg & 1 else None
     args = frame.stack.pop().unpack(ctx)
-    function, receiver = pop_callable(frame)
+    function, receiver = split_pair(*frame.pop_many(2))
     keywords: dict[str, VariableTracker] = {}
     if named is not None:
         for key, value in ctx.pairs_of(named):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bytecode_dynamo.bytecode import Instruction, Op
+from bytecode_dynamo.bytecode import EXIT_IS_PAIR, Instruction, Op
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.attribute import find_in_class, type_name
-from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.base import NULL, VariableTracker
 from bytecode_dynamo.variables.callable import ClassVariable
 from bytecode_dynamo.variables.userobject import TRACEBACK, ExceptionVariable, UserObjectVariable
 
+from .calls import split_pair
 from .table import evaluates
 
 if TYPE_CHECKING:
@@ -44,15 +45,19 @@ def enter(ctx: Context, manager: VariableTracker) -> VariableTracker:
 @evaluates(Op.BEFORE_WITH)
 def before_with(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     manager = frame.stack.pop()
-    special_method(ctx, manager, "__enter__")
-    exit_ = special_method(ctx, manager, "__exit__")
-    frame.stack += [exit_, enter(ctx, manager)]
+    if EXIT_IS_PAIR:
+        exit_ = [special_method(ctx, manager, "__exit__"), NULL]
+    else:
+        special_method(ctx, manager, "__enter__")
+        exit_ = [special_method(ctx, manager, "__exit__")]
+    frame.stack += [*exit_, enter(ctx, manager)]
 
 
 @evaluates(Op.WITH_EXCEPT_START)
 def with_except_start(ctx: Context, frame: Frame, instruction: Instruction) -> None:
-    # The stack holds exit, lasti, previous exception, exception.
-    exit_, error = frame.stack[-4], frame.stack[-1]
+    # The stack holds exit (one entry or two), lasti, previous exception, exception.
+    error = frame.stack[-1]
     if not isinstance(error, ExceptionVariable):
         raise GraphBreak("BD006", "leaving a with block by an exception from outside of the graph")
-    frame.push(exit_.call(ctx, [ClassVariable(error.python_type()), error, TRACEBACK], {}))
+    exit_, receiver = split_pair(*frame.stack[-5:-3]) if EXIT_IS_PAIR else (frame.stack[-4], [])
+    frame.push(exit_.call(ctx, [*receiver, ClassVariable(error.python_type()), error, TRACEBACK], {}))

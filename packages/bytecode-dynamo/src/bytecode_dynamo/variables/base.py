@@ -203,6 +203,17 @@ class NullVariable(VariableTracker):
 
 NULL = NullVariable()
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LastiVariable(VariableTracker):
+    """What some handlers find below the exception: the place of the raise. ``depth`` entries of the stack are below it."""
+
+    depth: int = 0
+
+    def reconstruct(self, gen: Codegen) -> None:
+        gen.emitter.load_lasti(self.depth)
+
+
 MethodImplementation = Callable[..., "VariableTracker | None"]
 
 

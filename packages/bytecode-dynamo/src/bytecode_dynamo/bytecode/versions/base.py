@@ -57,6 +57,10 @@ class Version:
     null_below_callable: bool
     # Whether a call's keyword names are pushed before it.
     keywords_on_stack: bool
+    # Whether a ``with`` block keeps its exit method on the stack as a method and its object (or NULL), else bound.
+    exit_is_pair: bool
+    # Whether the place of a raise, which some handlers find below the exception, can be kept in a variable.
+    lasti_is_object: bool
     # Names of the conditional jump when it goes backward; absent: not encodable.
     backward_names: Mapping[str, str]
     # Instructions that can run a Python function in a frame of its own and whose exception

@@ -23,8 +23,8 @@ CACHES = {
     "POP_JUMP_IF_TRUE": 1, "POP_JUMP_IF_FALSE": 1, "POP_JUMP_IF_NONE": 1, "POP_JUMP_IF_NOT_NONE": 1,
 }  # fmt: skip
 FRAME_PUSHERS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BINARY_SUBSCR", "LOAD_ATTR", "FOR_ITER", "SEND"})
-# MAKE_FUNCTION's flags of old; the stack is the same, only the writing differs.
-FUNCTION_ATTRIBUTES = (8, 4, 2, 1)
+# MAKE_FUNCTION's flags of old (16: the function that computes annotations, from 3.14 on), in the order they are taken.
+FUNCTION_ATTRIBUTES = (8, 4, 16, 2, 1)
 
 
 def load(slot: int, pool: Pool) -> tuple[Op, str]:
@@ -137,6 +137,8 @@ PY313 = Version(
     loop_landing=("END_FOR", "POP_TOP"),
     null_below_callable=False,
     keywords_on_stack=True,
+    exit_is_pair=False,
+    lasti_is_object=True,
     backward_names={},
     looks_up_early=FRAME_PUSHERS,
     pseudo_names={"LOAD_CLOSURE": "LOAD_FAST"},
