@@ -287,6 +287,8 @@ class Codegen:
         self.build_tuple(value.closure)
         self.emitter.call(5)
         self.keep(value.key)
+        if value.annotate is not None:
+            self._pending.append(partial(self._store_attribute, self._built[value.key], "__annotate__", value.annotate))
         self._fill_attributes(value.key)
         if value.annotations is not None:
             pairs = value.annotations.unpack(self.ctx)

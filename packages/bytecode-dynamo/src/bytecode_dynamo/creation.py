@@ -34,6 +34,7 @@ from .variables.sets import SetVariable
 from .variables.tensor import TensorVariable
 from .variables.userobject import ExceptionVariable, UserObjectVariable
 from .variables.wrap import TRACKERS
+from .wording import hashed_as
 
 if TYPE_CHECKING:
     from .context import Context
@@ -226,7 +227,7 @@ class Creation:
         """A new dict; of equal keys the first stays, with the last value."""
         entries: dict[Hashable, tuple[VariableTracker, VariableTracker]] = {}
         for key, value in pairs:
-            hashed = key.hash_key(self)
+            hashed = hashed_as(self, "dict key", key)
             entries[hashed] = (entries[hashed][0] if hashed in entries else key, value)
         return self.new_dict(entries, cls)
 

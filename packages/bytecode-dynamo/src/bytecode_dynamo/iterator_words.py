@@ -1,10 +1,10 @@
 """The places of built-in iterators that neither tell nor take them: machine words in the objects.
 
-By Objects/listobject.c, Objects/enumobject.c and Modules/itertoolsmodule.c, the same from CPython 3.11 to 3.13, in words after
-the object's header: an iterator over a list begins with its index, which ``__setstate__`` cuts at the end of the list as it is
-now; an enumerate begins with its index; a cycle has the index into what it saved third; a repeat has the times that are left
-second (-1: endless); an islice has, from the second on, the place of its next item, its stop (-1: none), its step, and how
-many items it took. Their ``__reduce__`` warns from CPython 3.12 on, and ends with 3.14.
+By Objects/listobject.c, Objects/enumobject.c and Modules/itertoolsmodule.c, in words after the object's header, the same from
+CPython 3.11 to 3.14: an iterator over a list begins with its index, which ``__setstate__`` cuts at the end of the list as it is
+now; an enumerate begins with its index; a chain has what it is at second (NULL: nothing); a cycle has the index into what it
+saved third (from 3.14 on, -1 while it saves); a repeat has the times that are left second (-1: endless); an islice has, from
+the second on, the place of its next item, its stop (-1: none), its step, and how many items it took.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import ctypes
 import gc
 import itertools
 import sys
-import warnings
 from typing import Any
 
 EXHAUSTED = sys.maxsize
@@ -54,9 +53,18 @@ def move_repeat(target: Any, times: int) -> None:
     _word(target, 1).value -= times
 
 
+SAVES = _word(itertools.cycle(()), 2).value
+
+
+def cycle_position(iterator: Any) -> int:
+    """The index into what a cycle saved, inverted while it saves."""
+    index = _word(iterator, 2).value
+    return ~index if SAVES == 0 and len(held_by(iterator)) > 1 else index
+
+
 def move_cycle(target: Any, index: int) -> None:
     """Let a cycle go on at an index (inverted while it saves) of what it saved, once its iterator has ended."""
-    _word(target, 2).value = max(index, ~index)
+    _word(target, 2).value = max(index, ~index + SAVES)
 
 
 def move_islice(target: Any, taken: int) -> None:
@@ -74,10 +82,14 @@ def following(taken: int, place: int, stop: int | None, step: int) -> int:
 
 def move_chain(target: Any, active: list[Any]) -> None:
     """Let a chain go over what it is at: an iterator, or nothing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        for source in held_by(target)[:1]:
-            target.__setstate__((source, *active))
+    if not held_by(target):
+        return
+    place = _word(target, 1)
+    before, place.value = place.value, id(active[0]) if active else 0
+    for item in active:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
+    if before:
+        ctypes.pythonapi.Py_DecRef(ctypes.c_void_p(before))
 
 
 def chain_at(source: Any, *active: Any) -> Any:

@@ -65,10 +65,11 @@ from .versions import RUNNING
 NULL_BELOW_CALLABLE = RUNNING.null_below_callable
 """Whether a call has its NULL below the callable on the stack (else above it); method pairs likewise."""
 EXIT_IS_PAIR = RUNNING.exit_is_pair
-"""Whether a ``with`` block keeps its exit method on the stack as a callable and its object, or NULL (else as one bound method)."""
+"""Whether a ``with`` block keeps its exit method on the stack as a callable with its object or NULL (else as one entry)."""
 
 __all__ = [
-    "CONDITIONAL_JUMPS", "EXITS", "EXIT_IS_PAIR", "GENERATOR_FLAGS", "JUMPS", "NO_FALL_THROUGH", "NO_POSITION", "NULL_BELOW_CALLABLE",
+    "CONDITIONAL_JUMPS", "EXITS", "EXIT_IS_PAIR", "GENERATOR_FLAGS", "JUMPS", "NO_FALL_THROUGH", "NO_POSITION",
+    "NULL_BELOW_CALLABLE",
     "UNBOUND", "Analysis", "Call", "Code", "Compare", "Continuation", "Emitter", "Entry", "Format", "Global", "Handler",
     "Handover", "Instruction", "Label", "Op", "Origin", "Position", "Resume", "ResumeMark", "Split", "State", "SuperAttr",
     "Unbound", "UnsupportedCode", "body_start", "can_split", "decode", "effect", "encode", "format_code",

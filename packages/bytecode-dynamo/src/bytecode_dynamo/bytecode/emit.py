@@ -135,8 +135,8 @@ class Emitter:
     def load_lasti(self, depth: int) -> None:
         """Push an entry of the kind that a handler with ``lasti`` finds below the exception, ``depth`` entries being there.
 
-        Only its kind matters: RERAISE takes from it the line of a frame that is about to end. Where it is no object, nothing but
-        an exception pushes one.
+        Only its kind matters: RERAISE takes from it the line of a frame that is about to end. Where it is no object, only an
+        exception pushes one.
         """
         if RUNNING.lasti_is_object:
             self.load_const(0)

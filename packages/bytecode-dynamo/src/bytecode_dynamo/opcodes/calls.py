@@ -65,6 +65,7 @@ def make_function(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     code = frame.stack.pop().as_constant(ctx)
     closure = tuple(frame.stack.pop().unpack(ctx)) if flags & 8 else ()
     annotations = frame.stack.pop() if flags & 4 else None
+    annotate = frame.stack.pop() if flags & 16 else None
     keyword_defaults: tuple[tuple[str, VariableTracker], ...] = ()
     if flags & 2:
         held = frame.stack.pop()
@@ -82,6 +83,7 @@ def make_function(ctx: Context, frame: Frame, instruction: Instruction) -> None:
             closure,
             key=Identity(FunctionType),
             annotations=annotations,
+            annotate=annotate,
         )
     )
 

@@ -14,6 +14,7 @@ from bytecode_dynamo.variables.derived import native
 from bytecode_dynamo.variables.mapping import DictVariable, dict_update, pairs_of
 from bytecode_dynamo.variables.sequence import ListVariable, list_append, list_extend
 from bytecode_dynamo.variables.sets import SetVariable, set_add, set_update
+from bytecode_dynamo.wording import hashed_as, too_many_values
 
 from .table import evaluates
 
@@ -31,7 +32,7 @@ def build_set(ctx: Context, frame: Frame, instruction: Instruction) -> None:
     items = frame.pop_many(instruction.arg)
     members: dict[object, VariableTracker] = {}
     for item in items:
-        members.setdefault(item.hash_key(ctx), item)
+        members.setdefault(hashed_as(ctx, "set element", item), item)
     frame.push(ctx.new_set(members, set))
 
 
@@ -135,7 +136,7 @@ def unpack_exactly(ctx: Context, value: VariableTracker, count: int) -> list[Var
     if len(items) < count:
         ctx.raise_error(ValueError, f"not enough values to unpack (expected {count}, got {len(items)})")
     if len(items) > count:
-        ctx.raise_error(ValueError, f"too many values to unpack (expected {count})")
+        ctx.raise_error(ValueError, too_many_values(count, value, ctx))
     return items
 
 

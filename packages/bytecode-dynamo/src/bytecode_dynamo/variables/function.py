@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 KEPT_APART = (
     *("__module__", "__doc__", "__defaults__", "__kwdefaults__"),
-    *("__annotations__", "__type_params__", "__name__", "__qualname__"),
+    *("__annotations__", "__annotate__", "__type_params__", "__name__", "__qualname__"),
 )
 """Attributes of functions that are not in their ``__dict__``."""
+DEFERS_ANNOTATIONS = "__annotate__" in vars(types.FunctionType)
+VALUES = 1  # annotationlib.Format.VALUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +98,9 @@ class FunctionVariable(VariableTracker):
     value: Any = None
     key: Identity | None = None
     annotations: VariableTracker | None = None
+    """A tuple of names and values, alternating."""
+    annotate: VariableTracker | None = None
+    """What computes them (CPython 3.14)."""
 
     def python_type(self) -> type:
         return types.FunctionType
@@ -171,8 +176,13 @@ class FunctionVariable(VariableTracker):
             pairs = [(ConstantVariable(key), value) for key, value in self.keyword_defaults]
             return ctx.create_dict(pairs) if pairs else ctx.none
         if name == "__annotations__":
+            annotate = self.get_attr(ctx, "__annotate__") if DEFERS_ANNOTATIONS else ctx.none
+            if not annotate.is_none:
+                return annotate.call(ctx, [ConstantVariable(VALUES)], {})
             pairs = self.annotations.unpack(ctx) if self.annotations is not None else []
             return ctx.create_dict(list(zip(pairs[::2], pairs[1::2])))
+        if name == "__annotate__" and DEFERS_ANNOTATIONS:
+            return self.annotate or ctx.none
         if hasattr(types.FunctionType, name):
             raise GraphBreak("BD014", f"attribute {name!r} of {self.describe()}")
         return ctx.raise_error(AttributeError, f"'function' object has no attribute {name!r}")

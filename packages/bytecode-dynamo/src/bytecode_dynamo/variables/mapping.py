@@ -12,6 +12,7 @@ from bytecode_dynamo.effects import DELETED, MISSING, Identity
 from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ConstSource, ItemSource, Source, hidden_lookup
+from bytecode_dynamo.wording import hashed_as, no_pair
 
 from .attribute import find_special
 from .base import Args, ContainerVariable, KeyedVariable, Kwargs, LazyVariable, MethodTable, VariableTracker
@@ -76,7 +77,7 @@ class DictVariable(KeyedVariable, ContainerVariable):
     def get(self, ctx: Context, key: VariableTracker) -> VariableTracker | None:
         """The value of a key, or None."""
         entries = self.entries(ctx)
-        entry = entries.get(key.hash_among(ctx, entries))
+        entry = entries.get(hashed_as(ctx, "dict key", key, entries))
         return ctx.real(entry[1]) if entry is not None else None
 
     def get_item(self, ctx: Context, key: VariableTracker) -> VariableTracker:
@@ -93,20 +94,20 @@ class DictVariable(KeyedVariable, ContainerVariable):
 
     def set_item(self, ctx: Context, key: VariableTracker, value: VariableTracker) -> None:
         entries = dict(self.entries(ctx))
-        hashed = key.hash_among(ctx, entries)
+        hashed = hashed_as(ctx, "dict key", key, entries)
         old = entries.get(hashed)
         entries[hashed] = (key if old is None else old[0], value)
         self.replace(ctx, entries)
 
     def del_item(self, ctx: Context, key: VariableTracker) -> None:
         entries = dict(self.entries(ctx))
-        if entries.pop(key.hash_among(ctx, entries), None) is None:
+        if entries.pop(hashed_as(ctx, "dict key", key, entries), None) is None:
             ctx.raise_observed(KeyError, [key])
         self.replace(ctx, entries)
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         entries = self.entries(ctx)
-        return item.hash_among(ctx, entries) in entries
+        return hashed_as(ctx, "dict key", item, entries) in entries
 
     def iterate(self, ctx: Context) -> VariableTracker:
         return ctx.keys_iterator(self)
@@ -289,7 +290,7 @@ DICT_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.new_dict(self.en
 def dict_update(ctx: Context, self: DictVariable, /, *others: VariableTracker, **named: VariableTracker) -> None:
     entries = dict(self.entries(ctx))
     for key, value in [*(pair for other in others for pair in pairs_of(ctx, other)), *constant_pairs(named)]:
-        hashed = key.hash_key(ctx)
+        hashed = hashed_as(ctx, "dict key", key)
         old = entries.get(hashed)
         entries[hashed] = (key if old is None else old[0], value)
     self.replace(ctx, entries)
@@ -325,7 +326,7 @@ def pairs_of(ctx: Context, value: VariableTracker) -> list[tuple[VariableTracker
 
 def _pair(ctx: Context, at: int, item: VariableTracker) -> tuple[VariableTracker, VariableTracker]:
     if not hasattr(item.python_type(), "__iter__") and not hasattr(item.python_type(), "__getitem__"):
-        ctx.raise_error(TypeError, f"cannot convert dictionary update sequence element #{at} to a sequence")
+        ctx.raise_error(TypeError, no_pair(at))
     parts = item.unpack(ctx)
     if len(parts) != 2:
         ctx.raise_error(ValueError, f"dictionary update sequence element #{at} has length {len(parts)}; 2 is required")

@@ -14,6 +14,7 @@ import torch
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AttrSource, ItemSource, Source, hidden_lookup
+from bytecode_dynamo.wording import not_found
 
 from .base import Args, ContainerVariable, Kwargs, LazyVariable, MethodTable, VariableTracker, no_keywords
 from .constant import ConstantVariable
@@ -351,8 +352,7 @@ def sequence_index(ctx: Context, self: SequenceVariable, item: VariableTracker, 
     for index, element in enumerate(self.unpack(ctx)[low:high]):
         if ctx.alike(element, item):
             return ConstantVariable(low + index)
-    what = "tuple.index(x): x not in tuple" if self.python_type() is tuple else f"{item.describe()} is not in {_kind(self)}"
-    return ctx.raise_error(ValueError, what)
+    return ctx.raise_error(ValueError, not_found(self.python_type(), "index", item.describe()))
 
 
 def _kind(self: SequenceVariable) -> str:
@@ -401,8 +401,7 @@ def list_remove(ctx: Context, self: ListVariable, item: VariableTracker) -> None
             del items[index]
             self.replace(ctx, items)
             return
-    wrong = "list.remove(x): x not in list" if self.key.cls is list else f"{item.describe()} is not in deque"
-    ctx.raise_error(ValueError, wrong)
+    ctx.raise_error(ValueError, not_found(self.key.cls, "remove", item.describe()))
 
 
 LIST_METHODS.register("copy", "__copy__")(lambda ctx, self: ctx.create_list(self.elements(ctx), self.key.cls, self.maxlen))

@@ -11,6 +11,7 @@ import torch
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
 from bytecode_dynamo.source import AppliedSource, ItemSource, Source
+from bytecode_dynamo.wording import hashed_as
 
 from .base import ContainerVariable, KeyedVariable, MethodTable, VariableTracker
 from .constant import ConstantVariable, SymbolicVariable, is_constant_value
@@ -59,7 +60,7 @@ class SetVariable(KeyedVariable, ContainerVariable):
 
     def contains(self, ctx: Context, item: VariableTracker) -> bool:
         members = self.members(ctx)
-        return item.hash_among(ctx, members) in members
+        return hashed_as(ctx, "set element", item, members) in members
 
     def unpack(self, ctx: Context) -> list[VariableTracker]:
         items = [ctx.real(item) for item in self.members(ctx).values()]
@@ -129,13 +130,13 @@ def members_of(ctx: Context, items: VariableTracker) -> dict[Hashable, VariableT
     """The elements of any iterable as set contents."""
     if isinstance(items, SetVariable):
         return items.members(ctx)
-    return {item.hash_key(ctx): item for item in items.unpack(ctx)}
+    return {hashed_as(ctx, "set element", item): item for item in items.unpack(ctx)}
 
 
 @SET_METHODS.register("add")
 def set_add(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     members = self.members(ctx)
-    key = item.hash_among(ctx, members)
+    key = hashed_as(ctx, "set element", item, members)
     if key not in members:
         self.replace(ctx, {**members, key: item})
 
@@ -143,7 +144,7 @@ def set_add(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
 @SET_METHODS.register("discard")
 def set_discard(ctx: Context, self: SetVariable, item: VariableTracker) -> None:
     members = dict(self.members(ctx))
-    if members.pop(item.hash_among(ctx, members), None) is not None:
+    if members.pop(hashed_as(ctx, "set element", item, members), None) is not None:
         self.replace(ctx, members)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecode_dynamo.effects import Identity
 from bytecode_dynamo.guards import GuardKind
-from bytecode_dynamo.iterator_words import PLACES, held_by, words_of
+from bytecode_dynamo.iterator_words import PLACES, cycle_position, held_by, words_of
 from bytecode_dynamo.source import AppliedSource, ItemSource, LocalSource, Source
 
 from .iterator import (
@@ -176,7 +176,7 @@ def wrap_placed(ctx: Context, value: Any, source: Source) -> VariableTracker:
         ctx.effects.set_initial(key, tuple(map(_stepped, parts[1:])))
     elif isinstance(value, itertools.cycle):
         made = CycleIterator(key, base=base, saved=parts[-1], source=source)
-        ctx.effects.set_initial(key, ~place[0] if len(parts) > 1 else place[0])
+        ctx.effects.set_initial(key, cycle_position(value))
     elif isinstance(value, itertools.islice):
         following, stop, step, taken = place
         made = IsliceIterator(key, base=base, bounds=(following, None if stop < 0 else stop, step), source=source)

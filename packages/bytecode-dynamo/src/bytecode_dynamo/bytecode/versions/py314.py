@@ -10,7 +10,10 @@ from .py313 import FRAME_PUSHERS, PY313, expand_make_function, fold_load, fold_l
 from .py313 import ROWS as ROWS_OF_313
 
 REMOVED = frozenset(
-    "BINARY_SUBSCR BUILD_CONST_KEY_MAP LOAD_ASSERTION_ERROR BEFORE_WITH BEFORE_ASYNC_WITH CALL_FUNCTION_EX END_ASYNC_FOR".split()
+    {
+        *("BINARY_SUBSCR", "BUILD_CONST_KEY_MAP", "LOAD_ASSERTION_ERROR", "BEFORE_WITH", "BEFORE_ASYNC_WITH"),
+        *("CALL_FUNCTION_EX", "END_ASYNC_FOR"),
+    }
 )
 ROWS = (
     *(row for row in ROWS_OF_313 if row.native not in REMOVED),
