@@ -203,16 +203,46 @@ def test_backend_that_returns_no_callable_is_named() -> None:
         torchstrata.compile(lambda x: x + 1, backend=numeric)(torch.ones(2))
 
 
-def test_missing_compiler_is_a_clear_error(monkeypatch, tmp_path) -> None:
+def test_compiler_that_is_not_where_it_was_named_is_a_clear_error(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("STRATA_CXX", "/nowhere/c++")
     compiled = torchstrata.compile(lambda x: x.exp() + 17, options={"cache_dir": str(tmp_path)})
     with pytest.raises(Exception, match=r"/nowhere/c\+\+"):
         compiled(torch.ones(3))
 
 
-def test_unwritable_cache_directory_is_a_clear_error() -> None:
-    with pytest.raises(Exception, match="/proc/nowhere"):
-        torchstrata.compile(lambda x: x.exp() + 19, options={"cache_dir": "/proc/nowhere"})(torch.ones(3))
+def without_compiler(monkeypatch, tmp_path) -> None:
+    for name in ("STRATA_CXX", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_machine_without_a_compiler_runs_eagerly_with_one_warning(monkeypatch, tmp_path) -> None:
+    without_compiler(monkeypatch, tmp_path)
+    functions = [
+        torchstrata.compile(f, options={"cache_dir": str(tmp_path / "new")}) for f in (torch.sin, lambda x: x.exp() + 17)
+    ]
+    x = torch.ones(3, requires_grad=True)
+    with pytest.warns(torchstrata.FallbackWarning, match="can't find a C\\+\\+ compiler") as caught:
+        results = [f(x) for f in functions]
+    assert len(caught) == 1 and torchstrata.counters["fallbacks"] == 2
+    assert torch.equal(results[0], x.sin()) and torch.equal(results[1], x.exp() + 17)
+    results[1].sum().backward()
+    assert torch.equal(x.grad, x.detach().exp())
+
+
+@pytest.mark.parametrize("arguments", [{"fullgraph": True}, {"options": {"fallback": "error"}}])
+def test_machine_without_a_compiler_is_an_error_on_request(monkeypatch, tmp_path, arguments) -> None:
+    without_compiler(monkeypatch, tmp_path)
+    with pytest.raises(Exception, match=r"apt-get install g\+\+"):
+        torchstrata.compile(lambda x: x.exp() + 18, **arguments)(torch.ones(3))
+
+
+def test_unusable_cache_directory_becomes_a_temporary_one() -> None:
+    compiled = torchstrata.compile(lambda x: x.exp() + 19, options={"cache_dir": "/proc/nowhere"})
+    with pytest.warns(torchstrata.StoreWarning, match="/proc/nowhere.*STRATA_CACHE_DIR.*this process only") as caught:
+        assert torch.equal(compiled(torch.ones(3)), torch.ones(3).exp() + 19)
+        compiled(torch.ones(4))
+    assert len(caught) == 1 and torchstrata.counters["fallbacks"] == 0
 
 
 def test_failure_inside_gives_eager_and_one_warning(monkeypatch) -> None:

@@ -2,7 +2,7 @@ import multiprocessing
 import os
 
 import pytest
-from loopir import ArtifactStore, StoreError
+from loopir import ArtifactStore, StoreError, StoreWarning
 from loopir.store import default_root
 
 
@@ -59,8 +59,22 @@ def test_default_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("STRATA_CACHE_DIR", str(tmp_path / "cache"))
     assert default_root() == tmp_path / "cache"
     monkeypatch.delenv("STRATA_CACHE_DIR")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_root() == tmp_path / ".cache" / "torchstrata"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_root() == tmp_path / "xdg" / "torchstrata"
+
+
+def test_temporary_directory_for_one_that_is_unusable(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = ArtifactStore(tmp_path / "file", or_temporary=True)
+    key = store.key("k")
+    assert store.get(key, ".so") is None
+    with pytest.warns(StoreWarning, match="this process only"):
+        path = store.put(key, ".so", b"x")
+    assert path.read_bytes() == b"x" and store.get(key, ".so") == path
+    assert ArtifactStore(tmp_path / "file", or_temporary=True).get(key, ".so") == path
 
 
 def test_unusable_directory_says_what_to_try(tmp_path):

@@ -47,7 +47,7 @@ _packed: dict[Hashable, _Packed] = {}
 def _digest() -> Callable[..., int]:
     """The compiled digest function."""
     text = runtime_text() + (Path(__file__).parent / "runtime" / "digest.cpp").read_text()
-    function = load_library(text, ArtifactStore(), find_toolchain()).strata_digest
+    function = load_library(text, ArtifactStore(or_temporary=True), find_toolchain()).strata_digest
     function.restype = ctypes.c_uint64
     return function
 

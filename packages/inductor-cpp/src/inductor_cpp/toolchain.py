@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from loopir import BuildError
+from loopir import BuildError, SettingError, ToolError
 
 ISAS = ("avx512", "avx2", "neon", "scalar")
 MACHINE_FLAGS: dict[str, tuple[str, ...]] = {
@@ -65,7 +65,8 @@ class Toolchain:
 
 @cache
 def find_compiler(named: str | None, path: str | None) -> tuple[str, str]:
-    """The compiler's path and version line. Raises BuildError when there is none or it does not answer."""
+    """The compiler's path and version line. Raises ToolError when there is none or it does not answer,
+    SettingError where it was named."""
     for candidate in [named] if named else CANDIDATES:
         found = shutil.which(candidate, path=path)
         if found is None:
@@ -74,12 +75,13 @@ def find_compiler(named: str | None, path: str | None) -> tuple[str, str]:
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         except (OSError, subprocess.SubprocessError) as error:
-            raise BuildError(f"the C++ compiler {found} can't be run: {error}. {HINT}", command=" ".join(command)) from error
+            raise ToolError(f"the C++ compiler {found} can't be run: {error}. {HINT}", command=" ".join(command)) from error
         if answer.returncode:
-            raise BuildError(f"{found} is not a usable C++ compiler. {HINT}", command=" ".join(command), output=answer.stderr)
+            raise ToolError(f"{found} is not a usable C++ compiler. {HINT}", command=" ".join(command), output=answer.stderr)
         return found, answer.stdout.splitlines()[0] if answer.stdout else found
-    wanted = f"the C++ compiler {named!r} (from STRATA_CXX or CXX)" if named else f"a C++ compiler ({', '.join(CANDIDATES)})"
-    raise BuildError(f"can't find {wanted} on PATH. {HINT}")
+    if named:
+        raise SettingError(f"can't find the C++ compiler {named!r} (from STRATA_CXX or CXX) on PATH. {HINT}")
+    raise ToolError(f"can't find a C++ compiler ({', '.join(CANDIDATES)}) on PATH. {HINT}")
 
 
 def available_isas() -> tuple[str, ...]:
@@ -99,9 +101,9 @@ def detect_isa() -> str:
     if not asked:
         return available[0]
     if asked not in ISAS:
-        raise BuildError(f"STRATA_CPU_ISA={asked!r}: unknown instruction set; one of {', '.join(ISAS)}")
+        raise SettingError(f"STRATA_CPU_ISA={asked!r}: unknown instruction set; one of {', '.join(ISAS)}")
     if asked not in available:
-        raise BuildError(f"STRATA_CPU_ISA={asked!r}: this processor only has {available[0]!r}")
+        raise SettingError(f"STRATA_CPU_ISA={asked!r}: this processor only has {available[0]!r}")
     return asked
 
 

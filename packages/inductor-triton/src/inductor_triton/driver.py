@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from loopir import BuildError
+from loopir import ToolError
 
 MAX_DYNAMIC_SHARED = 8
 INVALID_CONTEXT = 201
@@ -23,11 +23,11 @@ class DriverError(RuntimeError):
 
 @cache
 def driver_library() -> ctypes.CDLL:
-    """The driver; BuildError where there is none."""
+    """The driver; ToolError where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise BuildError(f"kernels for CUDA devices need the NVIDIA driver: {error}") from error
+        raise ToolError(f"kernels for CUDA devices need the NVIDIA driver: {error}") from error
 
 
 def _check(code: int, what: str) -> None:

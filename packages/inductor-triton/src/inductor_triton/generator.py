@@ -71,7 +71,7 @@ class TritonCodeGenerator:
         if found is None:
             return "no product of float16, bfloat16 or float32 matrices of one type, or a very long one of float32"
         if self._measures:
-            return slower_than_library(template, ArtifactStore(), self.lock)
+            return slower_than_library(template, ArtifactStore(or_temporary=True), self.lock)
         if self.templates != "model":
             return ""
         known = not torch.cuda.is_available() or torch.cuda.get_device_capability() >= HOPPER

@@ -8,31 +8,31 @@ from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 
-from loopir import BuildError
+from loopir import ToolError
 
 REQUIRED = (3, 6)
 
 
 @cache
 def load_triton() -> ModuleType:
-    """The ``triton`` module; raises :class:`BuildError` when it is not installed or too old."""
+    """The ``triton`` module; raises :class:`ToolError` when it is not installed or too old."""
     try:
         triton = importlib.import_module("triton")
     except ImportError as error:
-        raise BuildError(
+        raise ToolError(
             f"kernels for CUDA devices need Triton, which can't be imported ({error}); install it with 'pip install triton'"
         ) from error
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if version < REQUIRED:
-        raise BuildError(f"Triton {triton.__version__} is too old; {'.'.join(map(str, REQUIRED))} or newer is needed")
+        raise ToolError(f"Triton {triton.__version__} is too old; {'.'.join(map(str, REQUIRED))} or newer is needed")
     return triton
 
 
 def load_interpreter() -> None:
-    """Raises :class:`BuildError` where Triton, or NumPy, which its interpreter computes with, is not installed."""
+    """Raises :class:`ToolError` where Triton, or NumPy, which its interpreter computes with, is not installed."""
     load_triton()
     if load_optional("numpy") is None:
-        raise BuildError("Triton's interpreter computes with NumPy; install it with 'pip install numpy'")
+        raise ToolError("Triton's interpreter computes with NumPy; install it with 'pip install numpy'")
 
 
 def load_part(name: str) -> ModuleType:

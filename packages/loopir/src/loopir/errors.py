@@ -55,6 +55,18 @@ class BuildError(LoopIRError):
         self.output = output
 
 
+class ToolError(BuildError):
+    """There is no compiler or driver that works: every build for the device would fail; says what to install."""
+
+
+class SettingError(BuildError):
+    """A variable of the environment names what this machine doesn't have: names the variable and what it may be."""
+
+
+class StoreWarning(UserWarning):
+    """Artifacts are kept in a temporary directory, for the directory that was meant can't be used."""
+
+
 class StoreError(LoopIRError):
     """The artifact store can't be used: names the directory, the reason and what to try."""
 

@@ -8,18 +8,23 @@ longest goes.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from loopir.errors import BuildError, StoreError
+from platformdirs import user_cache_path
+
+from loopir.errors import BuildError, StoreError, StoreWarning
 
 Opened = TypeVar("Opened")
 
@@ -31,20 +36,42 @@ PUTS_PER_CHECK = 64
 
 
 def default_root() -> Path:
-    """The directory named by ``STRATA_CACHE_DIR``, else ``~/.cache/torchstrata``."""
+    """The directory named by ``STRATA_CACHE_DIR``, else the user's cache directory (``~/.cache/torchstrata`` on Linux, or
+    where ``XDG_CACHE_HOME`` says)."""
     configured = os.environ.get("STRATA_CACHE_DIR")
-    return Path(configured) if configured else Path.home() / ".cache" / "torchstrata"
+    return Path(configured) if configured else user_cache_path("torchstrata", appauthor=False)
+
+
+@cache
+def _temporary_root() -> Path:
+    """A directory that goes when this process ends."""
+    directory, owner = tempfile.mkdtemp(prefix="strata-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not at the end of a forked child
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
+    return Path(directory)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, StoreWarning, stacklevel=2)
 
 
 class ArtifactStore:
     """A directory of verified artifacts. ``hits`` and ``misses`` count the answers of :meth:`get`; ``limit`` is in bytes.
 
-    Raises :class:`StoreError` on first use when the directory can't be made, isn't writable, or belongs to someone else.
+    Where the directory can't be made, isn't writable, or belongs to someone else, first use raises :class:`StoreError`; with
+    ``or_temporary`` a directory that lasts as long as the process takes its place, and the first ``put`` warns.
     """
 
-    def __init__(self, root: Path | str | None = None, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, root: Path | str | None = None, limit: int = DEFAULT_LIMIT, or_temporary: bool = False) -> None:
         self.root = Path(root) if root is not None else default_root()
         self.limit = limit
+        self._or_temporary = or_temporary
+        self._warning = ""
         self.hits = 0
         self.misses = 0
         self._ready = False
@@ -94,6 +121,8 @@ class ArtifactStore:
     def put(self, key: str, suffix: str, data: bytes | Callable[[Path], None]) -> Path:
         """Stores ``data``, or what a producer writes to the path it is given, and returns the final path."""
         path = self._path(key, suffix)
+        if self._warning:
+            _warn_once(self._warning)
         try:
             self._make_private(path.parent)
             handle, name = tempfile.mkstemp(prefix=f".{key[:12]}-", suffix=suffix, dir=path.parent)
@@ -174,12 +203,23 @@ class ArtifactStore:
 
     def _prepare(self) -> None:
         try:
+            self.check()
+        except StoreError as error:
+            if not self._or_temporary:
+                raise
+            self.root = _temporary_root()
+            self.check()
+            self._warning = f"{error} Until then, what is built is kept for this process only."
+        self._ready = True
+
+    def check(self) -> None:
+        """Makes the directory where there is none. Raises :class:`StoreError` when it can't be used."""
+        try:
             self._make_private(self.root)
         except OSError as error:
             raise self._unusable(error) from error
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._unusable(PermissionError(13, "not writable"))
-        self._ready = True
 
     def _make_private(self, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

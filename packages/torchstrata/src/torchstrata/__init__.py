@@ -22,14 +22,15 @@ from bytecode_dynamo import (
 from torchstrata.api import compile, compile_fx, list_backends, reset
 from torchstrata.config import Config, config
 from torchstrata.counters import counters
-from torchstrata.errors import CompileError, FallbackWarning, UsageError
+from torchstrata.errors import CompileError, FallbackWarning, StoreWarning, UsageError
 from torchstrata.log import log_as_environment_says
 from torchstrata.stages import STAGES, Stage
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "UsageError", "allow_in_graph", "assume_constant_result",
+    "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "StoreWarning", "UsageError",
+    "allow_in_graph", "assume_constant_result",
     "compile", "compile_fx", "config", "counters", "disable", "disallow_in_graph", "error_on_graph_break", "explain",
     "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "mark_unbacked", "reset", "set_stance",
     "substitute_in_graph",

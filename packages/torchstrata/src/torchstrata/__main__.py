@@ -32,6 +32,7 @@ def explain(directory: Path) -> str:
 
 def doctor() -> dict[str, str]:
     """What a compilation here would use. ``problem`` and ``unknown`` are there only if there is something to mend."""
+    store = loopir.ArtifactStore()
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     report = {
         "python": platform.python_version(),
@@ -39,8 +40,12 @@ def doctor() -> dict[str, str]:
         **inductor_cpp.doctor(),
         "gpus": ", ".join(gpus) or "none",
         "triton": "installed" if importlib.util.find_spec("triton") else "missing; needed for GPUs only",
-        "cache": str(loopir.ArtifactStore().root),
+        "cache": str(store.root),
     }
+    try:
+        store.check()
+    except loopir.StoreError as error:
+        report["problem"] = "; ".join(filter(None, (report.get("problem"), str(error))))
     unknown = sorted(name for name in os.environ if name.startswith("STRATA_") and name not in _VARIABLES)
     if unknown:
         report["unknown"] = f"{', '.join(unknown)}: nothing reads this; known are {', '.join(_VARIABLES)}"

@@ -102,6 +102,7 @@ def reset() -> None:
     """Forgets every compiled entry and counter."""
     bytecode_dynamo.reset()
     counters.clear()
+    _told.clear()
 
 
 def _settings(mode: str | None, options: Mapping[str, Any] | None) -> Config:
@@ -158,6 +159,10 @@ def _stack(settings: Config, fullgraph: bool) -> Backend:
     return torchstrata
 
 
+_told: set[str] = set()
+"""The warnings given: where there is no compiler, each graph has the same."""
+
+
 def _eagerly(graph: torch.fx.GraphModule, warning: str) -> Callable[..., Any]:
     """The graph itself, counted as a fallback once it has run: where eager mode raises, too, nothing is lost."""
     has_run = False
@@ -168,7 +173,9 @@ def _eagerly(graph: torch.fx.GraphModule, warning: str) -> Callable[..., Any]:
         if not has_run:
             has_run = True
             counters.compiler["fallbacks"] += 1
-            warnings.warn(warning, FallbackWarning, stacklevel=2)
+            if warning not in _told:
+                _told.add(warning)
+                warnings.warn(warning, FallbackWarning, stacklevel=2)
         return results
 
     return run

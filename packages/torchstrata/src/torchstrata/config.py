@@ -47,7 +47,7 @@ class Config:
     dump: str | None = os.environ.get("STRATA_DUMP")
     """Directory for a readable text of every stage (STRATA_DUMP=dir)."""
     cache_dir: str | None = os.environ.get("STRATA_CACHE_DIR")
-    """Where compiled kernels are kept; None is ``~/.cache/torchstrata`` (STRATA_CACHE_DIR=dir)."""
+    """Where compiled kernels are kept; None is the user's cache directory (STRATA_CACHE_DIR=dir)."""
 
     def __setattr__(self, name: str, value: object) -> None:
         _check_field(name, value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from loopir import StoreWarning as StoreWarning
+
 
 class UsageError(ValueError):
     """An argument of ``compile`` or a config field that can't be: says what was given, what is valid."""

@@ -28,8 +28,8 @@ from torchstrata.errors import CompileError
 from torchstrata.memory import Memory
 from torchstrata.pieces import compile_pieces, has_host_calls, makes_leaves
 
-MACHINE_ERRORS = (loopir.BuildError, loopir.StoreError)
-"""No compiler, no place for artifacts: the machine's fault, not the graph's. They are raised, never turned into a fallback."""
+MACHINE_ERRORS = (loopir.SettingError, loopir.StoreError)
+"""A wrong setting, no place even for temporary files: they are raised, never turned into a fallback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
         recall = recall_of(ctx, graph)
         found = recall.get() if recall is not None else None
         form: Any = graph if found is None else Generated(*found, ctx.codegens)
+        generated: Any = None
         for stage in STAGES if found is None else STAGES[-1:]:
             check()
             try:
@@ -129,11 +130,14 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
             except MACHINE_ERRORS:
                 raise
             except Exception as error:
-                raise CompileError(stage.layer, user_lines(graph), error) from error
+                where = "" if isinstance(error, loopir.ToolError) else user_lines(graph)
+                raise CompileError(stage.layer, where, error) from error
             if ctx.dump.directory is not None:
                 ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
-            if recall is not None and found is None and stage.run is generate:
-                recall.put(form.program, form.sources)
+            if isinstance(form, Generated):
+                generated = form
+        if recall is not None and found is None:
+            recall.put(generated.program, generated.sources)
         if ctx.memory is not None:
             ctx.memory.note(direction, recall, graph.meta)
     return finish(ctx, form, graph.meta)
@@ -235,7 +239,7 @@ def code_generators(config: Config) -> dict[str, loopir.CodeGenerator]:
 
 
 def open_store(directory: str | None) -> loopir.ArtifactStore:
-    return loopir.ArtifactStore(None if directory is None else Path(directory))
+    return loopir.ArtifactStore(None if directory is None else Path(directory), or_temporary=True)
 
 
 def user_lines(graph: torch.fx.GraphModule) -> str:

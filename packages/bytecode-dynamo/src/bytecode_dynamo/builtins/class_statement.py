@@ -110,7 +110,7 @@ def stand_in(ctx: Context, value: Value, is_setting: bool = False) -> Any:
         if value.annotations is not None:
             made.__annotations__ = stand_in(ctx, value.get_attr(ctx, "__annotations__"), True)
         if value.annotate is not None:
-            made.__annotate__ = stand_in(ctx, value.annotate)
+            object.__setattr__(made, "__annotate__", stand_in(ctx, value.annotate))
         for name, held in ctx.effects.attributes(value.key).items() if value.key is not None else ():
             setattr(made, name, stand_in(ctx, held, True))
         ctx.effects.remember(made, value)
