@@ -135,6 +135,7 @@ def test_a_loop_over_the_rows_that_there_are(dynamic):
     assert torchstrata.counters["graphs"] == (2 if dynamic is None else 1)
 
 
+@pytest.mark.skipif(torch.__version__ >= (2, 15), reason="eager's own cond refuses such numbers in branches there")
 def test_numbers_from_data_in_branches():
     def call(x, at, factor):
         n, f = at.item(), factor.item()

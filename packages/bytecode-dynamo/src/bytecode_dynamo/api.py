@@ -110,6 +110,7 @@ def make_region(policy: Policy) -> Region:
 
 _OF_FUNCTIONS = (
     "__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__", "__type_params__", "__self__", "__func__",
+    "__annotations__",
 )  # fmt: skip
 
 

@@ -161,12 +161,14 @@ class Compilation:
             return self._unbuildable(error)
         finally:
             self.ctx.modes.restore()
-        ctx = self.ctx
-        if isinstance(outcome, Broken):
-            return self._finish_broken(outcome)
-        if not ctx.graph.calls:
-            return self._nothing_captured(outcome)
-        return self._finish_returned(outcome)
+        try:
+            if isinstance(outcome, Broken):
+                return self._finish_broken(outcome)
+            if not self.ctx.graph.calls:
+                return self._nothing_captured(outcome)
+            return self._entry(self._returning(outcome), True)
+        except GraphBreak as error:
+            return self._unbuildable(error)
 
     def retreats(self, error: Exception) -> bool:
         """Whether to capture again with less than what led to an error."""
@@ -237,12 +239,6 @@ class Compilation:
             return self._entry(self.view.code, False)
         return self._entry(code, False)
 
-    def _finish_returned(self, outcome: Returned) -> Any:
-        try:
-            return self._entry(self._returning(outcome), True)
-        except GraphBreak as error:
-            return self._unbuildable(error)
-
     def _returning(self, outcome: Returned) -> CodeType:
         """Code that calls the graph, applies the effects and returns the result; raises GraphBreak for what can't be built."""
         gen = Codegen(self.ctx, self.decoded.neutral)
@@ -272,27 +268,24 @@ class Compilation:
         analysis = Analysis(self.original.neutral)
         gen = Codegen(self.ctx, self.decoded.neutral)
         gen.emitter.position = self.original.neutral.position_at(index)
-        try:
-            require_none_started(self.ctx)
-            self._begin(gen)
-            writers = gen.prepare_effects()
-            for value in outcome.snapshot.stack:
-                gen(value)
-            writers.append(restack(gen, self.ctx))
-            stores = self._restore_locals(gen, outcome, analysis, index)
-            gen.flush()
-            gen.write_cells()
-            gen.flush()
-        except GraphBreak as inner:
-            return self._unbuildable(inner)
+        require_none_started(self.ctx)
+        self._begin(gen)
+        writers = gen.prepare_effects()
+        for value in outcome.snapshot.stack:
+            gen(value)
+        writers.append(restack(gen, self.ctx))
+        stores = self._restore_locals(gen, outcome, analysis, index)
+        gen.flush()
+        gen.write_cells()
+        gen.flush()
         for store in stores:
             store()
         for write in writers:
             write()
+        prefix = [*draws(gen), *gen.numbers(), *self._graph(gen, error.record()), *gen.instructions()]
         if not user_exception:
             counters["graph_breaks"] += 1
             log.info("graph break: %s", error.record().format())
-        prefix = [*draws(gen), *gen.numbers(), *self._graph(gen, error.record()), *gen.instructions()]
         return self._entry(self._cut(index, prefix, analysis, gen.locals), True)
 
     def _is_whole(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -105,6 +106,10 @@ class _ClassOfCompiled(type):
         return cls.__dict__["_bytecode_dynamo_class"]
 
     @property
+    def __signature__(cls) -> inspect.Signature:
+        return inspect.signature(cls.__wrapped__)
+
+    @property
     def forward(cls) -> Any:
         return cls.__wrapped__.forward
 
@@ -144,7 +149,7 @@ def _class_like(cls: type) -> type[CompiledModule]:
     fields = {name: _field(name) for name, value in found.items() if name not in names and is_data_descriptor(value)}
     if cls.__getattribute__ is not object.__getattribute__:
         forwarded["__getattribute__"] = _attribute
-    about = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+    about = {name: getattr(cls, name) for name in _ABOUT if hasattr(cls, name)}
     own = {"__slots__": (), "_bytecode_dynamo_class": cls}
     return _ClassOfCompiled(cls.__name__, (CompiledModule,), {**forwarded, **fields, **about, **own})
 
@@ -154,6 +159,9 @@ _OWN = vars(CompiledModule).keys() | {
     "__set_name__", "__subclasshook__",
 }  # fmt: skip
 """Names of compiled modules, of the original alone, or that Python asks of a class: ``_ClassOfCompiled`` answers."""
+
+
+_ABOUT = ("__module__", "__qualname__", "__doc__", "__firstlineno__")
 
 
 def _attribute(self: CompiledModule, name: str) -> Any:

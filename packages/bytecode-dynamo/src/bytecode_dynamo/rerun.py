@@ -30,7 +30,7 @@ from torch.fx import GraphModule, Node
 
 from .config import config
 from .counters import counters
-from .errors import DynamoError, LosesEffects, UnsoundAssumption
+from .errors import DynamoError, GraphBreak, LosesEffects, UnsoundAssumption
 from .failing import CompiledGraph
 from .hook import Activated, Continuation
 from .opaque import OpaqueCall
@@ -352,7 +352,7 @@ def _set_autocast(state: tuple[Any, ...]) -> None:
 def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequence[GraphInput], on_error: str | None) -> Rerun:
     """How a call goes on when its graph raises; ``code`` is the original with every argument positional.
 
-    Raises UnsoundAssumption or LosesEffects when the frame has to be captured again.
+    Raises UnsoundAssumption or LosesEffects when the frame has to be captured again, GraphBreak when that was no help.
     """
     storages = {item.node.meta["val"].untyped_storage()._cdata: item for item in _tensors(inputs)}
     written, random, exposed, history, too_late = {}, False, False, False, False
@@ -376,6 +376,10 @@ def plan_rerun(ctx: Context, code: CodeType, module: GraphModule, inputs: Sequen
     lost = ctx.has_handlers or any(ctx.effects.changed())
     may_refuse = "refuse" in ctx.mode.events
     if not ctx.whole and ((lost and too_late) or ((lost or written) and ctx.runs_once and may_refuse)):
+        if ctx.careful:
+            raise GraphBreak(
+                "BD020", "a write that shares its history, in a frame whose effects are lost when an operator refuses"
+            )
         raise LosesEffects
     # Copies cost every call of a network with batch norm, whose writes no version shows: only what may refuse its data pays.
     contents = exposed or (may_refuse and not visible)

@@ -134,7 +134,7 @@ def compile_functional(ctx: Context, direction: str, graph: torch.fx.GraphModule
                 raise CompileError(stage.layer, where, error) from error
             if ctx.dump.directory is not None:
                 ctx.dump.write(f"{direction}-{stage.name}", stage.show(form))
-            if isinstance(form, Generated):
+            if stage.run is generate:
                 generated = form
         if recall is not None and found is None:
             recall.put(generated.program, generated.sources)

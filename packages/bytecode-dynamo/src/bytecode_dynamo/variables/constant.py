@@ -89,7 +89,10 @@ class ConstantVariable(VariableTracker):
         return self.value
 
     def truth(self, ctx: Context) -> bool:
-        return bool(self.value)
+        try:
+            return bool(self.value)
+        except TypeError as error:  # NotImplemented, from CPython 3.14 on
+            return ctx.raise_error(TypeError, str(error))
 
     def get_attr(self, ctx: Context, name: str) -> VariableTracker:
         if isinstance(self.value, enum.Enum):
