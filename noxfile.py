@@ -68,7 +68,7 @@ def share(session: nox.Session) -> None:
         session.run(sys.executable, "-m", "venv", str(SHARED), external=True)
     pip = ("python", "-m", "pip", "install", "--quiet", "--no-compile", "-c", "constraints.txt")
     links = [argument for name in PACKAGES for argument in ("-e", f"packages/{name}")]
-    run_shared(session, *pip, "hatchling>=1.24", "editables", *CHECKERS, *TEST_TOOLS, *MODEL_LIBRARIES)
+    run_shared(session, *pip, "hatchling>=1.27", "editables", *CHECKERS, *TEST_TOOLS, *MODEL_LIBRARIES)
     run_shared(session, *pip, "--no-build-isolation", *links)
     run_shared(session, *pip, "--no-deps", *TIED_TO_TORCH)
     stamp.write_text(fingerprint)

@@ -38,7 +38,7 @@ def run(python: Path | str, *arguments: str) -> None:
 def needed(name: str) -> list[str]:
     """The package and the siblings that it declares, transitively."""
     declared = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"]["dependencies"]
-    siblings = [sibling for sibling in PACKAGES if sibling in declared]
+    siblings = [sibling for sibling in PACKAGES if sibling in {requirement.partition(">=")[0] for requirement in declared}]
     return list(dict.fromkeys([name, *(found for sibling in siblings for found in needed(sibling))]))
 
 

@@ -12,6 +12,8 @@ from .patterns import Pattern, register_pattern, unregister_pattern
 from .split import JointView
 from .verify import check_functional
 
+__version__ = "0.2.0"
+
 __all__ = [
     "AotError", "CompilerError", "ContractError", "FallbackWarning", "Joint", "JointView", "Partition", "Pattern",
     "Unsupported", "UserError", "aot_backend", "aot_function", "aot_module", "check_functional", "counters",

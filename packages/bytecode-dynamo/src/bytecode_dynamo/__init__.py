@@ -1,5 +1,8 @@
 """Graph capture by the PEP 523 frame hook."""
 
+from . import interpreter  # noqa: F401 (first, for it refuses what the rest can't run on)
+
+# isort: split
 from . import errors as exc
 from .api import Optimizer, explain, optimize, reset, run
 from .backends import eager, list_backends, lookup_backend
@@ -23,6 +26,8 @@ from .policy import Captured
 from .show import format_graph, format_source
 from .stance import error_on_graph_break, set_stance
 from .verify import check_captured
+
+__version__ = "0.2.0"
 
 __all__ = [
     "BackendCompilerFailed", "Captured", "Config", "ContractError", "Explanation", "ExportResult", "GraphBreak",

@@ -10,6 +10,8 @@ from inductor_triton.replay import Replay, accelerate, counters
 from inductor_triton.spec import LaunchSpec, launch_spec
 from inductor_triton.split import Split, split_reduction
 
+__version__ = "0.2.0"
+
 __all__ = [
     "Binary", "Config", "Launch", "LaunchSpec", "Launcher", "Replay", "Split", "TritonCodeGenerator", "Variant", "Workload",
     "accelerate", "compile_graph", "compile_ptx", "counters", "generate_source", "launch_counts", "launch_spec",

@@ -52,6 +52,8 @@ from loopir.template import Stage, Template, evaluate_template, format_any, form
 from loopir.text import format_kernel
 from loopir.verify import check_kernel
 
+__version__ = "0.2.0"
+
 __all__ = [
     "OPS",
     "REDUCTIONS",

@@ -22,6 +22,8 @@ from primops.report import Report, decomposition_report
 from primops.show import format_graph
 from primops.verify import check_prims
 
+__version__ = "0.2.0"
+
 __all__ = [
     "DEFAULT", "EXTERN_OPS", "OPSET", "OPSET_VERSION", "ContractError", "DecompositionError", "DecompositionTable",
     "DuplicateRuleError", "ExternPrim", "FrozenTableError", "MetaReading", "Prim", "PrimError", "PrimopsError",

@@ -1,5 +1,8 @@
 """Symbolic shapes and fake tensors over SymPy."""
 
+from . import private_parts, torch_versions  # noqa: F401 (first: they refuse, or complete, the torch that is installed)
+
+# isort: split
 from .convert import fake_wrapper, symbolic_strides, with_history
 from .env import ShapeEnv
 from .errors import DataDependentError, FakeTensorError, FrozenEnvError, GuardOnDataDependent, SymbolicError
@@ -26,6 +29,8 @@ from .wrapper import (
     same_kind,
     wrap_inner,
 )
+
+__version__ = "0.2.0"
 
 __all__ = [
     "MATH_FUNCTIONS",

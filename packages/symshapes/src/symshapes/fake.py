@@ -208,10 +208,10 @@ class FakeTensorMode(TorchDispatchMode):
         if torch._C._get_dispatch_mode(_INFRA_KEY) is self:
             self._entered.append(None)
             return self
+        dispatcher = torch._C._EnablePythonDispatcher()  # reaches the kernels of ``composite``
         hidden = _take_modes()  # what fakes go through is not the program's: its modes must not see it
         super().__enter__()
-        # reaches the kernels of ``composite``
-        self._entered.append((torch._C._EnablePythonDispatcher(), hidden))
+        self._entered.append((dispatcher, hidden))
         return self
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:

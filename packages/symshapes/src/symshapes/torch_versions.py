@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
+
+OLDEST, NEWEST = (2, 11), (2, 15)
+
+
+class UntestedTorchWarning(UserWarning):
+    """torch is newer than what these packages are tested with."""
+
+
+def check_version(version: str) -> None:
+    """Raises ImportError for a torch that is too old, and warns of one that is newer than what is tested."""
+    found = tuple(int(part) for part in version.split(".")[:2])
+    tested = f"torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+    if found < OLDEST:
+        command = f"python -m pip install 'torch>={OLDEST[0]}.{OLDEST[1]}'"
+        raise ImportError(f"symshapes needs {tested}; this is {version}. Run: {command}")
+    if found > NEWEST:
+        warnings.warn(
+            f"symshapes and what is built on it are tested with {tested}; this is {version}. What it has changed may break "
+            "graphs or make compilation fail.",
+            UntestedTorchWarning,
+            stacklevel=2,
+        )
+
+
+check_version(torch.__version__)
 
 
 def _error_of(call: Callable[[], object]) -> type[Exception]:

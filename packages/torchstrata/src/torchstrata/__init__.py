@@ -26,7 +26,7 @@ from torchstrata.errors import CompileError, FallbackWarning, StoreWarning, Usag
 from torchstrata.log import log_as_environment_says
 from torchstrata.stages import STAGES, Stage
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "STAGES", "CompileError", "Config", "FallbackWarning", "Stage", "StoreWarning", "UsageError",

@@ -1,0 +1,130 @@
+"""What this package and those built on it use of torch's private parts, and stand-ins for what a future torch drops.
+
+A stand-in takes the place of a missing part so that the packages can be imported. Calling it, or making an object of it or of a
+class derived from it, raises :class:`MissingPart`; the layer that needed it then leaves the graph to eager mode and says so.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import torch
+
+PARTS = {
+    "torch": """
+        _assert_async _check _conj _disable_functionalization _enable_functionalization _foreach_addcdiv_ _foreach_addcmul_
+        _foreach_copy_ _from_functional_tensor _functionalize_commit_update _functionalize_replace
+        _functionalize_was_storage_changed _has_compatible_shallow_copy_type _is_all_true _is_functional_tensor
+        _mirror_autograd_meta_to _neg_view _safe_softmax _sync _to_functional_tensor
+    """,
+    "torch.Tensor": "_make_subclass _make_wrapper_subclass _use_count",
+    "torch._C": """
+        DisableTorchFunction DisableTorchFunctionSubclass DispatchKey DispatchKeySet TensorBase _AutoDispatchBelowAutograd
+        _DisableAutocast _DisablePythonDispatcher _DisableTorchDispatch _EnablePythonDispatcher _EnableTorchFunction
+        _ExcludeDispatchKeyGuard _FunctionBase _PreserveDispatchKeyGuard _SDPBackend _TorchDispatchModeKey
+        _are_functorch_transforms_active _autograd _construct_storage_from_data_pointer _cuda_isCurrentStreamCapturing
+        _current_autograd_node _disabled_torch_dispatch_impl _disabled_torch_function_impl _dispatch_keys
+        _dispatch_tls_is_dispatch_key_excluded _ensureCUDADeviceGuardSet _from_dlpack _get_cublas_allow_tf32
+        _get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory
+        _get_dispatch_mode _get_dispatch_stack_at _get_function_stack_at _get_tracing_state _increment_version _is_alias_of
+        _is_any_autocast_enabled _is_torch_function_enabled _is_tracing _jit_resolve_packet _len_torch_dispatch_stack
+        _len_torch_function_stack _log_api_usage_once _nn _pop_torch_dispatch_stack _push_on_torch_dispatch_stack
+        _set_grad_enabled _set_meta_in_tls_dispatch_include _storage_Use_Count _to_dlpack
+    """,
+    "torch._C.DispatchKey": "Autograd CompositeImplicitAutograd Functionalize Meta Python",
+    "torch._C.DispatchKeySet": "from_raw_repr",
+    "torch._C._TorchDispatchModeKey": "FAKE",
+    "torch._C._autograd": """
+        _get_current_graph_task_keep_graph _get_sequence_nr _top_saved_tensors_default_hooks _unsafe_set_version_counter
+    """,
+    "torch._C._nn": "mkldnn_reorder_conv2d_weight",
+    "torch._compile": "_disable_dynamo",
+    "torch._library.fake_impl": "set_ctx_getter",
+    "torch._library.simple_registry": "singleton",
+    "torch._ops": "HigherOrderOperator OpOverload OpOverloadPacket _OpNamespace _Ops",
+    "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
+    "torch.autograd": "_unsafe_preserve_version_counter",
+    "torch.autograd.forward_ad": "_current_level",
+    "torch.autograd.grad_mode": "_enter_inference_mode _exit_inference_mode",
+    "torch.compiler": "_is_compiling_flag",
+    "torch.cuda": "_sleep",
+    "torch.cuda.memory": "_record_memory_history _snapshot",
+    "torch.fx.graph_module": "_loader",
+    "torch.library": "_impls",
+    "torch.nn.Module": "_call_impl _wrapped_call_impl",
+    "torch.optim._adafactor": "adafactor",
+    "torch.optim.optimizer": "_get_value _use_grad_for_differentiable",
+    "torch.overrides": "_get_current_function_mode_stack _pop_mode _push_mode",
+    "torch.utils._device": "DeviceContext",
+    "torch.utils._python_dispatch": """
+        TorchDispatchMode _disable_current_modes _get_current_dispatch_mode_stack _len_torch_dispatch_stack
+    """,
+    "torch.utils._pytree": """
+        GetAttrKey SequenceKey TreeSpec _broadcast_to_and_flatten tree_flatten tree_flatten_with_path tree_leaves tree_map
+        tree_map_only tree_unflatten
+    """,
+    "torch.utils.checkpoint": "_CachedTorchDispatchMode _CachingTorchDispatchMode",
+}
+"""By the module or class that has them."""
+CUDA_PARTS = {
+    "torch._C": """
+        _construct_CUDA_Tensor_From_Storage_And_Metadata _cuda_clearCublasWorkspaces _cuda_getCurrentRawStream _cuda_getDevice
+        
+    """
+}
+"""Those that only builds for GPUs have."""
+
+
+class MissingPart(NotImplementedError):
+    """A private part of torch is needed that this version does not have."""
+
+
+class MissingPartsWarning(UserWarning):
+    """This version of torch lacks private parts that these packages use."""
+
+
+class _StandIn(type):
+    """The class of stand-ins: they are classes, so that others can be derived from them."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(f"torch {torch.__version__} has no {cls.missing_part}, and so no {name} of it")
+        return stand_in(f"{cls.missing_part}.{name}")
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise MissingPart(f"torch {torch.__version__} has no {cls.missing_part}, which this needs")
+
+
+def stand_in(name: str) -> Any:
+    """What takes the place of a part, named with its path, that torch does not have."""
+    return _StandIn(name, (), {"__module__": "torch", "missing_part": name})
+
+
+def _places() -> Iterator[tuple[str, Any, str]]:
+    for path, names in [*PARTS.items(), *(CUDA_PARTS.items() if torch.version.cuda else ())]:
+        with suppress(ImportError, AttributeError):  # gone as a whole: the list names what it was in
+            owner = pkgutil.resolve_name(path)
+            yield from ((path, owner, name) for name in names.split())
+
+
+def replace_missing() -> None:
+    """Puts stand-ins in the place of missing parts, of which it warns."""
+    missing = []
+    for path, owner, name in _places():
+        if not hasattr(owner, name):
+            missing.append(f"{path}.{name}")
+            if not isinstance(owner, _StandIn):
+                setattr(owner, name, stand_in(f"{path}.{name}"))
+    if missing:
+        warnings.warn(
+            f"torch {torch.__version__} lacks {', '.join(missing)}. What needs them runs in eager mode.",
+            MissingPartsWarning,
+            stacklevel=2,
+        )
+
+
+replace_missing()
