@@ -22,6 +22,8 @@ AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 _C: Any = torch._C
+# The low bits of a set of keys name backends, and decide nothing here; torch 2.11's guards leave some behind.
+BACKENDS = _C.DispatchKeySet(_C.DispatchKey.Dense).raw_repr() - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ def usual_keys(inference: bool) -> UsualKeys:
 
 def dispatch_keys() -> tuple[Any, Any]:
     """Those that this thread includes and excludes."""
-    return _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    sets = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    included, excluded = (_C.DispatchKeySet.from_raw_repr(keys.raw_repr() & ~BACKENDS) for keys in sets)
+    return included, excluded
 
 
 def _autocast() -> tuple[Any, ...]:
@@ -209,7 +213,7 @@ def state_masks() -> tuple[int, ...] | None:
     libraries = Path(torch.__file__).parent / "lib"
     suffix = ".dylib" if (libraries / "libc10.dylib").exists() else ".so"
     paths = [str(libraries / f"{name}{suffix}") for name in ("libc10", "libtorch_cpu")]
-    masks = [0, *(ALL_BITS,) * 5]
+    masks = [0, *(ALL_BITS & ~BACKENDS,) * 2, *(ALL_BITS,) * 3]
     try:
         if not _hook.set_state_readers(*paths, _flags_offset(paths[0])):
             raise LookupError("a function is not exported")
