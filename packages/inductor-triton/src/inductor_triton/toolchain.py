@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 
-from loopir import ToolError
+from loopir import ToolError, temporary_root
 
 REQUIRED = (3, 6)
 
@@ -25,7 +27,17 @@ def load_triton() -> ModuleType:
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if version < REQUIRED:
         raise ToolError(f"Triton {triton.__version__} is too old; {'.'.join(map(str, REQUIRED))} or newer is needed")
+    if not _is_writable(Path(triton.knobs.cache.dir)):
+        triton.knobs.cache.dir = str(temporary_root() / "triton")
     return triton
+
+
+def _is_writable(directory: Path) -> bool:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK)
 
 
 def load_interpreter() -> None:

@@ -43,8 +43,8 @@ def default_root() -> Path:
 
 
 @cache
-def _temporary_root() -> Path:
-    """A directory that goes when this process ends."""
+def temporary_root() -> Path:
+    """A directory of this process, which goes when it ends."""
     directory, owner = tempfile.mkdtemp(prefix="strata-"), os.getpid()
 
     def remove() -> None:
@@ -207,7 +207,7 @@ class ArtifactStore:
         except StoreError as error:
             if not self._or_temporary:
                 raise
-            self.root = _temporary_root()
+            self.root = temporary_root()
             self.check()
             self._warning = f"{error} Until then, what is built is kept for this process only."
         self._ready = True
