@@ -128,7 +128,7 @@ def test_signals_in_backends_and_graphs(where: str, name: str) -> None:
 
         return run
 
-    before = signal.signal(number, handle) if name != "SIGINT" else signal.getsignal(number)
+    before = signal.signal(number, handle if name != "SIGINT" else signal.default_int_handler)
     torchstrata.reset()
     state = _state()
     try:

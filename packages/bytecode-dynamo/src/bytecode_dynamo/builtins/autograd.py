@@ -272,7 +272,12 @@ def _register_as_it_is(ctx: Context, key: Identity, tensor: TensorVariable, hook
     """Register the function itself: it runs in eager mode, whatever it does."""
     function = real_function(ctx, hook, "a hook on a tensor")
     ctx.require_once("a hook on a tensor")
-    target = OpaqueCall(lambda value: value.register_hook(function), "register_hook")
+
+    def run(value: torch.Tensor) -> Any:
+        # results of one graph have one node: it runs, without a gradient for this one, when others go backward
+        return value.register_hook(lambda grad: None if grad is None else function(grad))
+
+    target = OpaqueCall(run, "register_hook")
     node = ctx.graph.add_host_call(target, (tensor.node,))
     return HookHandleVariable(key, node, tensor, "register_hook", hook)
 
