@@ -544,3 +544,19 @@ def test_change_after_capture_gives_eagers_result(name, alike, monkeypatch):
     finally:
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
+
+
+def store(owner, value):
+    owner.v = value
+
+
+def test_stores_that_the_interpreter_has_specialised_are_seen():
+    """Values stand in the object itself, and a store that has run often writes them there, also when there is a dictionary."""
+    for _ in range(100):
+        store(Cfg(), 0)
+    owner = Cfg()
+    captured = bd.optimize("eager")(lambda x: x * owner.v)
+    for value in [1, 2] * 20:
+        store(owner, value)
+        assert torch.equal(captured(X), X * value)
+    assert bd.counters["graphs"] == 2

@@ -6,28 +6,6 @@
 #define MANAGED_DICT(object) (((PyObject **)(object))[-3])
 #define MANAGED_DICT_FLAG (1UL << 4)
 
-/* 3.13.0 does not count stores through the values inlined in an object, even when its dictionary exists.  Taking the last
-   item out and putting it back gives the dictionary values of its own. */
-static int own_values(PyObject *dict) {
-#if PY_VERSION_HEX >= 0x030D0000
-    if (((PyDictObject *)dict)->ma_values == NULL)
-        return 1;
-    if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) == 0)
-        return 0;
-    PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
-    if (item != NULL) {
-        PyObject *key = PyTuple_GET_ITEM(item, 0);
-        if (PyDict_SetItem(dict, key, PyTuple_GET_ITEM(item, 1)) < 0)
-            PyErr_Clear();
-        Py_DECREF(item);
-    }
-    PyErr_Clear();
-    return ((PyDictObject *)dict)->ma_values == NULL;
-#else
-    return 1;
-#endif
-}
-
 PyObject *instance_dict(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
     PyObject *dict = NULL;
@@ -45,6 +23,26 @@ PyObject *instance_dict(PyObject *object) {
     Py_DECREF(dict);
     return dict;
 }
+
+#if PY_VERSION_HEX >= 0x030D0000 && PY_VERSION_HEX < 0x030E0000
+/* 3.13.0 does not count stores through the values inlined in an object, even when its dictionary exists.  Taking the last
+   item out and putting it back gives the dictionary values of its own. */
+static int own_values(PyObject *dict) {
+    if (((PyDictObject *)dict)->ma_values == NULL)
+        return 1;
+    if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) == 0)
+        return 0;
+    PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
+    if (item != NULL) {
+        PyObject *key = PyTuple_GET_ITEM(item, 0);
+        if (PyDict_SetItem(dict, key, PyTuple_GET_ITEM(item, 1)) < 0)
+            PyErr_Clear();
+        Py_DECREF(item);
+    }
+    PyErr_Clear();
+    return ((PyDictObject *)dict)->ma_values == NULL;
+}
+#endif
 
 #if PY_VERSION_HEX < 0x030E0000
 uint64_t dict_version(PyObject *dict) {

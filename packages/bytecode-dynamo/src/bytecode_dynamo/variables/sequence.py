@@ -355,10 +355,6 @@ def sequence_index(ctx: Context, self: SequenceVariable, item: VariableTracker, 
     return ctx.raise_error(ValueError, not_found(self.python_type(), "index", item.describe()))
 
 
-def _kind(self: SequenceVariable) -> str:
-    return self.python_type().__name__
-
-
 # Methods that only move items are run on the trackers: "i" is an item, "s" an iterable, "n" a number.
 _MOVING = {
     "append": "i", "appendleft": "i", "extend": "s", "extendleft": "s", "insert": "ni", "pop": "n", "popleft": "",

@@ -74,7 +74,7 @@ def becomes(op: Op, arg: object = None) -> Fold:
     return lambda natives, k, pool: ([(op, arg)], 1)
 
 
-def steps(op: Op) -> Expand:
+def expand_with(op: Op) -> Expand:
     """The inverse of fold_with."""
     return lambda item, pool: list(WITH[op])
 
@@ -102,7 +102,7 @@ PY314 = Version(
         Op.LOAD_CONST: expand_constant,
         Op.CALL_FUNCTION_EX: expand_unpacking_call,
         Op.MAKE_FUNCTION: expand_make_function,
-        **{op: steps(op) for op in WITH},
+        **{op: expand_with(op) for op in WITH},
     },
     fuses={name: fuse for name, fuse in PY313.fuses.items() if name != "LOAD_CONST"},
     loop_landing=("END_FOR", "POP_ITER"),
