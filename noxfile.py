@@ -100,7 +100,7 @@ CAPTURE = "packages/bytecode-dynamo/tests"
 INTERPRETER_TESTS = (
     *(f"{CAPTURE}/{part}" for part in ("bytecode", "language", "capture/guards")),
     *(f"{CAPTURE}/capture/test_{part}.py" for part in ("breaks", "effects", "existing_iterators", "guard_soundness")),
-    *(f"{CAPTURE}/capture/test_{part}.py" for part in ("inputs", "programs")),
+    *(f"{CAPTURE}/capture/test_{part}.py" for part in ("inputs", "programs", "since_314")),
     *(f"{CAPTURE}/test_{part}.py" for part in ("build", "continuation", "guards", "hook", "hook_stress", "source")),
     "integration_tests/api/test_smoke.py",
 )
