@@ -28,7 +28,7 @@ KEPT_APART = (
 )
 """Attributes of functions that are not in their ``__dict__``."""
 DEFERS_ANNOTATIONS = "__annotate__" in vars(types.FunctionType)
-VALUES = 1  # annotationlib.Format.VALUE
+VALUE_FORMAT = 1  # of annotationlib, which earlier versions lack
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +178,7 @@ class FunctionVariable(VariableTracker):
         if name == "__annotations__":
             annotate = self.get_attr(ctx, "__annotate__") if DEFERS_ANNOTATIONS else ctx.none
             if not annotate.is_none:
-                return annotate.call(ctx, [ConstantVariable(VALUES)], {})
+                return annotate.call(ctx, [ConstantVariable(VALUE_FORMAT)], {})
             pairs = self.annotations.unpack(ctx) if self.annotations is not None else []
             return ctx.create_dict(list(zip(pairs[::2], pairs[1::2])))
         if name == "__annotate__" and DEFERS_ANNOTATIONS:
