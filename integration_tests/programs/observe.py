@@ -124,6 +124,9 @@ class Observer:
             # A storage may begin inside an array: one that was made of a part of it.
             start = memory.ctypes.data if isinstance(memory, np.ndarray) else memory.data_ptr()
             end = start + (memory.nbytes if isinstance(memory, np.ndarray) else memory.nbytes())
+            if path.endswith(".grad"):  # eager mode may lay out several in one storage (docs/semantics.md)
+                start = value.data_ptr()
+                end = start + value.element_size() * (1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride())))
             known = (k for k, (low, high) in enumerate(self.storages) if start < high and low < end)
             number = next(known, len(self.storages))
             self.storages[number:] = self.storages[number:] or [(start, end)]

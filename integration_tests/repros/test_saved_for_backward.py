@@ -6,6 +6,8 @@ import pytest
 import torch
 import torchstrata
 
+from integration_tests.repros.outcome import outcome
+
 COPIES = {
     "clone": lambda w, q: (w * q.clone()).sum(),
     "clone, viewed": lambda w, q: (w * q.clone().view(-1)).sum(),
@@ -47,3 +49,50 @@ def test_outputs(name):
         loss.backward()
         gradients.append(w.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+RETURNED_COPIES = {
+    "clone": lambda x: (lambda m: (m, m * m))(x.clone()),
+    "times one": lambda x: (lambda m: (m, m.sin()))(x * 1),
+    "products": lambda x: (lambda m: (m, m @ m.T @ m))(x.clone()),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED_COPIES)
+@pytest.mark.parametrize("write", [lambda x: x[:1].zero_(), lambda x: x.data.add_(1)])
+def test_copies_of_inputs_that_are_returned(name, write):
+    gradients = []
+    for f in (RETURNED_COPIES[name], torchstrata.compile(RETURNED_COPIES[name])):
+        x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        copy, result = f(x)
+        with torch.no_grad():
+            write(x)
+        (copy.sum() + result.sum()).backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+DATA = {
+    "data": lambda x, a: x * a.data,
+    "data of a new leaf": lambda x, a: x.detach().requires_grad_() * a.data,
+    "a view of data": lambda x, a: x * a.data[None, :],
+    "data, and the tensor": lambda x, a: x * a.data * a,
+    "data of a view": lambda x, a: x * a[1:].data.sum(),
+    "detached": lambda x, a: x * a.detach(),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("is_parameter", [False, True])
+def test_writes_to_what_only_data_was_read_of(name, is_parameter):
+    """Autograd hears of no write to what it has saved through ``.data``; the backward graph raised."""
+    found = []
+    for f in (DATA[name], torchstrata.compile(DATA[name])):
+        x, a = torch.ones(3, 4, requires_grad=True), torch.ones(4)
+        a = torch.nn.Parameter(a) if is_parameter else a
+        result = f(x, a)
+        with torch.no_grad():
+            a.add_(1)
+        error = outcome(result.sum().backward)
+        found.append((error, None if error or x.grad is None else x.grad.tolist()))
+    assert found[1] == found[0]

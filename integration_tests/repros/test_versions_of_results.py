@@ -47,7 +47,34 @@ def gradient_of_another_layout(x):
     return w.grad._version, w.grad.stride()
 
 
-PROGRAMS = [rows_written, written_through_views, written_by_operators_of_many_kinds, gradients, gradient_of_another_layout]
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, is_marked):
+        if is_marked:
+            ctx.mark_dirty(x)
+        return x.add_(1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+def written_by_functions_of_autograd(x):
+    y, z = x * 2, x.detach().requires_grad_() * 2
+    marked, unmarked, of_leaf = InPlace.apply(y, True), InPlace.apply(y, False), InPlace.apply(z, True)
+    return y._version, marked._version, unmarked._version, of_leaf._version, marked is y
+
+
+def written_by_functions_under_transforms(x):
+    y = x * 1
+    batched = torch.vmap(lambda row: y.add_(1).sum() + row)(x)
+    return y._version, batched._version
+
+
+PROGRAMS = [
+    rows_written, written_through_views, written_by_operators_of_many_kinds, written_by_functions_of_autograd,
+    written_by_functions_under_transforms, gradients, gradient_of_another_layout,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("backend", ["eager", "torchstrata"])

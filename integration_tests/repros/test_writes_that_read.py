@@ -29,6 +29,10 @@ WRITES = {
     "itself of another shape": lambda x: x.mul_(x.view(1, 3, 4)[0]),
     "rows apart": lambda x: x[0].add_(x[1]),
     "columns apart": lambda x: x[:, ::2].add_(x[:, 1::2]),
+    "out, a row": lambda x: torch.add(x, x[:1], out=x),
+    "out, columns": lambda x: torch.mul(x[:, :-1], 2, out=x[:, 1:]),
+    "out, itself": lambda x: torch.add(x, x, out=x),
+    "out, rows apart": lambda x: torch.add(x[0], 1, out=x[1]),
     "out of another size": lambda x: torch.add(x[:1], x[:1], out=x),
     "indices of another tensor": lambda x: x.index_add_(0, ZERO, x[1:2] * 2),
 }
@@ -66,3 +70,22 @@ def test_rows_that_change(write, layout):
                 error = outcome(call, x)
             found.append((error if isinstance(error, type) else None, x.tolist()))
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("view", [torch.t, lambda y: y.t_(), lambda y: y.t_().t()])
+def test_places_in_a_view(view, requires_grad):
+    """Functionalisation failed at writes to them where gradients are wanted; aotgrad refuses them."""
+
+    def function(x):
+        y = x * 2
+        part = view(y).as_strided((1, 4), (4, 1))
+        part.mul_(x[:1])
+        return y, part
+
+    x = torch.arange(12.0).reshape(3, 4).requires_grad_(requires_grad)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = torchstrata.compile(function)(x)
+    assert all("AG029" in str(warning.message) for warning in caught)
+    torch.testing.assert_close(found, function(x))

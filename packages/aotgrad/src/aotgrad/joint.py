@@ -204,6 +204,9 @@ def _run_forward(program: Program, inputs: Sequence[InputSpec], tracer: Tracer) 
     with WriteRules(tensors, tracer) as rules, AttentionMasks(tracer), checkpoints_as_regions(tracer):
         result = program(given, tracer, wrap_constant)
     tracer.origins.close()
+    placeholders = tracer.graph.find_nodes(op="placeholder")
+    for i in rules.unversioned:
+        placeholders[i].meta["unversioned"] = True
     outputs, out_spec = pytree.tree_flatten(result)
     tracer.origin = None
     rules.check_gradients()

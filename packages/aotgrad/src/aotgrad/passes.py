@@ -61,8 +61,9 @@ def _exposed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
 
 
 def _reads_exposed(private: torch.fx.Node, shared: torch.fx.Node, exposed: set[torch.fx.Node]) -> bool:
-    """Whether backward reads ``private``, which is memory of its own, and ``shared`` is memory of the callers."""
-    if view_root(shared, unsafe=True) not in exposed or view_root(private, unsafe=True) in exposed:
+    """Whether backward reads ``private``, and ``shared`` is other memory, which callers hold."""
+    root = view_root(shared, unsafe=True)
+    if root not in exposed or root is view_root(private, unsafe=True):
         return False
     return not private.meta.get("is_backward") and _is_read_by_backward(private)
 

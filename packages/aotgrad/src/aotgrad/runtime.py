@@ -114,7 +114,7 @@ def build_training(
     call_compiled(out, "forward", call, names, autocast="on" if run.in_autocast else "off")
     _drop_view_tracking(out, joint, split.results, values)
     texts = _node_texts(joint, split)
-    saved = [texts[node] for node in split.saved]
+    saved = [texts[node] + ".data" * bool(node.meta.get("unversioned")) for node in split.saved]
     sentinels = [*(watched := _sentinels(joint, split, values, saved))]
     if keeps:
         saved[-split.kept :] = []

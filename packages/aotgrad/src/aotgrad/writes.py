@@ -49,6 +49,7 @@ class WriteRules(TorchFunctionMode):
         lines: where tensors from before the call were last written or changed, by id.
         outer_paths: one for each differentiation that may pass through the history of an input.
         addressed: the inputs into whose storage ``as_strided`` counted an offset.
+        unversioned: the inputs of which the program has used ``.data`` only: autograd hears of no write to what it saves.
     """
 
     def __init__(self, tensors: Sequence[TracedTensor], tracer: Tracer) -> None:
@@ -58,6 +59,8 @@ class WriteRules(TorchFunctionMode):
         self.lines: dict[int, str] = {}
         self.outer_paths: list[OuterPaths] = []
         self.addressed: set[int] = set()
+        self._read_by_data: set[int] = set()
+        self._used: set[int] = set()  # in other ways
         self._tensors = tensors
         self._given = {id(t.wrapper): t for t in tensors}
         self._tracer = tracer
@@ -72,6 +75,11 @@ class WriteRules(TorchFunctionMode):
         self._by_place: _Known = {}  # with views, and the tensor whose version counts writes to them
         self._gapped = {storage_id(t.wrapper): t.wrapper for t in tensors if not t.is_placed and _has_gaps(t.before)}
         self._dense: set[int] = set()  # storages of tensors whose values have no gaps any more
+
+    @property
+    def unversioned(self) -> frozenset[int]:
+        found = (self._given[i].target.index for i in self._read_by_data - self._used)
+        return frozenset(index for index in found if index >= 0)
 
     def check_gradients(self) -> None:
         """Raises Unsupported where the program has called ``backward()`` and an input is a leaf of it."""
@@ -108,7 +116,9 @@ class WriteRules(TorchFunctionMode):
 
     def _check_overlap(self, name: str, target: torch.Tensor, read: Any) -> None:
         if id(target) in self._windows:
-            self._refuse("AG029", f"{name} writes to windows that leave out elements or share them, or to unsafe pieces")
+            self._refuse(
+                "AG029", f"{name} writes to windows that leave out elements or share them, unsafe pieces, or places in a view"
+            )
         overlaps = _overlaps if name in _INDEXED else _overlaps_partly
         if name != "__setitem__" and any(overlaps(target, t) for t in pytree.tree_leaves(read) if is_functional(t)):
             self._refuse("AG029", f"{name} reads memory that it writes to")
@@ -143,6 +153,8 @@ class WriteRules(TorchFunctionMode):
     def _call_into(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Calls with ``out=``, which resize what does not fit."""
         outs = [t for t in pytree.tree_leaves(kwargs["out"]) if is_functional(t)]
+        for t in outs:
+            self._check_overlap(f"{func.__name__} with out=", t, args)
         before = [t.shape for t in outs]
         result = func(*args, **kwargs)
         read = {storage_id(t) for t in pytree.tree_leaves(args) if is_functional(t) and all(t is not o for o in outs)}
@@ -166,7 +178,7 @@ class WriteRules(TorchFunctionMode):
         if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
             return self._as_strided(target, *args[1:], **kwargs)
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
-        if id(target) in self._windows or func in _UNSAFE:
+        if id(target) in self._windows or func in _UNSAFE or (func in _AS_STRIDED and self._is_part(target)):
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
         for known in (self._expanded, self._by_place):
             if id(target) in known:
@@ -224,6 +236,10 @@ class WriteRules(TorchFunctionMode):
         shown = base.as_strided(size, stride, offset)
         return shown.detach() if base.requires_grad else shown
 
+    def _is_part(self, target: torch.Tensor) -> bool:
+        """Whether functionalisation takes a tensor for a part of another one."""
+        return is_functional(target) and (target._is_view() or id(target) in self.moved)
+
     def _note_write(self, func: Any, target: torch.Tensor) -> None:
         """Counts a write where a version tells of it; of a tensor that was made smaller, memory behind it stays."""
         if id(target) in self._by_place:
@@ -257,6 +273,8 @@ class WriteRules(TorchFunctionMode):
 
     def _call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         func, target = overload_called(func, args, kwargs), args[0] if args else None
+        used = self._read_by_data if getattr(func, "__self__", None) is torch.Tensor.data else self._used
+        used.update(id(t) for t in pytree.tree_leaves((args, kwargs)) if id(t) in self._given)
         if is_mutable_custom(func) or is_fused_step(name):
             return call_functional(func, args, kwargs)
         self._check(func, name, target, args, kwargs)

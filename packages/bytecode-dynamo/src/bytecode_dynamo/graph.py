@@ -13,6 +13,7 @@ import sympy
 import torch
 from symshapes import MATH_FUNCTIONS, LazyGraphModule, inner_tensors, is_wrapper
 from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from .errors import GraphBreak, InvariantError
 from .source import Source
@@ -135,6 +136,9 @@ class GraphBuilder:
     def sees(self, node: Node) -> bool:
         """Whether a node can be an argument here."""
         return node.graph is self.graph
+
+    def note_operands(self, operands: Any) -> None:
+        """Hear of the operands of a call that is going to be evaluated."""
 
     # -- sizes ----------------------------------------------------------------------------------------------------
 
@@ -275,6 +279,8 @@ class NestedGraph(GraphBuilder):
         self.order = outer.order
         self.in_batch = outer.in_batch
         self._symbols = ChainMap({}, outer._symbols)  # pyright: ignore[reportAttributeAccessIssue]
+        self._versions: dict[int, tuple[torch.Tensor, int]] = {}
+        """Of the operands, by id, before the first call that has them."""
 
     def add_input(self, source: Source, example: Any, val: Any, *, static: bool = False) -> Node:
         return self.outer.add_input(source, example, val, static=static)
@@ -292,6 +298,17 @@ class NestedGraph(GraphBuilder):
 
     def sees(self, node: Node) -> bool:
         return node.graph is self.graph or self.outer.sees(node)
+
+    def note_operands(self, operands: Any) -> None:
+        for t in pytree.tree_leaves(operands):
+            if isinstance(t, torch.Tensor) and not t.is_inference():
+                self._versions.setdefault(id(t), (t, t._version))
+
+    def restore_versions(self) -> None:
+        """Uncount the writes to tensors of the graphs around: the call that these record will count them."""
+        for t, version in reversed(self._versions.values()):  # views share a counter: the first note is the one from before
+            torch._C._autograd._unsafe_set_version_counter((t,), (version,))  # type: ignore[attr-defined]
+        self._versions.clear()
 
     def abandon(self) -> None:
         """Let go of the values around."""

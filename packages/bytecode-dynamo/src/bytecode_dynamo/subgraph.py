@@ -38,6 +38,7 @@ def nested_graph(ctx: Context) -> Iterator[NestedGraph]:
         inner.abandon()
         raise
     finally:
+        inner.restore_versions()
         ctx.graph = outer
 
 

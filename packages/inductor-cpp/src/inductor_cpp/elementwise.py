@@ -25,7 +25,7 @@ def _not(args: list[str], dtype: torch.dtype | None) -> str:
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 EXPRESSIONS: dict[str, Rule] = {
-    "neg": lambda args, dtype: f"(-{args[0]})",
+    "neg": lambda args, dtype: f"(- {args[0]})",  # the operand may be a negative literal, and -- is another operator
     "not": _not,
     **{name: _call(f"{name}_of") for name in (
         "abs", "floor", "ceil", "trunc", "round", "exp", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",

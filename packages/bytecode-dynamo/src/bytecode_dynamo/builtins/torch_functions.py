@@ -355,6 +355,7 @@ def call_nodes(ctx: Context, target: Any, args: Sequence[VariableTracker], nodes
 
 def evaluate(ctx: Context, op: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The fake result of a torch call; a failure breaks the graph, and eager mode then says what is wrong."""
+    ctx.graph.note_operands((args, kwargs))
     try:
         with ctx.mode:
             if op == "call_method":
