@@ -64,3 +64,28 @@ def test_strides_with_gaps_survive_writes(program, requires_grad, layout):
         return str(seen), x.tolist(), x.stride(), str(memory.grad)
 
     assert run(torchstrata.compile(program)) == run(program)
+
+
+def _among_gaps(x):
+    x.as_strided((2, 4), (4, 1)).add_(1)
+
+
+def _among_gaps_after_a_write(x):
+    x[:, 1] = x.sum()
+    x.as_strided((2, 4), (4, 1)).detach().add_(1)
+
+
+def _read_among_gaps_after_a_write(x):
+    x[:, 1] = x.sum()
+    return x.as_strided((2, 4), (4, 1)) * 1
+
+
+@pytest.mark.filterwarnings("ignore:a graph runs eagerly")
+@pytest.mark.parametrize("function", [_among_gaps, _among_gaps_after_a_write, _read_among_gaps_after_a_write])
+def test_places_among_gaps(function):
+    """The elements in gaps were not written, and read from memory that nobody had filled."""
+    found = []
+    for call in (function, torchstrata.compile(function)):
+        memory = torch.arange(16.0).reshape(4, 4)
+        found.append((call(memory[::2]), memory))
+    torch.testing.assert_close(found[1], found[0])

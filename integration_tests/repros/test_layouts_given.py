@@ -116,3 +116,15 @@ def test_writes_by_address_to_an_input_behind_others(program):
         torch.testing.assert_close(call(given[window]), program(expected[window]), rtol=0, atol=0)
         assert torch.equal(given, expected)
         assert torchstrata.counters["fallbacks"] == fallbacks + (start > 0)
+
+
+@pytest.mark.parametrize("read", [lambda x: x[:1, None], lambda x: x.sin()[:1, None]])
+def test_two_views_of_one_expanded_row(read):
+    """The second one had other strides in its dimension of one element."""
+
+    def function(x):
+        row = read(x).expand(1, 4)
+        return row.narrow(0, 0, 1), row[:1]
+
+    expected, found = function(torch.ones(3)), torchstrata.compile(function)(torch.ones(3))
+    assert [view.stride() for view in found] == [view.stride() for view in expected]

@@ -156,3 +156,8 @@ def test_quotients_by_a_number_are_rounded_as_divisions(harness_any):
     assert torch.equal(out.isnan(), expected.isnan())
     assert torch.equal(out.nan_to_num()[normal], expected.nan_to_num()[normal])
     torch.testing.assert_close(out[~normal], expected[~normal], rtol=1e-6, atol=3e-45)
+
+
+def test_a_negative_literal_is_negated():
+    """``--1.5f`` decrements, which no literal allows."""
+    assert expression("neg", ["-1.5f"], torch.float32) == "(- -1.5f)"

@@ -101,3 +101,31 @@ def test_strides_follow_the_operand_as_in_eager(name, order):
         results = pytree.tree_leaves(FORMATS[name](fake))
     expected = pytree.tree_leaves(FORMATS[name](x))
     assert [r.stride() for r in results] == [e.stride() for e in expected]
+
+
+ROWS = {
+    "a row among gaps": torch.ones(2, 4)[::2],
+    "a row of a row": torch.ones(2, 3, 4)[::2, 1:2],
+    "a column": torch.ones(4, 2).t()[::2],
+}
+MADE = {
+    "nan_to_num": torch.nan_to_num,
+    "degrees": lambda x: (torch.deg2rad(x), torch.rad2deg(x)),
+    "hardtanh": F.hardtanh,
+    "prelu": lambda x: F.prelu(x, torch.ones(1)),
+    "index_put": lambda x: x.index_put((torch.tensor([0]),), torch.tensor(1.0)),
+    "pointwise": lambda x: (x.sinc(), x.logit(0.1), torch.xlogy(x, x)),
+    "sort": lambda x: (*x.sort(1), *x.sort(dim=0, stable=True)),
+    "like": lambda x: (x.clone(), torch.empty_like(x), x.flip(1)),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", MADE)
+def test_strides_of_dimensions_of_one_element(name, rows):
+    x = ROWS[rows]
+    mode = FakeTensorMode()
+    fake = mode.from_real(x)
+    with mode:
+        results = pytree.tree_leaves(MADE[name](fake))
+    assert [r.stride() for r in results] == [e.stride() for e in pytree.tree_leaves(MADE[name](x))]

@@ -107,7 +107,7 @@ def _gradient_texts(joint: Joint, split: Split) -> list[str]:
     position |= {g: f"shown_{g.name}" for g in gradients_shown(joint)}
     texts = [position.get(g, str(g)) for g in gradient_nodes(joint)]
     for k in joint.shared_gradients:
-        texts[k] = f"None if {texts[k]} is None else {texts[k]}.view_as({texts[k]})"
+        texts[k] = f"None if {texts[k]} is None else {texts[k]}[...]"
     return texts
 
 

@@ -236,7 +236,7 @@ class EffectWriter:
         elif view.mode is ViewMode.ONE_OF_SEVERAL:
             text = f"{self.out.name('one_of_several', one_of_several)}({text})"
         elif not steps and view.mode is not ViewMode.SEVERED:
-            text = f"{text}.view_as({text})"
+            text = f"{text}[...]"
         for step in steps:
             function = self.out.name(str(step.target), step.target)
             arguments = [text, *(self.size(a) for a in step.args), *(f"{k}={self.size(v)}" for k, v in step.kwargs)]
@@ -258,7 +258,7 @@ def as_inference(value: torch.Tensor) -> torch.Tensor:
 
 def one_of_several(value: torch.Tensor) -> torch.Tensor:
     """A view to which autograd refuses to write, as it does to a result of ``split``."""
-    view = value.view_as(value)
+    view = value[...]  # view_as gives dimensions of one element other strides
     _autograd._set_creation_meta(view, _autograd.CreationMeta.MULTI_OUTPUT_NODE)
     return view
 

@@ -21,6 +21,7 @@ from .overlap import inner_of, share_elements, share_storage
 from .partial import PartialBackward
 from .parts import Shared, part_of_backward, part_of_forward
 from .plan import UNEXPECTED, InputSpec, Output, Target, View
+from .result_hooks import watch_hooks
 from .retained import in_parts
 from .split import Split
 from .views import view_root, view_source
@@ -210,6 +211,8 @@ def _write_training_call(
         _write_several_nodes(out, run, returned, taken, bool(boxed or carried))
     else:
         out(f"{', '.join(returned)} = apply({', '.join(taken)})")
+    if len(returned) > 1:
+        out(f"{out.name('watch_hooks', watch_hooks)}({tuple_text(returned)})")
     texts = {i: f"y{i}" for i in run.joint.plan.differentiable}
     if carried:
         out(f"{', '.join(f'b{i}' for i in range(len(carried)))}, = box")

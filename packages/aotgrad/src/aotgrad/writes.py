@@ -176,7 +176,10 @@ class WriteRules(TorchFunctionMode):
             found = zip(args, func(*args))  # a tensor that has the common size is given back itself
             return [t if [*map(expr_of, t.shape)] == [*map(expr_of, out.shape)] else self._expand(t, out) for t, out in found]
         if func in _AS_STRIDED and is_functional(target) and not target.requires_grad:
-            return self._as_strided(target, *args[1:], **kwargs)
+            out = self._as_strided(target, *args[1:], **kwargs)
+            if self._is_part(target):
+                self._windows[id(out)] = out
+            return out
         out = self._call_into(func, args, kwargs) if "out" in kwargs else func(*args, **kwargs)
         if id(target) in self._windows or func in _UNSAFE or (func in _AS_STRIDED and self._is_part(target)):
             self._windows |= {id(t): t for t in pytree.tree_leaves(out) if is_functional(t)}
@@ -237,8 +240,11 @@ class WriteRules(TorchFunctionMode):
         return shown.detach() if base.requires_grad else shown
 
     def _is_part(self, target: torch.Tensor) -> bool:
-        """Whether functionalisation takes a tensor for a part of another one."""
-        return is_functional(target) and (target._is_view() or id(target) in self.moved)
+        """Whether functionalisation takes a tensor for a part of another one, or of memory with gaps."""
+        if not is_functional(target):
+            return False
+        is_view = target.requires_grad and (target._is_view() or id(target) in self.moved)
+        return is_view or (bool(self._gapped) and storage_id(target) in self._gapped)
 
     def _note_write(self, func: Any, target: torch.Tensor) -> None:
         """Counts a write where a version tells of it; of a tensor that was made smaller, memory behind it stays."""
@@ -329,7 +335,8 @@ class WriteRules(TorchFunctionMode):
     def _restore_layouts(self, written: Iterable[tuple[torch.Tensor, Sequence[Any]]]) -> None:
         """Gives tensors back the strides that they had before a write."""
         for t, strides in written:
-            if t.stride() != strides and not _restore_layout(t, strides, self._tracer):
+            restored = t.stride() == strides or _restore_layout(t, strides, self._tracer)
+            if not restored or (self._gapped and storage_id(t) in self._gapped):
                 self._dense.add(storage_id(t))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .format import made_like
 from .registry import RuleTable
 
 RULES = RuleTable()
@@ -18,9 +19,9 @@ def require_dim(x: Any, dim: int) -> None:
 
 @RULES.register("sort sort.stable")
 def sort(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Along a dim of the operand."""
+    """Along a dim of the operand; values and indices are made by ``empty_like``."""
     require_dim(args[0], args[1] if len(args) > 1 else kwargs.get("dim", -1))
-    return NotImplemented
+    return tuple(made_like(mode, result, args[0]) for result in mode.run_meta(func, args, kwargs))
 
 
 @RULES.register("index_select")

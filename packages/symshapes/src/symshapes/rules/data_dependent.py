@@ -9,7 +9,7 @@ import torch
 
 from symshapes.errors import DataDependentError
 
-from .format import require_equal, same_size
+from .format import made_like, require_equal, same_size
 from .registry import RuleTable
 from .written import stamp
 
@@ -94,9 +94,11 @@ def index(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 @RULES.register("index_put index_put_ _unsafe_index_put _index_put_impl_")
 def index_put(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The meta kernel, which does not look at the sizes of masks."""
+    """The meta kernel, which does not look at the sizes of masks. Out of place, it is a write to a clone."""
     _check_masks(mode, *args[:2])
-    return NotImplemented
+    if func._schema.is_mutable:
+        return NotImplemented
+    return made_like(mode, mode.run_meta(func, args, kwargs), args[0], by=aten.clone.default)
 
 
 def _is_mask(index: Any) -> bool:

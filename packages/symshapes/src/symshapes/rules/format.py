@@ -95,6 +95,16 @@ def restrided(mode: Any, x: Any, strides: Any) -> Any:
     return mode.empty(x.shape, strides, dtype=x.dtype, device=x.fake_device)
 
 
+def made_like(mode: Any, result: Any, x: Any, by: Any = torch.ops.aten.empty_like.default) -> Any:
+    """``result`` with the strides that its maker (``empty_like``, ``clone``) gives it for the operand ``x``.
+
+    These keep the strides of dimensions of one element, to which meta kernels give usual ones.
+    """
+    if not (is_fake(x) and is_fake(result) and same_sizes(result.shape, x.shape)):
+        return result
+    return restrided(mode, result, (x if is_dense(mode, x) else mode.run_meta(by, (x,), {})).stride())
+
+
 def is_contiguous(mode: Any, x: Any) -> bool:
     """Whether ``x`` has the default layout; False when that hangs on unbacked sizes."""
     env = mode.shape_env

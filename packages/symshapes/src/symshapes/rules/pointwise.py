@@ -10,7 +10,7 @@ import torch
 from symshapes.torch_versions import BOOL_SUBTRACTION_ERROR
 
 from .broadcast import broadcast_sizes, result_strides
-from .format import is_fake, same_sizes
+from .format import is_fake, made_like, same_sizes
 from .promotion import result_dtype
 from .registry import Rule, RuleTable
 
@@ -116,18 +116,18 @@ _table("abs neg sign square floor ceil round trunc relu", _only_numeric, 1)
 _table("bitwise_not", lambda operands: operands[0].dtype, 1)
 _table(
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "sigmoid erf erfc reciprocal",
+    "sigmoid erf erfc reciprocal sinc logit",
     _float,
     1,
 )
-_table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardtanh hardshrink softshrink", _only_float, 1)
+_table("silu hardswish hardsigmoid mish gelu elu leaky_relu softplus hardshrink softshrink", _only_float, 1)
 _table("logical_not isnan isinf", _bool, 1)
 _table("add.Tensor mul.Tensor maximum minimum", result_dtype, 2)
 _table("remainder.Tensor fmod.Tensor floor_divide", _only_numeric, 2)
 _table("gcd lcm", _only_integer, 2)
 _table("add.Scalar mul.Scalar bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor", result_dtype, 2)
 _table("remainder.Scalar pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar", _only_numeric, 2)
-_table("div.Tensor div.Scalar atan2 copysign.Tensor", _float, 2)
+_table("div.Tensor div.Scalar atan2 copysign.Tensor xlogy.Tensor", _float, 2)
 _table("logaddexp logaddexp2", _only_float, 2)
 _table(" ".join(f"{c}.{o}" for c in ("eq", "ne", "lt", "le", "gt", "ge") for o in ("Tensor", "Scalar")), _bool, 2)
 _table("logical_and logical_or logical_xor", _bool, 2)
@@ -144,6 +144,12 @@ def _slope_of_loss(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) ->
     if not all(map(is_fake, args[:3])) or _agreeing(args[:3]) is None or not same_sizes(x.shape, target.shape):
         return NotImplemented
     return mode.empty(x.shape, dtype=x.dtype, device=mode.common_device(func, args, {}))
+
+
+@RULES.register("hardtanh nan_to_num deg2rad rad2deg _prelu_kernel")
+def like_operand(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """These kernels get their result from ``empty_like``."""
+    return made_like(mode, mode.run_meta(func, args, kwargs), args[0])
 
 
 @RULES.register("where.self")
