@@ -46,6 +46,8 @@ def compare(text: str, backend: str | None) -> list[str]:
         if backend != "eager" and (compiles_refused(one, other) or (number % 2 and refused_backward(one))):
             return []
         found = differences(one, other, exact=backend == "eager")
+        if found and backend != "eager" and number % 2 and replaces_data(text):
+            return []
         contexts = LIKE_EAGER if found and backend != "eager" else ()
         if any(not differences(within(context, text, number), other, exact=False) for context in contexts):
             return []
@@ -101,6 +103,11 @@ class Reordering(torch.overrides.TorchFunctionMode):
 
 LIKE_EAGER = (saved_apart, Looking, Reordering)
 """In which of these contexts eager mode runs makes no difference that a compiled program has to keep."""
+
+
+def replaces_data(text: str) -> bool:
+    """Whether tensors get other memory between forward and backward; what autograd has saved is up to each operator."""
+    return ".data = " in text[text.index("def disturb(") :]
 
 
 def refused_backward(seen: Described) -> bool:

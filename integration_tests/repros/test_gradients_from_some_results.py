@@ -8,6 +8,8 @@ import pytest
 import torch
 import torchstrata
 
+from integration_tests.repros.outcome import outcome
+
 PROGRAMS = {
     "inverse": lambda w: (1 / w, w * 2),
     "root of what is returned": lambda w: (lambda y: (y.sqrt(), y * 3))(w * w),
@@ -40,3 +42,52 @@ def test_a_program_of_the_store(tmp_path):
             w = torch.tensor([0.0, 1.0], requires_grad=True)
             torchstrata.compile(PROGRAMS["inverse"])(w)[1].sum().backward()
             assert torch.equal(w.grad, torch.full((2,), 2.0))
+
+
+class Heads(torch.nn.Module):
+    """Two heads, whose input has a history of its own, one in common, or none."""
+
+    def __init__(self, trunk):
+        super().__init__()
+        self.a, self.b, self.trunk = (torch.nn.Linear(4, 4) for _ in range(3))
+        self.kind = trunk
+
+    def forward(self, x):
+        hidden = {"trained": self.trunk, "detached": lambda x: self.trunk(x).detach(), "none": lambda x: x}[self.kind](x)
+        return self.a(hidden).tanh().sum(), self.b(hidden).tanh().sum()
+
+
+@pytest.mark.parametrize("trunk", ["trained", "detached", "none"])
+def test_a_step_between_the_backward_passes_of_two_heads(trunk):
+    """Autograd checks all that a node has saved: the second pass raised because of weights that it does not need."""
+
+    def losses(wrap):
+        torch.manual_seed(0)
+        model = Heads(trunk)
+        call, found = wrap(model), []
+        optimizers = [torch.optim.SGD(head.parameters(), lr=0.1) for head in (model.a, model.b)]
+        for step in range(3):
+            for optimizer, loss in zip(optimizers, call(torch.ones(2, 4) * (step + 1))):
+                optimizer.zero_grad()
+                loss.backward(retain_graph=trunk == "trained" and optimizer is optimizers[0])
+                optimizer.step()
+                found.append(loss.detach())
+        return found, [p.grad for p in model.parameters()]
+
+    torch.testing.assert_close(losses(torchstrata.compile), losses(lambda model: model))
+
+
+@pytest.mark.parametrize("written", ["a", "b", "trunk"])
+@pytest.mark.parametrize("retain", [False, True])
+def test_writes_to_what_a_backward_pass_needs_are_found(written, retain):
+    def outcomes(wrap):
+        torch.manual_seed(0)
+        model = Heads("trained")
+        losses, found = wrap(model)(torch.ones(2, 4, requires_grad=True)), []
+        with torch.no_grad():
+            getattr(model, written).weight.mul_(2)
+        for loss in losses:
+            found.append(outcome(lambda loss=loss: loss.backward(retain_graph=retain)))
+        return found
+
+    assert outcomes(torchstrata.compile) == outcomes(lambda model: model)

@@ -17,7 +17,8 @@ from .emit import EffectWriter, Source, tuple_text
 from .errors import ContractError
 from .joint import Joint
 from .offers import keeps_graph, take_kept
-from .partial import PartialBackward, does_harm, harmful_mixes
+from .partial import PartialBackward, does_harm, harmful_mixes, readers
+from .retained import read_saved
 from .shown import gradient_nodes, gradients_shown, tangents_of, write_views
 from .split import Split
 from .tangent import KeptZeros, laid_out_as_saved, like_wrapper, restride
@@ -174,7 +175,11 @@ def _write_saved(
 ) -> None:
     saved = [n.name for n in split.saved[: -split.kept if keeps else None]] + ["_"] * (sentinels - keeps) + ["*hooked"] * keeps
     if saved:
-        out(f"{', '.join(saved)}, = ctx.saved_tensors")
+        if reads_apart(joint, split):
+            names = tuple_text([t.name for t in tangents_of(joint)])
+            out(f"{', '.join(saved)}, = {out.name('read_saved', read_saved)}(ctx, {names})")
+        else:
+            out(f"{', '.join(saved)}, = ctx.saved_tensors")
         if double is not None and double.keeps_tensors:
             out.enter(f"if not {out.name('keeps_graph', keeps_graph)}():")
             out("ctx.primals = None")  # as free as what is saved
@@ -185,6 +190,15 @@ def _write_saved(
         _write_donation(out, split, backward)
     if split.sizes:
         out(f"{', '.join(n.name for n in split.sizes)}, = ctx.sizes")
+
+
+def reads_apart(joint: Joint, split: Split) -> dict[str, int]:
+    """For each saved value a bit for each tangent whose gradients need it; nothing where all of them do."""
+    count = len(tangents_of(joint))
+    if count < 2:
+        return {}
+    found = readers(split.backward, count)
+    return found if any(found[n.name] != (1 << count) - 1 for n in split.saved) else {}
 
 
 def _write_layouts(out: Source, joint: Joint, split: Split, keeps: bool) -> None:

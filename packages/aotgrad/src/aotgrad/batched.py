@@ -28,7 +28,7 @@ def write_batches(out: Source, names: Sequence[str]) -> None:
 
 def each_tangent(backward: Callable[..., Gradients], ctx: Any, tangents: Sequence[torch.Tensor | None]) -> Gradients:
     """``backward(ctx, *tangents)`` where the innermost transform that is active is a ``vmap``."""
-    retained = Retained(ctx)
+    retained = Retained(ctx, tangents)
     with _outside_vmap() as (level, batching):
         batches = [None if t is None else batching._remove_batch_dim(t, level, 1, 0) for t in tangents]
         count = next((n for b in batches if b is not None and (n := len(b)) != 1), 1)

@@ -31,10 +31,14 @@ class Kept(Protocol):
         ...
 
 
+def is_hooked() -> bool:
+    """Whether hooks see what autograd saves."""
+    return _hooks(False) is not None
+
+
 def save_kept(ctx: Any, kept: Kept) -> Sequence[torch.Tensor]:
     """Keeps values for backward; what autograd has to save: the values themselves where hooks want to see them."""
-    hooked = _hooks(False) is not None
-    ctx.kept = () if hooked else kept
+    ctx.kept = () if (hooked := is_hooked()) else kept
     return kept.tensors() if hooked else ()
 
 

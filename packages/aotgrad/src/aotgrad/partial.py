@@ -42,6 +42,17 @@ def _tangents_behind(nodes: Sequence[torch.fx.Node], tangents: Sequence[torch.fx
     return behind
 
 
+def readers(gm: torch.fx.GraphModule, count: int) -> dict[str, int]:
+    """For each input of a backward graph, by name, a bit for each of its ``count`` tangents whose gradients need it."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    nodes = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
+    behind = _tangents_behind(nodes, placeholders[-count:])
+    found: dict[torch.fx.Node, int] = {}
+    for node in reversed(list(gm.graph.nodes)):
+        found[node] = reduce(or_, (behind.get(user, 0) or found[user] for user in node.users), 0)
+    return {p.name: found[p] for p in placeholders[:-count]}
+
+
 def harmful_mixes(gm: torch.fx.GraphModule, count: int) -> Mixes:
     """Pairs of bits: zeros in the place of all tangents of the first do harm where one of the second is given.
 

@@ -11,7 +11,7 @@ import torch
 class Shared:
     """Takes the place of an autograd node in the forward function: what all nodes of a call keep."""
 
-    __slots__ = ("materialize_grads", "primals", "sizes", "to_save")
+    __slots__ = ("beside", "materialize_grads", "primals", "sizes", "to_save")
 
     def hold(self, results: Sequence[torch.Tensor]) -> None:
         """Keeps results without their history: nodes would hold each other through them."""
@@ -33,6 +33,8 @@ def part_of_forward(read: Sequence[int]) -> Callable[..., tuple[torch.Tensor, ..
                 setattr(ctx, name, getattr(shared, name))
         if hasattr(shared, "to_save"):
             ctx.to_save = tuple(t if k in read else None for k, t in enumerate(shared.to_save))
+        if getattr(shared, "beside", None) is not None:
+            ctx.beside = shared.beside.only(read)
         return tuple(results)
 
     return function_forward

@@ -10,7 +10,7 @@ import torch
 from symshapes import is_wrapper
 from torch.autograd import forward_ad
 
-from .backward import Compiled, call_compiled, write_backward
+from .backward import Compiled, call_compiled, reads_apart, write_backward
 from .double import DoubleBackward
 from .emit import EffectWriter, Source, tuple_text
 from .fallback import ADDRESSED, OUTER_HISTORY, TRANSFORMED, Fallback
@@ -22,7 +22,7 @@ from .partial import PartialBackward
 from .parts import Shared, part_of_backward, part_of_forward
 from .plan import UNEXPECTED, InputSpec, Output, Target, View
 from .result_hooks import watch_hooks
-from .retained import in_parts
+from .retained import beside, in_parts
 from .split import Split
 from .views import view_root, view_source
 
@@ -120,6 +120,11 @@ def build_training(
     if keeps:
         saved[-split.kept :] = []
         sentinels.append(f"*{out.name('save_kept', save_kept)}(ctx, kept)")
+    if (read_by := reads_apart(joint, split)) and (saved or watched):
+        roots = [*split.saved[: len(saved)], *watched.values()]
+        results = {values[i] for i in plan.differentiable}
+        held = [f"{text}.detach()" if text in results else text for text in (*saved, *watched)]
+        out(f"ctx.beside = {out.name('beside', beside)}({tuple(read_by[root.name] for root in roots)}, {tuple_text(held)})")
     if saved or sentinels:
         out(f"ctx.to_save = {tuple_text([*saved, *sentinels])}")  # what save_for_backward does
     sizes = [texts[node] for node in split.sizes]
@@ -190,7 +195,7 @@ def _function_apply(forward: Callable[..., Any], backward: Callable[..., Any]) -
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("CompiledGraph", (torch.autograd.Function,), members)
     # a slot costs a third of an attribute, and the inherited ``apply`` looks the backward function up on every call
-    node = {"__slots__": ("primals", "sizes", "kept", "parts"), "apply": backward}
+    node = {"__slots__": ("beside", "primals", "sizes", "kept", "parts"), "apply": backward}
     function._backward_cls = type("CompiledGraphBackward", (function._backward_cls,), node)
     # Function.apply adds checks for functorch; the C entry point below it is all that a compiled graph needs
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]

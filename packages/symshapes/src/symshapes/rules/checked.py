@@ -20,8 +20,9 @@ def require_dim(x: Any, dim: int) -> None:
 @RULES.register("sort sort.stable")
 def sort(mode: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Along a dim of the operand; values and indices are made by ``empty_like``."""
-    require_dim(args[0], args[1] if len(args) > 1 else kwargs.get("dim", -1))
-    return tuple(made_like(mode, result, args[0]) for result in mode.run_meta(func, args, kwargs))
+    x = args[0]
+    require_dim(x, args[1] if len(args) > 1 else kwargs.get("dim", -1))
+    return tuple(made_like(mode, result, x) for result in mode.run_meta(func, args, kwargs))
 
 
 @RULES.register("index_select")
