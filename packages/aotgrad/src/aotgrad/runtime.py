@@ -120,11 +120,7 @@ def build_training(
     if keeps:
         saved[-split.kept :] = []
         sentinels.append(f"*{out.name('save_kept', save_kept)}(ctx, kept)")
-    if (read_by := reads_apart(joint, split)) and (saved or watched):
-        roots = [*split.saved[: len(saved)], *watched.values()]
-        results = {values[i] for i in plan.differentiable}
-        held = [f"{text}.detach()" if text in results else text for text in (*saved, *watched)]
-        out(f"ctx.beside = {out.name('beside', beside)}({tuple(read_by[root.name] for root in roots)}, {tuple_text(held)})")
+    _write_beside(out, joint, split, saved, watched, values)
     if saved or sentinels:
         out(f"ctx.to_save = {tuple_text([*saved, *sentinels])}")  # what save_for_backward does
     sizes = [texts[node] for node in split.sizes]
@@ -411,6 +407,18 @@ def _sentinels(joint: Joint, split: Split, values: dict[int, str], saved: list[s
             if root in roots:
                 found[values[i]] = root
     return found
+
+
+def _write_beside(
+    out: Source, joint: Joint, split: Split, saved: list[str], watched: dict[str, torch.fx.Node], values: dict[int, str]
+) -> None:
+    """Writes what is kept of saved tensors that not all of the tangents need."""
+    if not (read_by := reads_apart(joint, split)) or not (saved or watched):
+        return
+    roots = [*split.saved[: len(saved)], *watched.values()]
+    results = {values[i] for i in joint.plan.differentiable}
+    held = [f"{text}.detach()" if text in results else text for text in (*saved, *watched)]
+    out(f"ctx.beside = {out.name('beside', beside)}({tuple(read_by[root.name] for root in roots)}, {tuple_text(held)})")
 
 
 def _drop_view_tracking(out: Source, joint: Joint, results: Sequence[torch.fx.Node], values: dict[int, str]) -> None:

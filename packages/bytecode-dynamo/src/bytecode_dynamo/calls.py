@@ -23,6 +23,7 @@ from .builtins import (  # noqa: F401 (modules that register rules)  # isort: sk
     settings, transforms, triton_kernels, values,
 )  # fmt: skip
 from .builtins.registry import CODE_RULES, FUNCTIONS, apply_rule
+from .builtins.size_arithmetic import function_of_size, is_number
 from .bytecode import GENERATOR_FLAGS, RUNNING, UnsupportedCode
 from .effects import Identity
 from .errors import GraphBreak, ObservedException
@@ -74,7 +75,7 @@ class Calls:
         """``left is right or left == right``: how containers compare."""
         if isinstance(left, TextVariable) or isinstance(right, TextVariable):
             return self.equal(left, right)
-        numbers = operators.is_number(left) and operators.is_number(right)  # whose identity may be unknown
+        numbers = is_number(left) and is_number(right)  # whose identity may be unknown
         known = left is right or not numbers or (type(left) is type(right) is ConstantVariable)
         return (known and operators.is_same(self, left, right)) or self.equal(left, right)
 
@@ -225,7 +226,7 @@ class Calls:
         if module == "math":
             made = self._rounded(function, args)
             args = [self._as_number(function, arg) for arg in args] if made is None else args
-            made = made or operators.function_of_size(self, function, args)
+            made = made or function_of_size(self, function, args)
             if made is not None:
                 return made
         if module in PURE_MODULES:

@@ -34,12 +34,17 @@ _DIVISIONS = frozenset([operator.floordiv, operator.mod, operator.truediv])
 def _binary(name: str, python: Callable, symbolic: Callable, result: Callable = _both_float) -> None:
     """Defines a binary method: Python's meaning on hints, SymPy's on expressions, and the type of the result.
 
-    A divisor gets a guard that it is not 0, and raises as in Python where it is."""
+    A divisor gets a guard that it is not 0, or that it is, where Python raises; so does the base of a negative power."""
 
     def apply(self: SymNode, other: SymNode) -> SymNode:
-        hint = None
-        if python in _DIVISIONS and other._hint:
-            self.shape_env.decide(other.ne(self.shape_env.constant_node(0)))  # type: ignore[attr-defined]
+        hint, divisor = None, None
+        if python in _DIVISIONS:
+            divisor = other
+        elif python is operator.pow and other._hint is not None:
+            is_negative = self.shape_env.decide(other.lt(self.shape_env.constant_node(0)))  # type: ignore[attr-defined]
+            divisor = self if is_negative else None
+        if divisor is not None and divisor._hint is not None:
+            self.shape_env.decide(divisor.ne(self.shape_env.constant_node(0)))  # type: ignore[attr-defined]
         if self._hint is not None and other._hint is not None:
             hint = python(self._hint, other._hint)
         pytype = result(self, other)

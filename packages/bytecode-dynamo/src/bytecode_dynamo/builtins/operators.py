@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import collections
-import math
 import operator
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import sympy
 import torch
 
-from bytecode_dynamo.dynamic import fits
-from bytecode_dynamo.errors import GraphBreak, InvariantError
-from bytecode_dynamo.graph import size_operation
+from bytecode_dynamo.errors import GraphBreak
 from bytecode_dynamo.variables.array import ArrayVariable, call_array, is_folded
 from bytecode_dynamo.variables.attribute import find_special, type_name
 from bytecode_dynamo.variables.base import VariableTracker
@@ -31,6 +27,7 @@ from bytecode_dynamo.variables.text import TextVariable, text_of
 from bytecode_dynamo.variables.userobject import InstanceDictVariable, OpaqueVariable, UserObjectVariable
 
 from .registry import evaluates_call
+from .size_arithmetic import is_number, of_numbers, of_sizes
 from .text_format import formatted
 
 if TYPE_CHECKING:
@@ -82,8 +79,7 @@ def unary(ctx: Context, symbol: str, value: VariableTracker) -> VariableTracker:
     if isinstance(value, FloatVariable):
         return computed_number(ctx, function, [value])
     if isinstance(value, SymbolicVariable):
-        made = ctx.decide(lambda: function(value.value), value.describe())
-        return ctx.create(made) if fits(ctx, made) else ctx.fold(function, [value], {})
+        return of_sizes(ctx, function, [value])
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, method, [])
     return ctx.fold(function, [value], {})
@@ -112,7 +108,7 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
         target = in_place_function if in_place and isinstance(left, TensorVariable) else function
         return ctx.torch_call("call_function", target, [left, right], {})
     if is_number(left) and is_number(right):
-        return _of_numbers(ctx, function, left, right)
+        return of_numbers(ctx, function, left, right)
     if isinstance(left, (SequenceVariable, DictVariable, SetVariable, DictViewVariable)):
         if isinstance(right, UserObjectVariable) and _is_written(ctx, right, f"__r{name}__"):
             return _special(ctx, name, left, right, in_place)
@@ -122,50 +118,6 @@ def binary(ctx: Context, symbol: str, left: VariableTracker, right: VariableTrac
     if isinstance(left, UserObjectVariable) or isinstance(right, UserObjectVariable):
         return _special(ctx, name, left, right, in_place)
     return ctx.fold(function, [left, right], {})
-
-
-def _of_numbers(ctx: Context, function: Any, left: VariableTracker, right: VariableTracker) -> VariableTracker:
-    if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
-        return computed_number(ctx, function, [left, right])
-    made = ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size")
-    if not fits(ctx, made):
-        return ctx.fold(function, [left, right], {})
-    return ctx.create(ctx.decide(lambda: known_form(made), "a size"))
-
-
-ROUNDING = (math.floor, math.ceil, math.trunc)
-TOTAL = (math.sin, math.cos, math.tan, math.atan, math.sinh, math.cosh, math.tanh)
-
-
-def function_of_size(ctx: Context, function: Any, args: Sequence[VariableTracker]) -> VariableTracker | None:
-    """A function of math of an expression of sizes or a float that changes, where it is one, too."""
-    if len(args) != 1 or not isinstance(args[0], SymbolicVariable):
-        return None
-    if isinstance(args[0], FloatVariable):
-        return computed_number(ctx, function, list(args))
-    total = getattr(torch, f"_sym_{function.__name__}") if function in TOTAL else None
-    if total:
-        return ctx.create(ctx.decide(lambda: total(args[0].as_fake(ctx)), args[0].describe()))
-    if function is math.sqrt:
-        return binary(ctx, "**", args[0], ConstantVariable(0.5))
-    value = args[0].value
-    if function not in ROUNDING:
-        return None
-    if function is not math.ceil and ctx.env.bounds(value.node.expr)[0] >= 0:
-        function = torch.sym_int
-    return ctx.create(ctx.decide(lambda: known_form(function(value)), args[0].describe()))
-
-
-def known_form(value: Any) -> Any:
-    """A size expression that graphs can compute, or its value, by a guard."""
-    expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymFloat)) else None
-    try:
-        for part in () if expr is None else sympy.preorder_traversal(expr):
-            if part.args:
-                size_operation(part)
-    except InvariantError:
-        return value.node.pytype(value)
-    return value
 
 
 def _plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableTracker:
@@ -178,13 +130,6 @@ def _plain_value(ctx: Context, value: VariableTracker, *names: str) -> VariableT
         return value
     own = any(isinstance(find_special(ctx, value.python_type(), name)[1], types.FunctionType) for name in names)
     return value if own else value.contents
-
-
-def is_number(value: VariableTracker) -> bool:
-    """Whether it is a number or a symbolic size."""
-    if isinstance(value, SymbolicVariable):
-        return True
-    return isinstance(value, ConstantVariable) and isinstance(value.value, (int, float))
 
 
 def _container(ctx: Context, symbol: str, in_place: bool, left: Any, right: Any) -> VariableTracker:
@@ -306,7 +251,7 @@ def compare(ctx: Context, symbol: str, left: VariableTracker, right: VariableTra
     if isinstance(left, TensorVariable) or isinstance(right, TensorVariable):
         return ctx.torch_call("call_function", function, [left, right], {})
     if is_number(left) and is_number(right):
-        return ctx.create(ctx.decide(lambda: function(left.as_fake(ctx), right.as_fake(ctx)), "a size"))
+        return of_sizes(ctx, function, [left, right])
     asked = _compared_by_objects(ctx, symbol, left, right)
     if asked is not None:
         return asked

@@ -40,6 +40,7 @@ from bytecode_dynamo.variables.userobject import InstanceDictVariable, UserObjec
 
 from . import operators
 from .registry import evaluates_call, evaluates_code, written_as
+from .size_arithmetic import is_number, of_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,10 +187,11 @@ def _extreme(function: Any, symbol: str) -> Any:
 
 
 def _have_one_type(items: Sequence[Value]) -> bool:
-    """Whether the largest of numbers is an expression: of ints and floats together, which one it is decides its type."""
+    """Whether the largest of numbers is an expression: of ints and floats together, which one it is decides its type, and of
+    zeros its sign."""
     kinds = {item.python_type() for item in items}
-    is_nan = any(isinstance(item, ConstantVariable) and item.value != item.value for item in items)
-    return kinds in ({int}, {float}) and not is_nan
+    floats = [item.value for item in items if isinstance(item, ConstantVariable) and type(item.value) is float]
+    return kinds in ({int}, {float}) and not any(value != value or not value for value in floats)
 
 
 def _measured(ctx: Context, item: Value, key: Value | None) -> Value:
@@ -226,7 +228,7 @@ def abs_(ctx: Context, value: Value) -> Value:
     if isinstance(value, FloatVariable):
         return computed_number(ctx, abs, [value])
     if isinstance(value, SymbolicVariable):
-        return ctx.create(ctx.decide(lambda: operators.known_form(abs(value.value)), value.describe()))
+        return of_sizes(ctx, abs, [value])
     if isinstance(value, UserObjectVariable):
         return value.ask(ctx, "__abs__", [])
     return ctx.fold(abs, [value], {})
@@ -257,7 +259,7 @@ def divmod_(ctx: Context, left: Value, right: Value) -> Value:
             return made
     if type(left) is type(right) is ConstantVariable:
         return ctx.fold(divmod, [left, right], {})
-    if not all(operators.is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
+    if not all(is_number(side) or isinstance(side, ArrayVariable) for side in (left, right)):
         names = left.python_type().__name__, right.python_type().__name__
         ctx.raise_error(TypeError, f"unsupported operand type(s) for divmod(): {names[0]!r} and {names[1]!r}")
     return ctx.create_tuple([operators.binary(ctx, "//", left, right), operators.binary(ctx, "%", left, right)])

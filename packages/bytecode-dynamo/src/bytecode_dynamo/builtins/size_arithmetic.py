@@ -1,0 +1,83 @@
+"""Arithmetic of sizes, and of numbers that change between calls: expressions of symbols where Python has an answer for all."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+from symshapes import DataDependentError, GuardOnDataDependent
+
+from bytecode_dynamo.dynamic import fits
+from bytecode_dynamo.errors import GraphBreak, InvariantError
+from bytecode_dynamo.graph import size_operation
+from bytecode_dynamo.variables.base import VariableTracker
+from bytecode_dynamo.variables.constant import ConstantVariable, FloatVariable, SymbolicVariable, computed_number
+
+if TYPE_CHECKING:
+    from bytecode_dynamo.context import Context
+
+
+def is_number(value: VariableTracker) -> bool:
+    """Whether it is a number or a symbolic size."""
+    if isinstance(value, SymbolicVariable):
+        return True
+    return isinstance(value, ConstantVariable) and isinstance(value.value, (int, float))
+
+
+def of_numbers(ctx: Context, function: Any, left: VariableTracker, right: VariableTracker) -> VariableTracker:
+    """What a binary function of Python makes of two numbers."""
+    if isinstance(left, FloatVariable) or isinstance(right, FloatVariable):
+        return computed_number(ctx, function, [left, right])
+    return of_sizes(ctx, function, [left, right])
+
+
+def of_sizes(ctx: Context, function: Any, operands: list[VariableTracker]) -> VariableTracker:
+    """An expression of sizes, or, where there is none or Python raises, what becomes of their values."""
+    try:
+        with ctx.mode:
+            made = function(*(operand.as_fake(ctx) for operand in operands))
+            made = known_form(made) if fits(ctx, made) else None
+    except (DataDependentError, GuardOnDataDependent):
+        raise GraphBreak("BD001", f"the value of {operands[0].describe()} decides what happens next") from None
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError, RuntimeError):
+        made = None
+    return ctx.fold(function, operands, {}) if made is None else ctx.create(made)
+
+
+ROUNDING = (math.floor, math.ceil, math.trunc)
+TOTAL = (math.sin, math.cos, math.tan, math.atan, math.sinh, math.cosh, math.tanh)
+
+
+def function_of_size(ctx: Context, function: Any, args: Sequence[VariableTracker]) -> VariableTracker | None:
+    """A function of math of an expression of sizes or a float that changes, where it is one, too."""
+    if len(args) != 1 or not isinstance(args[0], SymbolicVariable):
+        return None
+    if isinstance(args[0], FloatVariable):
+        return computed_number(ctx, function, list(args))
+    total = getattr(torch, f"_sym_{function.__name__}") if function in TOTAL else None
+    if total:
+        return ctx.create(ctx.decide(lambda: total(args[0].as_fake(ctx)), args[0].describe()))
+    value = args[0].value
+    if function is math.sqrt and ctx.decide(lambda: bool(value >= 0), args[0].describe()):
+        return of_sizes(ctx, operator.pow, [args[0], ConstantVariable(0.5)])
+    if function not in ROUNDING:
+        return None
+    if function is not math.ceil and ctx.env.bounds(value.node.expr)[0] >= 0:
+        function = torch.sym_int
+    return of_sizes(ctx, function, list(args))
+
+
+def known_form(value: Any) -> Any:
+    """A size expression that graphs can compute, or its value, by a guard."""
+    expr = value.node.expr if isinstance(value, (torch.SymInt, torch.SymFloat)) else None
+    try:
+        for part in () if expr is None else sympy.preorder_traversal(expr):
+            if part.args:
+                size_operation(part)
+    except InvariantError:
+        return value.node.pytype(value)
+    return value
