@@ -128,3 +128,27 @@ def test_two_views_of_one_expanded_row(read):
 
     expected, found = function(torch.ones(3)), torchstrata.compile(function)(torch.ones(3))
     assert [view.stride() for view in found] == [view.stride() for view in expected]
+
+
+WRITES_TO_ROWS = {
+    "clamp": lambda m: m.clamp_(min=0.5),
+    "mul": lambda m: m.mul_(2),
+    "masked_fill": lambda m: m.masked_fill_(m > 1, 2.0),
+    "index_add": lambda m: m.index_add_(0, torch.tensor([0]), m * 1),
+    "setitem": lambda m: m[:, 1:].add_(1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES_TO_ROWS)
+def test_a_row_among_gaps_that_is_written(write):
+    """Writes to what is made like it gave dimensions of one element other strides."""
+
+    def function(x):
+        made = torch.full_like(x, 0.5)
+        WRITES_TO_ROWS[write](made)
+        return made
+
+    x = torch.ones(1, 8)[:, 2:6]
+    found, expected = torchstrata.compile(function)(x), function(x)
+    torch.testing.assert_close(found, expected)
+    assert found.stride() == expected.stride()

@@ -263,3 +263,19 @@ def test_modes_see_assignment(program: Callable[..., Any]) -> None:
     torchstrata.reset()
     expected = _run(lambda f: f, inside, torch.Tensor)
     assert _run(torchstrata.compile, inside, torch.Tensor) == expected
+
+
+@pytest.mark.parametrize("relayout", [lambda x: x.squeeze_(0), lambda x: x.t_(), lambda x: x.unsqueeze_(0)])
+@pytest.mark.parametrize("backend", ["eager", "torchstrata"])
+def test_a_gradient_that_is_assigned_before_the_sizes_change(relayout, backend):
+    """The gradient was assigned at the end, to a tensor that it does not fit any more."""
+
+    def function(x):
+        x.grad = torch.ones_like(x)
+        return relayout(x).sum()
+
+    found = []
+    for call in (function, torchstrata.compile(function, backend=backend)):
+        x = torch.ones(1, 4)
+        found.append((call(x), x, x.grad.shape))
+    torch.testing.assert_close(found[1], found[0])

@@ -364,6 +364,8 @@ def _restore_layout(wrapper: torch.Tensor, strides: Sequence[Any], tracer: Trace
     with below_functionalisation(), torch.no_grad():
         laid_out = value.permute(order).contiguous().permute(inverse)
         is_dense = laid_out.stride() == strides
+        if not is_dense and all(a == b or n == 1 for n, a, b in zip(laid_out.shape, laid_out.stride(), strides)):
+            laid_out, is_dense = laid_out.as_strided(laid_out.shape, strides), True
         if not is_dense and is_wrapper(laid_out):
             return False
         if not is_dense:

@@ -254,7 +254,7 @@ def call(
     named = {name: value.as_fake(ctx) for name, value in kwargs.items()}
     named.pop("generator", None)  # sizes do not depend on it
     with_unbacked, assumptions = len(ctx.env.unbacked), len(ctx.env.deferred_asserts)
-    _note_relayout(ctx, target, fakes, named)
+    _note_relayout(ctx, target, args, fakes, named)
     changes_history = bool(args) and _changes_history_of_view(ctx, target, args[0], fakes)
     views = [(t, t.shape) for t in pytree.tree_leaves(named.get("out")) if isinstance(t, torch.Tensor) and t._is_view()]
     try:
@@ -285,8 +285,10 @@ def call(
     return wrap_result(ctx, node, result)
 
 
-def _note_relayout(ctx: Context, target: Any, fakes: list[Any], named: dict[str, Any]) -> None:
+def _note_relayout(ctx: Context, target: Any, args: Sequence[VariableTracker], fakes: list[Any], named: dict[str, Any]) -> None:
     if name_of(target) in _RELAYOUTS or "out" in named:
+        if args and isinstance(args[0], TensorVariable) and ctx.effects.read((args[0].key(ctx), "grad"), None) is not None:
+            raise GraphBreak("BD020", f"{name_of(target)} of {args[0].describe()}, whose gradient was assigned for its sizes")
         for fake in (fakes[0] if fakes else None, *pytree.tree_leaves(named.get("out"))):
             ctx.graph.change_metadata(fake)
 
