@@ -91,3 +91,44 @@ def test_writes_to_what_a_backward_pass_needs_are_found(written, retain):
         return found
 
     assert outcomes(torchstrata.compile) == outcomes(lambda model: model)
+
+
+@pytest.mark.parametrize("rows", [(3, 3, 3), (3, 0, 3)])
+@pytest.mark.parametrize("is_leaf", [False, True])
+def test_a_total_over_calls_that_keeps_its_history(rows, is_leaf):
+    """Backward from the other result passed through the total's history, which had been freed, and raised."""
+
+    def run(wrap):
+        state = {}
+
+        def step(x):
+            result = x * 2
+            state["total"] = state.get("total", 0) + result.sin().sum()
+            return result * x
+
+        call, found = wrap(step), []
+        for count in rows:
+            x = torch.ones(count, 4, requires_grad=True)
+            call(x if is_leaf else x * 2).sum().backward()
+            found.append(x.grad)
+        return found, state["total"]
+
+    torch.testing.assert_close(run(torchstrata.compile), run(lambda step: step))
+
+
+def test_both_results_of_which_one_has_another_history():
+    def function(x, y):
+        shared = (x * 2).sin()
+        return shared.exp(), (shared * y).cos()
+
+    def run(call, which, retain):
+        x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+        results = call(x * 2, y * 3)
+        if retain:
+            results[which].sum().backward(retain_graph=True)
+        (results[0].sum() + 2 * results[1].sum() if which < 2 else results[which - 2].sum()).backward()
+        return x.grad, y.grad
+
+    compiled = torchstrata.compile(function)
+    for which, retain in ((0, False), (0, True), (1, True), (2, False), (3, False)):
+        torch.testing.assert_close(run(compiled, which, retain), run(function, which, retain))

@@ -80,9 +80,9 @@ def freed_together(edges: Edges) -> tuple[int, ...]:
 
 
 def separate_nodes(
-    edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]]
+    edges: Edges, together: Sequence[int], inputs: Sequence[tuple[Any, bool]], *, by_history: bool
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Edges that have no value in common, each group with the inputs that it leads to; none where that is all one group.
+    """Edges that have no value in common, or lead to other histories, each group with its inputs; none where all are one group.
 
     Where backward of several passes one node, which adds their gradients up, they stay one group if that leads nowhere else.
 
@@ -90,6 +90,7 @@ def separate_nodes(
         edges: of the results.
         together: what ``freed_together`` says of them.
         inputs: of each input the node that its gradient arrives at, and whether nothing was computed before it.
+        by_history: whether edges that have values in common are separated, too, where they lead to other histories.
     """
     ends = {node for node, _ in inputs}
     behind = _bits_behind(edges, ends)
@@ -98,18 +99,34 @@ def separate_nodes(
     for bits in together:
         groups = [g for g in groups if not g & bits] + [reduce(or_, (g for g in groups if g & bits), bits)]
     for shared in {bits for node, bits in behind.items() if node not in ends}:
-        by_history: dict[tuple[Any, ...], int] = {}
+        merged: dict[tuple[Any, ...], int] = {}
         for group in groups:
             histories = tuple(i for i, bits in enumerate(reached) if bits & group and not inputs[i][1])
             key = (histories, ()) if group & shared else (histories, group)
-            by_history[key] = by_history.get(key, 0) | group
-        groups = [*by_history.values()]
+            merged[key] = merged.get(key, 0) | group
+        groups = [*merged.values()]
+    if by_history:
+        is_leaf = [is_leaf for _, is_leaf in inputs]
+        groups = [part for group in groups for part in _with_one_history(group, reached, is_leaf)]
     if len(groups) < 2 or None in ends:
         return ()
     return tuple(
         (tuple(i for i in range(len(edges)) if g >> i & 1), tuple(i for i, bits in enumerate(reached) if bits & g))
         for g in sorted(groups)
     )
+
+
+def _with_one_history(group: int, reached: Sequence[int], is_leaf: Sequence[bool]) -> list[int]:
+    """The edges of a group, by the histories that they lead to.
+
+    Autograd passes through all that is behind a node, where there may be what has been freed.
+    """
+    parts: dict[tuple[int, ...], int] = {}
+    for bit in range(group.bit_length()):
+        if group >> bit & 1:
+            histories = tuple(i for i, bits in enumerate(reached) if bits >> bit & 1 and not is_leaf[i])
+            parts[histories] = parts.get(histories, 0) | 1 << bit
+    return [*parts.values()]
 
 
 @cache

@@ -113,7 +113,9 @@ def trace_joint(program: Program, inputs: Sequence[InputSpec], fake_mode: FakeTe
         edges = [gradient_edge(values[slot]) for slot in plan.differentiable]
         together = freed_together(edges)
         arrive = {t.target.index: t.edge and t.edge.node for t in traced.tensors}
-        nodes = separate_nodes(edges, together, [(arrive.get(i), inputs[i].is_leaf) for i in wanted])
+        ends = [(arrive.get(i), inputs[i].is_leaf) for i in wanted]
+        # numbers that forward finds are needed by all of backward, when that is differentiated
+        nodes = separate_nodes(edges, together, ends, by_history=not unbacked)
         outputs = tuple(tracer.argument(_fake(v)) for v in [*values, *gradients])
     lay_out_tangents(tracer.graph, fake_mode)
     tracer.graph.output(outputs)

@@ -90,7 +90,7 @@ def _writes_lists(func: Any) -> bool:
 
 
 def _repeats_elements(t: torch.Tensor) -> bool:
-    return any(type(size) is int and size > 1 and type(step) is int and not step for size, step in zip(t.shape, t.stride()))
+    return any(type(step) is int and not step and bool(size > 1) for size, step in zip(t.shape, t.stride()))
 
 
 def _on_cpu(args: tuple) -> bool:
