@@ -60,3 +60,18 @@ def test_refused_in_place():
     with pytest.raises(RuntimeError, match="can't be cast"):
         call(torch.ones(2), effects, 2)
     assert effects == [0.5, 2]
+
+
+def test_a_list_with_an_expanded_tensor_of_a_size_that_changes():
+    """Only sizes that are numbers were looked at: the call was captured, and what the program had done before was lost."""
+
+    def function(x, log):
+        log.append(len(log))
+        torch._foreach_add_([x, torch.arange(4.0).expand(x.shape[0], 4)], 1.0)
+
+    log: list[int] = []
+    compiled = torchstrata.compile(function, backend="eager")
+    for rows in (2, 3, 5):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            compiled(torch.ones(rows, 4), log)
+    assert log == [0, 1, 2]
