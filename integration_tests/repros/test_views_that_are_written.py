@@ -201,3 +201,19 @@ def test_the_base_of_a_view_before_a_failure():
         base = torch.ones(3, 4)
         outcomes.append((outcome(call, base, base[1:], torch.ones(4, requires_grad=True), state), state, base.tolist()))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.filterwarnings("ignore:a graph runs eagerly")
+@pytest.mark.parametrize("views", [lambda x: x.split(1), lambda x: x.unbind(0), lambda x: x.chunk(2)])
+def test_views_of_several_that_may_no_longer_be_used(views):
+    """They came back as leaves that require grad, to which backward led."""
+
+    def function(x):
+        found = list(views(x))
+        x[0] = 1.0
+        return found
+
+    for call in (function, torchstrata.compile(function)):
+        leaf = torch.arange(8.0).reshape(2, 4).requires_grad_()
+        with pytest.raises(RuntimeError, match="is a view and its base"):
+            call(leaf * 2)[0].sum().backward()

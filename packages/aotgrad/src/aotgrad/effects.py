@@ -250,6 +250,10 @@ def _view_mode(o: torch.Tensor, base: torch.Tensor, node: torch.fx.Node | None =
     if history is None:
         if not o._is_view():
             raise Unsupported("AG025", "an output is a new leaf that requires grad", node=node)
+        if _is_one_of_several(o):
+            raise Unsupported(
+                "AG022", "an output is one of several views of what was written to, which none may use", node=node
+            )
         return ViewMode.NO_GRAD
     if not (o._is_view() and o._base is owner and _comes_from(history, gradient_edge(base).node)):
         raise Unsupported("AG023", "an output shares memory with a tensor that is not in its history", node=node)
