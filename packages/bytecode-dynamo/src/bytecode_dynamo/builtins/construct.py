@@ -267,8 +267,8 @@ def make_range(ctx: Context, *bounds: VariableTracker) -> VariableTracker:
 
 @constructs(slice)
 def make_slice(ctx: Context, *parts: VariableTracker) -> VariableTracker:
-    if not parts:
-        return ctx.fold(slice, [], {})
+    if not 1 <= len(parts) <= 3:
+        return ctx.fold(slice, parts, {})
     start, stop, step = (ctx.none, parts[0], ctx.none) if len(parts) == 1 else (*parts, *([ctx.none] * (3 - len(parts))))
     return SliceVariable((start, stop, step))
 
@@ -280,7 +280,7 @@ constructs(bool)(lambda ctx, *value: ConstantVariable(value[0].truth(ctx) if val
 
 def _make_number(cls: type) -> Constructor:
     def rule(ctx: Context, *args: VariableTracker, **named: VariableTracker) -> VariableTracker:
-        value = args[0] if args else None
+        value = args[0] if len(args) == 1 and not named else None  # with a base, Python takes text
         if isinstance(value, TensorVariable):
             if not ctx.config.capture_scalar_outputs and value.fake.known_number is None:
                 raise GraphBreak("BD004", f"{cls.__name__}() of {value.describe()}")
