@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import bytecode_dynamo
 import pytest
 import torch
 import torchstrata
@@ -116,6 +117,12 @@ FLOATS = [
 ]  # fmt: skip
 MIXED = [(3, 0.5), (2, 0.0), (-1, 0.5), (0, -1.0), (4, 2.0), (5, math.inf)]
 NUMBERS = {"ints": INTS, "floats": FLOATS, "mixed": MIXED}
+
+
+@pytest.fixture(autouse=True)
+def no_limit():
+    with bytecode_dynamo.config.patch(recompile_limit=64):
+        yield
 
 
 def program(expression):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bisect
 import collections
 import copy
+import enum
+import fractions
 import functools
 import heapq
 import itertools
@@ -12,6 +14,8 @@ import json
 import math
 import operator
 
+import bytecode_dynamo
+import numpy as np
 import pytest
 import torch
 import torchstrata
@@ -256,36 +260,168 @@ a.__len__()
 a is a
 a==a[::-1]
 """.strip().splitlines()
+OF_ANYTHING = """
+x*a
+a*x
+x+a
+x-a
+a-x
+x/a
+x**a
+a**x
+x//a
+x%a
+x>a
+x==a
+x!=a
+a if a else 0
+isinstance(a,(int,float))
+x[a]
+x.sum(a)
+f'{a}'
+[a]*2
+a==1
+type(a)
+a is True
+a is None
+torch.tensor(a)
+torch.full((2,),a)
+torch.zeros(2,2)+a
+x.add(a)
+x.mul(a)
+x.clamp(max=a)
+torch.where(x>0,x,a)
+x.masked_fill(x>0,a)
+x.to(type(a))
+float(a)
+int(a)
+bool(a)
+str(a)
+a+1
+1+a
+a*2
+-a
+abs(a)
+round(a)
+a<2
+a>=1
+a==True
+max(a,0)
+min(1,a)
+[10,20,30][a]
+{1:'one',2:'two'}.get(a)
+a in (1,2)
+x.view(a,-1)
+torch.arange(a)
+range(a)
+list(range(a))
+x.repeat(a,1)
+x.pow(a)
+torch.pow(a,x)
+torch.maximum(x,torch.as_tensor(a))
+x.new_tensor(a)
+x.fill_(a)
+x.__setitem__(0,a) or x
+math.sqrt(a)
+math.floor(a)
+complex(a)
+divmod(a,2)
+a.real
+a.conjugate()
+getattr(a,'shape','none')
+np.asarray(a)
+np.float64(a)*2
+x.type_as(torch.tensor(a))
+torch.add(x,x,alpha=a)
+torch.nn.functional.leaky_relu(x,a)
+torch.nn.functional.dropout(x,a*0.)
+x.roll(a)
+x.flip(a)
+x.transpose(0,a)
+x.unsqueeze(a)
+x.expand(a,2,2)
+x.narrow(0,0,a)
+x.chunk(a)
+x.topk(a)
+torch.eye(a)
+x.tril(a)
+x.diagonal(a)
+x.softmax(a)
+a or x
+a and x
+not a
+(a,x)[0]
+a is a
+[v for v in (a,) if v]
+sum([a,1])
+sorted([a,0])
+'%s'%a
+'%d'%a
+'{:.1f}'.format(a)
+repr(a)
+slice(a)
+x[:a]
+x[a:]
+x[None,a]
+x[...,a]
+torch.is_tensor(a)
+callable(a)
+len(a)
+tuple(a)
+np.add(a,1)
+operator.index(a)
+""".strip().splitlines()
 LISTS = [[1, 2], [1, 2, 3], [], [3, 1, 2], [0], [2, 2], [1, 0], [5, 4, 3, 2, 1, 0], [1], [-1, 2]]
 DICTS = [
     {"x": 1}, {"x": 1, "y": 2}, {}, {"y": 2, "x": 1}, {"x": 0, "y": 0}, {"x": 2}, {"z": 1}, {"x": 1, "y": 2, "z": 3}, {"y": 0},
     {"x": None},
 ]  # fmt: skip
 TEXTS = ["ab", "abc", "", "12", "a", "b", "sin", "3.5", "ff", "A b", "shape", "{0}", "%d"]
+
+
+class Code(enum.IntEnum):
+    ONE = 1
+
+
+ANYTHING = [
+    1, 1.0, True, None, "1", torch.tensor(1), np.float32(1), (1,), 2, False, 0, np.int64(1), 1 + 0j, Code.ONE,
+    torch.tensor(1.5), 2.5, [1], -1, np.bool_(True), fractions.Fraction(1, 2), torch.tensor([1, 0]), np.array([1, 0]), "x",
+    math.nan, torch.float32, 3,
+]  # fmt: skip
 CASES = [*((e, LISTS) for e in OF_LISTS), *((e, DICTS) for e in OF_DICTS), *((e, TEXTS) for e in OF_TEXT)]
 MODULES = (bisect, collections, functools, heapq, itertools, json, math, operator, torch)
 
 
-def program(expression):
+def program(expression, error="type(error).__name__, str(error)"):
     lines = [
         "def function(x, a):",
         "    try:",
         f"        result = {expression}",
         "    except Exception as error:",
-        "        result = type(error).__name__, str(error)",
+        f"        result = {error}",
         "    return x + 1, result",
     ]
-    namespace = {module.__name__: module for module in MODULES}
+    namespace = {"np": np, **{module.__name__: module for module in MODULES}}
     exec("\n".join(lines), namespace)
     return namespace["function"]
+
+
+@pytest.fixture(autouse=True)
+def no_limit():
+    with bytecode_dynamo.config.patch(recompile_limit=64):
+        yield
+
+
+def shown(result):
+    text = repr(result)
+    return type(result), "" if " at 0x" in text else text
 
 
 def results(call, values):
     found = []
     for value in copy.deepcopy(values):
-        result = call(torch.ones(2, 2), value)[1]
-        text = "" if " at 0x" in repr(result) else repr(result)
-        found.append((type(result), text, value))
+        x = torch.tensor([[1.0, 2.0], [3.0, -4.0]])
+        found.append((*shown(call(x, value)[1]), shown(value), str(x.tolist())))
     return found
 
 
@@ -294,6 +430,15 @@ def test_results_are_those_of_python(expression, values):
     function = program(expression)
     compiled = torchstrata.compile(function, backend="eager")
     assert results(compiled, values) == results(function, values)
+
+
+@pytest.mark.parametrize("expression", OF_ANYTHING)
+@pytest.mark.parametrize("order", [1, -1])
+def test_values_of_many_types(expression, order):
+    function = program(expression, error="type(error).__name__")
+    compiled = torchstrata.compile(function, backend="eager")
+    with np.errstate(all="ignore"):
+        assert results(compiled, ANYTHING[::order]) == results(function, ANYTHING[::order])
 
 
 @pytest.mark.slow

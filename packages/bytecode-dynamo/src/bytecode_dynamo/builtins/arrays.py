@@ -131,9 +131,13 @@ def _folded(function: Any) -> Any:
     def rule(ctx: Context, *args: VariableTracker, **kwargs: VariableTracker) -> VariableTracker:
         try:
             values = [arg.as_constant(ctx) for arg in args]
-            result = function(*values, **{name: value.as_constant(ctx) for name, value in kwargs.items()})
+            named = {name: value.as_constant(ctx) for name, value in kwargs.items()}
         except NotConstant as error:
             raise GraphBreak("BD005", f"numpy.{function.__name__} of {error}") from None
+        try:
+            result = function(*values, **named)
+        except Exception as error:
+            ctx.raise_error(type(error), *error.args)
         if not is_constant_value(result):
             raise GraphBreak("BD005", f"numpy.{function.__name__} gives an array")
         return ConstantVariable(result)

@@ -55,7 +55,13 @@ class ArrayVariable(KeyedVariable):
         return f"array {self.source.name if self.source is not None else self.tensor.node.name}"
 
     def truth(self, ctx: Context) -> bool:
-        return self.tensor.truth(ctx)
+        count = self.tensor.fake.numel()
+        if ctx.decide(lambda: bool(count == 1), self.describe()):
+            return self.tensor.truth(ctx)
+        try:
+            return bool(numpy.zeros(2 if ctx.decide(lambda: bool(count), self.describe()) else 0))
+        except ValueError as error:
+            return ctx.raise_error(ValueError, str(error))
 
     def as_proxy(self, ctx: Context) -> Any:
         raise GraphBreak("BD005", f"{self.describe()} as an argument of a torch call")

@@ -156,6 +156,8 @@ def _enum_attribute(ctx: Context, member: enum.Enum, name: str) -> VariableTrack
     if name in ("_value_", "_name_") or (name in ("value", "name") and home is enum.Enum):
         held = f"_{name.strip('_')}_"
         return ctx.wrap(getattr(member, held), AttrSource(ConstSource(member), held))
+    if home in (int, float, str) and isinstance(home.__dict__[name], types.GetSetDescriptorType):
+        return ctx.create(getattr(member, name))
     descriptor = home is not None and hasattr(type(home.__dict__[name]), "__set__")
     if name in vars(member) and not descriptor:
         return ctx.wrap(vars(member)[name], AttrSource(ConstSource(member), name))
