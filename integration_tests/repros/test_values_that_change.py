@@ -413,7 +413,8 @@ def no_limit():
 
 
 def shown(result):
-    text = repr(result)
+    """The type of a result and its text; the order of a set isn't promised, and depends on how the set was made."""
+    text = str(sorted(map(repr, result))) if isinstance(result, set | frozenset) else repr(result)
     return type(result), "" if " at 0x" in text else text
 
 
